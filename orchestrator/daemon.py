@@ -1,7 +1,7 @@
-"""The control plane as a process: `tradewind daemon run`, or started in the background by `tradewind up`.
+"""Daemon: the control plane as a process: `tradewind daemon run`, or started in the background by `tradewind up`.
 
-Campaigns for the leadership of the store, acts while it leads, stands by otherwise. SIGTERM and SIGINT end it after the
-current step; runs go on without it.
+It campaigns for the leadership of the store, acts while it leads, and otherwise stands by. SIGTERM and SIGINT end it
+after the current step; runs continue without it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from orchestrator.services.secrets.socket import SecretLine
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
-WATCH_S = 0.1  # while machines are up: the loss of one is seen so soon
-BUSY_S = 0.02  # while a migration is under way: its steps wait for nothing but us
+WATCH_S = 0.1  # while machines are up: how soon a loss is noticed
+BUSY_S = 0.02  # while a migration is in progress: its steps wait only for this process
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0
@@ -62,7 +62,7 @@ class Daemon:
         stands_by: bool = True,
         log: ControlPlaneLog | None = None,
     ) -> None:
-        """One that never `stands_by` leaves when a living control plane of this machine leads."""
+        """With `stands_by` False, it exits if a living control plane of this machine leads."""
         self._installation = installation
         self._runtime = runtime
         self._secrets = secrets
@@ -70,21 +70,21 @@ class Daemon:
         self._to = log or ControlPlaneLog()
         self._ended = False
         self._last_event: str | None = None
-        self._said: str | None = None
+        self._last_message: str | None = None
 
     def end(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """Finish the current step, hand the leadership back, leave."""
+        """Finish the current step, give the leadership back, and exit. A signal handler."""
         self._ended = True
 
     def run(self, *, once: bool) -> int:
-        """Until ended (or, with `once`, until one decision is carried out). Returns the exit code."""
-        # two containers on one host may have the same name and number; one of the same name would depose the other
+        """Run until ended or, with `once`, until one decision is carried out. Returns the exit code."""
+        # two containers on a host may have the same name and pid; equal holders would depose each other
         holder = f"{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
         while not self._ended:
             try:
                 leadership = self._installation.store.campaign(holder)
                 if leadership is not None:
-                    self._say("leading: this control plane acts on the store")
+                    self._say("leading: this control plane is active")
                     self._read_secrets()
                     duties: AbstractContextManager[object] = (
                         nullcontext() if once else PriceDuties(self._installation, leadership, self._log)
@@ -94,21 +94,21 @@ class Daemon:
                         return self._lead(leadership, once)
                 leader = self._installation.store.leader()
                 if not self._stands_by and leader is not None and leader.alive and may_act(leader):
-                    self._say(f"leaving: {leader.holder} acts on this store")
+                    self._say(f"exiting: {leader.holder} is already active on this store")
                     return 0
                 other = leader.holder if leader is not None else "another control plane"
-                self._say(f"standing by: {other} acts on this store; taking over when it is gone")
+                self._say(f"standing by: {other} is active; taking over when it is gone")
             except NotLeaderError as error:
                 self._say(f"no longer leading: {error}")
             except (StoreVersionError, SupersededError):
-                raise  # a newer Tradewind has upgraded it, or another store has taken over: not for this one any more
+                raise  # a newer Tradewind has upgraded the store, or another store has taken over
             except StoreError as error:
                 self._say(f"the store does not answer: {error}")
             time.sleep(STANDBY_S)
         return 0
 
     def _read_secrets(self) -> None:
-        """Those that were kept by whoever led before; without them jobs that need some wait for them."""
+        """Load secrets kept by the previous leader. Without them, jobs that need secrets wait."""
         try:
             self._secrets.read_kept()
         except TradewindError as error:
@@ -139,10 +139,10 @@ class Daemon:
                 self._say(f"store: {error}; trying again")
                 time.sleep(RETRY_S)
                 continue
-            except Exception:  # machines are billed while nobody looks after them: what is wrong now may not stay so
+            except Exception:  # machines are billed meanwhile, and the problem may be temporary
                 if once:
                     raise
-                self._say(f"unexpected, trying again: {traceback.format_exc()}")
+                self._say(f"unexpected error, trying again: {traceback.format_exc()}")
                 time.sleep(RETRY_S)
                 continue
             if once and not changed:
@@ -157,7 +157,7 @@ class Daemon:
         return 0
 
     def _log_events(self) -> None:
-        """Every event of the audit trail is a line of the log, too."""
+        """Write every new event of the audit trail to the log."""
         with self._installation.store.read() as tx:
             if self._last_event is None:
                 newest = tx.events(limit=1, newest_first=True)
@@ -165,7 +165,7 @@ class Daemon:
                 return
             try:
                 fresh = tx.events(after_id=self._last_event or None)
-            except NotFoundError:  # a backup is in the store's place
+            except NotFoundError:  # the store was replaced by a backup
                 self._last_event = None
                 return
         for event in fresh:
@@ -176,8 +176,8 @@ class Daemon:
                 self._log(str(event.data["traceback"]))
 
     def _say(self, message: str) -> None:
-        if message != self._said:
-            self._said = message
+        if message != self._last_message:
+            self._last_message = message
             self._log(message)
 
     def _log(self, message: str) -> None:
@@ -185,14 +185,14 @@ class Daemon:
 
 
 def _pause_s(work: Work) -> float:
-    """Until the next look at an installation in which nothing changed."""
+    """Seconds until the next look if nothing changed."""
     if not all(map(waits, work.migrations)):
         return BUSY_S
     return WATCH_S if work.runs else IDLE_S
 
 
 def run(config: Config, *, once: bool = False, background: bool = False) -> int:
-    """The control plane in the foreground, or in the `background` as `up` starts it. Returns an exit code.
+    """Run the control plane in the foreground, or in the `background` for `up`. Returns an exit code.
 
     Raises StoreError, SpecError, ProviderFailure.
     """
@@ -212,7 +212,7 @@ def run(config: Config, *, once: bool = False, background: bool = False) -> int:
 
 
 def main() -> int:
-    """Entry of the background process; its configuration comes from the environment and the working folder."""
+    """Run as the background process, configured by the environment and the working folder."""
     try:
         return run(load_config(), background=BACKGROUND in sys.argv[1:])
     except TradewindError as error:

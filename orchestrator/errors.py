@@ -1,28 +1,28 @@
-"""Every error that Tradewind raises on purpose, with the remedy and the exit code of the command line.
+"""Errors: everything that Tradewind raises on purpose, with its remedy and the exit code of the command line.
 
 TradewindError            1
  +- UsageError            2   a command or argument that is not valid here
- |   +- TokenConflictError 2  the token of another submission
- +- SpecError             3   job file or configuration is wrong (all problems at once)
- +- NotFoundError         4   no such job, run, plan, migration or event
- +- ProviderFailure       5   a provider or its credentials
+ |   +- TokenConflictError 2  the token belongs to another submission
+ +- SpecError             3   the job file or configuration is not valid (lists all problems)
+ +- NotFoundError         4   the job, run, plan, migration or event does not exist
+ +- ProviderFailure       5   a provider or its credentials failed
  +- MissingExtraError     5   an optional dependency is not installed
  +- StoreError            5   the store cannot be read or written
  |   +- StoreVersionError 5   written by a newer version
- |   +- StoreDamagedError 5   what it holds cannot be read
+ |   +- StoreDamagedError 5   its content cannot be read
  |   +- RowError          5   one row cannot be read or written; the store itself works
- |   |   +- BookingError 5   a time would be booked twice, or past its machine's end
- |   |   +- UnreadableRowError 5   (a StoreDamagedError, too) it holds what no row of its table can hold
+ |   |   +- BookingError 5   time would be booked twice, or after its machine's end
+ |   |   +- UnreadableRowError 5   (also a StoreDamagedError) a row has values that its table cannot have
  |   +- NotLeaderError    5   another control plane acts on this store
  |   +- SupersededError   5   another store with this installation's id acts on its machines
  +- SiteError             5   Ray or a node of a site failed
  +- OutputError           5   the result cannot be written to standard output
  +- InfeasibleError       6   no offer meets the objective and the constraints
- +- StalePlanError        7   the market or the jobs moved since the plan was made
- +- PartialFailure        8   some of several things failed; also: the awaited job failed
- +- LimitError             9   a budget or another limit refused to spend
+ +- StalePlanError        7   the market or the jobs changed since the plan was made
+ +- PartialFailure        8   some of several actions failed; also: the awaited job failed
+ +- LimitError             9   a budget or another limit does not allow the cost
 
-10 is `plan --check` when a move would be made; 130 is Ctrl-C.
+10 is `plan --check` if a move would be made; 130 is Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 
 class TradewindError(Exception):
-    """Base: `hint` is the remedy in one sentence."""
+    """The base class. `hint` is the remedy in one sentence; `exit_code` is that of the command line."""
 
     exit_code = 1
 
@@ -42,18 +42,20 @@ class TradewindError(Exception):
 
 
 class UsageError(TradewindError):
+    """A command or argument that is not valid here. Exit code 2."""
+
     exit_code = 2
 
 
 class TokenConflictError(UsageError):
-    pass
+    """The submission token belongs to another submission. Exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: where (1-based line and column), which field, what, and what to do.
+    """One mistake in a file: where (1-based line and column), which field, what is wrong, and what to do.
 
-    `line` is 0 where there is no file: a mapping from Python, an environment variable, a flag.
+    `line` is 0 if there is no file: a Python mapping, an environment variable, a flag.
     """
 
     path: str
@@ -70,7 +72,7 @@ class Problem:
 
 
 class SpecError(TradewindError):
-    """A job or configuration file with problems; str() lists every one, a line each."""
+    """A job or configuration file with problems. str() lists all of them, one per line. Exit code 3."""
 
     exit_code = 3
 
@@ -80,7 +82,7 @@ class SpecError(TradewindError):
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`did you mean "x"?` for the option nearest to `word`; empty when none is near."""
+    """`did you mean "x"?` with the option closest to `word`; empty if none is close."""
     import difflib  # only ever needed on the way to an error
 
     by_folded = {option.casefold(): option for option in options}
@@ -98,15 +100,19 @@ def one_edit_apart(word: str, other: str) -> bool:
 
 
 class NotFoundError(TradewindError):
+    """A job, run, plan, migration, event, file or other object that does not exist. Exit code 4."""
+
     exit_code = 4
 
 
 class ProviderFailure(TradewindError):
+    """A provider failed or rejected its credentials. Exit code 5."""
+
     exit_code = 5
 
 
 class MissingExtraError(TradewindError):
-    """Names the pip command that installs what is missing."""
+    """An optional dependency is missing; the hint is the pip command that installs it. Exit code 5."""
 
     exit_code = 5
 
@@ -115,32 +121,34 @@ class MissingExtraError(TradewindError):
 
 
 class StoreError(TradewindError):
+    """The store cannot be read or written. Exit code 5."""
+
     exit_code = 5
 
 
 class StoreVersionError(StoreError):
-    pass
+    """The store was written by a newer version. Exit code 5."""
 
 
 class StoreDamagedError(StoreError):
-    pass
+    """The store's content cannot be read. Exit code 5."""
 
 
 class RowError(StoreError):
-    pass
+    """One row cannot be read or written; the store itself works. Exit code 5."""
 
 
 class BookingError(RowError):
-    """Nothing was booked: the entry contradicts its run, or what is booked of it already."""
+    """An entry contradicts its run or earlier entries, so nothing was booked. Exit code 5."""
 
 
 class UnreadableRowError(RowError, StoreDamagedError):
-    """One row holds what no row of its table can hold; `table` and `key` name it, so that others can go on."""
+    """A row with values that its table cannot have; `table` and `key` name it. Exit code 5."""
 
     def __init__(self, table: str, key: object, reason: str) -> None:
         super().__init__(
             f"the store is damaged: {table} {key} cannot be read: {reason}",
-            hint="see what else is: tradewind store check; the way back: tradewind store restore BACKUP",
+            hint="to see all damage: tradewind store check; to repair: tradewind store restore BACKUP",
         )
         self.table = table
         self.key = key
@@ -148,32 +156,44 @@ class UnreadableRowError(RowError, StoreDamagedError):
 
 
 class NotLeaderError(StoreError):
-    pass
+    """Another control plane acts on this store. Exit code 5."""
 
 
 class SupersededError(StoreError):
-    pass
+    """Another store with this installation's id acts on its machines. Exit code 5."""
 
 
 class SiteError(TradewindError):
+    """Ray or a node of a site failed. Exit code 5."""
+
     exit_code = 5
 
 
 class OutputError(TradewindError):
+    """The result cannot be written to standard output. Exit code 5."""
+
     exit_code = 5
 
 
 class InfeasibleError(TradewindError):
+    """No offer meets the objective and the constraints. Exit code 6."""
+
     exit_code = 6
 
 
 class StalePlanError(TradewindError):
+    """The market or the jobs changed since the plan was made. Exit code 7."""
+
     exit_code = 7
 
 
 class PartialFailure(TradewindError):
+    """Some of several actions failed, or the awaited job failed. Exit code 8."""
+
     exit_code = 8
 
 
 class LimitError(TradewindError):
+    """A budget or another limit does not allow the cost. Exit code 9."""
+
     exit_code = 9

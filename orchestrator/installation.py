@@ -1,7 +1,7 @@
-"""Installation: everything the engine and the services act on, opened from a configuration.
+"""Installation: everything that the engine and the services act on, opened from a configuration.
 
-The market clock's anchor is a file in the state folder, so that the command line, the control plane and a restarted
-control plane read the same market time.
+The anchor of the market clock is a file in the state folder, so that the command line and every control plane read the
+same market time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from providers.traits import own_clock
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A pair of instants of the market clock and of this boot's monotonic clock, and the wall clock's then."""
+    """A moment on three clocks: market (`epoch_ms`), this boot's monotonic (`anchor_s`), wall (`wall_ms`)."""
 
     boot_id: str
     factor: float
@@ -37,12 +37,13 @@ class Anchor:
 
     @property
     def clock(self) -> AcceleratedClock:
+        """The market clock that this anchor defines."""
         return AcceleratedClock(self.factor, self.epoch_ms, self.anchor_s)
 
 
 @dataclass(frozen=True)
 class Installation:
-    """`providers` by name. Opening one makes the state folder, which is its owner's alone; close() it when done."""
+    """Configuration, clock, store and providers (by name). Call close() when done."""
 
     config: Config
     clock: Clock
@@ -51,47 +52,52 @@ class Installation:
 
     @property
     def state_dir(self) -> Path:
+        """The private folder with all data."""
         return self.config.state_dir
 
     @property
     def simulated(self) -> bool:
-        """Whether any number of this installation comes from a simulated market."""
+        """Whether any of its providers is simulated."""
         return any(provider.simulated for provider in self.providers.values())
 
     @property
     def outside_clock(self) -> Clock:
-        """Time of what comes from outside, such as the prices of real clouds: real, also where the market here is
-        simulated and runs faster."""
+        """The clock for external data, such as prices of real clouds: real time, even if the market here is simulated
+        and runs faster."""
         return self.clock if self.clock.factor == 1 else SystemClock()
 
     def run_dir(self, run_id: str) -> Path:
+        """The folder of a run's control files and log."""
         return self.state_dir / "runs" / run_id
 
     def output_dir(self, job_id: str) -> Path:
+        """The folder of a job's outputs."""
         return self.state_dir / "outputs" / job_id
 
     def checkpoint_root(self, to: str | None) -> Path:
+        """The checkpoint folder for a job's `checkpoint.to`; None: the one in the state folder."""
         return Path(to) if to is not None else self.state_dir / "checkpoints"
 
     def close(self) -> None:
+        """Close the store."""
         self.store.close()
 
 
 def open_installation(config: Config, *, starts: bool = False) -> Installation:
-    """Open clock, store and the enabled providers. Raises StoreError, SpecError, ProviderFailure.
+    """Open the clock, the store and the enabled providers. Raises StoreError, SpecError, ProviderFailure.
 
-    `starts`: this is what begins to act here (`up`, `daemon run`). Only so, and only while nothing else acts, another
-    `clock_factor` than before is taken over; anybody else gets a SpecError, and nothing is changed.
+    The state folder is created and made private. `starts` is for callers that start to act here (`up`, `daemon run`):
+    only they may change `clock_factor`, and only while nothing else acts. Others get a SpecError and change nothing.
     """
     try:
         private_folder(config.state_dir)
     except OSError as error:
         raise StoreError(
-            f"the state folder {config.state_dir} cannot be made: {error.strerror}",
-            hint="set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a folder that you may write",
+            f"the state folder {config.state_dir} cannot be created: {error.strerror}",
+            hint="set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a writable folder",
         ) from error
     before = _other_factor(config)
-    if before is not None and not (starts and _at_rest(config, before)):
+    if before is not None and not (starts and _is_idle(config, before)):
         raise _refused(config, before)
     return _open(config, market_clock(config))
 
@@ -101,13 +107,13 @@ def _open(config: Config, clock: Clock) -> Installation:
     return Installation(config, clock, Store.open(config.store_url, clock, backups=config.state_dir), providers)
 
 
-def _at_rest(config: Config, factor: float) -> bool:
-    """Whether no control plane leads and no machine lives, whose deadlines and bills go by the clock of `factor`."""
+def _is_idle(config: Config, factor: float) -> bool:
+    """Whether no control plane leads and no machine runs whose deadlines and bills use the clock of `factor`."""
     local = replace(config.providers.local, clock_factor=factor)
     before = replace(config, providers=replace(config.providers, local=local))
     installation = _open(before, market_clock(before))
     try:
-        leader = installation.store.leader(watch=True)  # one from before a reboot shows no life
+        leader = installation.store.leader(watch=True)  # one from before a reboot counts as dead
         if leader is not None and leader.alive is not False:
             return False
         return not any(
@@ -129,9 +135,9 @@ def _refused(config: Config, before: float) -> SpecError:
                 0,
                 name,
                 f"is {config.providers.local.clock_factor:.12g}, but the market of {config.state_dir} runs at "
-                f"{before:.12g}: its deadlines and bills go by that clock",
+                f"{before:.12g}, which its deadlines and bills depend on",
                 f"set it back to {before:.12g}; or end what runs (TRADEWIND_PROVIDERS_LOCAL_CLOCK_FACTOR={before:.12g} "
-                "tradewind down), after which `tradewind up` takes the new one",
+                "tradewind down), then run: tradewind up",
             )
         ]
     )
@@ -149,7 +155,7 @@ def _provider(name: str, config: Config, clock: Clock) -> Provider:
 
 
 def market_clock(config: Config) -> Clock:
-    """Market time: the wall clock, or for the simulated market one that runs `clock_factor` times as fast."""
+    """Market time: the wall clock or, for the simulated market, a clock that runs `clock_factor` times as fast."""
     if not own_clock(config.providers.enabled):
         return SystemClock()
     path = _anchor_path(config)
@@ -158,7 +164,7 @@ def market_clock(config: Config) -> Clock:
 
 
 def _reached_ms(config: Config) -> int:
-    """The latest market instant that the store knows of: time was that late already."""
+    """The latest market time (ms) in the store, which time has certainly reached."""
     store = Store.open(config.store_url, SystemClock(), backups=config.state_dir)
     try:
         with store.read() as tx:
@@ -172,7 +178,7 @@ def _anchor_path(config: Config) -> Path:
 
 
 def _other_factor(config: Config) -> float | None:
-    """The factor at which the market here has run so far, if it is not the one configured."""
+    """The clock factor used so far if it differs from the configured one; else None."""
     saved = _read(_anchor_path(config)) if own_clock(config.providers.enabled) else None
     if saved is None or saved.factor == config.providers.local.clock_factor:
         return None
@@ -185,12 +191,12 @@ def _of_this_boot(path: Path) -> bool:
 
 
 def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> AcceleratedClock:
-    """The accelerated clock whose anchor is in `path`; made there by the first who asks.
+    """The accelerated clock whose anchor is stored in `path`; the first caller creates it.
 
-    Market time never goes backwards. After a change of the factor it goes on from where it is. After a reboot the
-    monotonic clock starts anew, so the wall clock tells how much time has passed; it may be behind (a dead battery, a
-    restored virtual machine), and then market time goes on from `reached_ms`, the latest instant on record. So it does
-    where the file is lost.
+    Market time never goes backwards. After a change of the factor it continues from where it is. After a reboot the
+    monotonic clock starts at 0, so the wall clock tells how much time has passed. If the wall clock is behind (an empty
+    battery, a restored virtual machine) or the file is lost, market time continues from `reached_ms`, the latest time
+    on record.
     """
     saved = _read(path)
     if saved is not None and saved.boot_id == boot_id() and saved.factor == factor:
@@ -208,12 +214,12 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
     write_privately(partial, dumps(anchor))
     if saved is None:
         try:
-            os.link(partial, path)  # the first one wins, also against a process that does the same right now
+            os.link(partial, path)  # the first process wins if several do this at once
         except FileExistsError:
             if _read(path) is not None:
                 partial.unlink()
                 return anchored_clock(path, factor, reached_ms=reached_ms)
-            partial.replace(path)  # what is there cannot be read
+            partial.replace(path)  # the existing file cannot be read
         else:
             partial.unlink()
     else:

@@ -1,9 +1,9 @@
-"""Trace files: our .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices -> Trace.
+"""Formats: trace files: our .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices -> Trace.
 
 load(path)                               one .npz or .parquet
-load(path, Prices(machine=..))           what `tradewind prices export` wrote (price_export.py)
-load(folder, Prices(3.06, 0.92))         a folder of spot-traces JSON, one file a zone (us-west-2a_v100_1.json)
-load(folder)                             a folder of SkyNomad's, one folder a zone (us-east-1a_v100_1/full.json)
+load(path, Prices(machine=..))           a file from `tradewind prices export` (price_export.py)
+load(folder, Prices(3.06, 0.92))         a folder of spot-traces JSON, one file per zone (us-west-2a_v100_1.json)
+load(folder)                             a folder of SkyNomad's, one folder per zone (us-east-1a_v100_1/full.json)
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from orchestrator.errors import MissingExtraError
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
 _MOST = 2**53
-"""Above it not every whole number is a float."""
+"""Above this, not every whole number is a float."""
 _SAME_TICK_S = 0.001_001
-"""Instants are taken to the millisecond."""
+"""Times are compared to the millisecond."""
 _COLUMNS = ("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")
 
 
 def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
-    """Read a trace. `prices` say what its format leaves open.
+    """Read a trace. `prices` supplies what its format does not contain.
 
-    Raises SpecError that names the file and, if there is one, the row; MissingExtraError without pyarrow for Parquet.
+    Raises SpecError with the file and, if known, the row; MissingExtraError without pyarrow for Parquet.
     """
     if not path.exists():
         raise refused(
-            path, 0, "trace", "there is no such file or folder", "paths are relative to the scenario's folder"
+            path, 0, "trace", "the file or folder does not exist", "paths are relative to the scenario's folder"
         )
     if path.is_dir():
         return _json_folder(path, prices)
@@ -51,16 +51,16 @@ def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
         _open_only(path, prices)
         return _parquet(path)
     known = "one of .npz, .parquet, .csv, .csv.gz, or a folder"
-    raise refused(path, 0, "trace", f"no known format: {path.suffix or 'no suffix'}", known)
+    raise refused(path, 0, "trace", f"unknown format: {path.suffix or 'no suffix'}", known)
 
 
 def _open_only(path: Path, prices: Prices, *leaves_open: str) -> None:
-    """A field that the file answers itself must not seem to change anything."""
+    """Raises SpecError for a field that the file already contains and that would be ignored."""
     given = {"on_demand": prices.on_demand, "spot": prices.spot, "machine": prices.machine, "tick": prices.tick_ms}
     for field, value in given.items():
         if value not in (None, "") and field not in leaves_open:
-            hint = "leave the field out" + (f"; it takes {', '.join(leaves_open)}" if leaves_open else "")
-            raise refused(path, 0, field, "would be ignored: files of this format do not leave it open", hint)
+            hint = "remove the field" + (f"; this format takes {', '.join(leaves_open)}" if leaves_open else "")
+            raise refused(path, 0, field, "would be ignored: files of this format contain it", hint)
 
 
 def _npz(path: Path) -> Trace:
@@ -71,7 +71,7 @@ def _npz(path: Path) -> Trace:
                 raise refused(path, 0, missing[0], "is missing", f"a trace has {', '.join(_NPZ)}")
             columns = {key: file[key] for key in file.files}
     except (BadZipFile, EOFError, OSError, RuntimeError, TypeError, ValueError, zlib.error) as error:
-        raise refused(path, 0, "trace", f"is no readable .npz file: {error}") from error
+        raise refused(path, 0, "trace", f"is not a readable .npz file: {error}") from error
     zones, capacity = columns["zones"], columns["capacity"]
     if zones.ndim != 1 or capacity.ndim != 2 or len(capacity) != len(zones):
         message = f"has the shape {capacity.shape}, not (zones, ticks), for zones of shape {zones.shape}"
@@ -85,12 +85,12 @@ def _npz(path: Path) -> Trace:
     if bad.any():
         row, tick = (int(x) for x in np.argwhere(bad)[0])
         message = f"{zones[row]} has {capacity[row, tick]} in tick {tick}"
-        raise refused(path, tick + 1, "capacity", message, "instances are counted in whole numbers")
+        raise refused(path, tick + 1, "capacity", message, "machine counts must be whole numbers")
     if "at_seconds" in columns:
         at_s = _floats(path, "at_seconds", columns["at_seconds"])
         if at_s.shape != capacity.shape[1:]:
             message = f"has the shape {at_s.shape} for {capacity.shape[1]} ticks"
-            raise refused(path, 0, "at_seconds", message, "one instant for each tick")
+            raise refused(path, 0, "at_seconds", message, "give one time per tick")
         _even(path, at_s, tick_ms / 1000)
     meta = _meta(path, columns)
     filled = np.zeros(capacity.shape, np.bool_)
@@ -121,21 +121,21 @@ def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> F
     try:
         return column.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise refused(path, 0, field, f"does not hold numbers: {error}") from error
+        raise refused(path, 0, field, f"must contain numbers: {error}") from error
 
 
 def _fractional(counts: Floats) -> Bools:
-    """Where a count is none: no finite whole number."""
+    """Where a count is not a finite whole number."""
     whole: Bools = (np.abs(counts) < _MOST) & (counts == np.floor(counts))
     return ~whole
 
 
 def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The file's JSON notes; `gapfill` is two whole numbers."""
+    """The file's JSON metadata. `gapfill` must be two whole numbers."""
     try:
         meta = json.loads(str(columns["meta"])) if "meta" in columns else {}
     except ValueError as error:
-        raise refused(path, 0, "meta", f"is no JSON: {error}") from error
+        raise refused(path, 0, "meta", f"is not valid JSON: {error}") from error
     if not isinstance(meta, dict):
         raise refused(path, 0, "meta", "must be a JSON object")
     gap = meta.get("gapfill", [0, 0])
@@ -145,7 +145,7 @@ def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _even(path: Path, at_s: np.ndarray[Any, np.dtype[np.float64]], tick_s: float) -> None:
-    """Ticks follow each other at the same distance; else the first row that does not is named."""
+    """Check that ticks are equally spaced. Raises SpecError with the first row that is not."""
     steps = np.diff(at_s)
     gaps = ~(np.abs(steps - tick_s) <= _SAME_TICK_S)
     for bad, message in ((steps == 0, "is duplicated"), (steps < 0, "is out of order"), (gaps, "has a gap")):
@@ -160,12 +160,12 @@ def _instant(path: Path, field: str, text: str) -> int | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise refused(path, 0, field, f"{text!r} is not like 2025-10-04T00:10:00") from None
+        raise refused(path, 0, field, f"{text!r} is not a time such as 2025-10-04T00:10:00") from None
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _parquet(path: Path) -> Trace:
-    """Long form, a row a (zone, tick), in order of time within each zone."""
+    """Read a long table: one row per (zone, tick), in order of time within each zone."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -174,14 +174,14 @@ def _parquet(path: Path) -> Trace:
     try:
         table = pq.read_table(path)
     except (OSError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise refused(path, 0, "trace", f"is no whole Parquet file: {error}") from error
+        raise refused(path, 0, "trace", f"is not a valid Parquet file: {error}") from error
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
-        raise refused(path, 0, missing[0], "is no column of this file", f"a trace has {', '.join(_COLUMNS)}")
+        raise refused(path, 0, missing[0], "is not a column of this file", f"a trace has {', '.join(_COLUMNS)}")
     for name in _COLUMNS:
         if table.column(name).null_count:
             row = table.column(name).is_null().to_pylist().index(True)
-            raise refused(path, row + 1, name, "is empty", "a gap must be filled, or the series cut there")
+            raise refused(path, row + 1, name, "is empty", "fill the gap, or end the series before it")
     zone = np.array(table.column("zone").to_pylist(), dtype=str)
     if not pa.types.is_timestamp(table.column("at").type):
         raise refused(path, 0, "at", f"must be timestamps, not {table.column('at').type}")
@@ -196,7 +196,7 @@ def _parquet(path: Path) -> Trace:
                 raise refused(path, row + 1, "at", f"the tick of {name} {message}", "sort by zone and time, once each")
     tick_ms = min((int(step.min()) for step in steps if step.size), default=0)
     if tick_ms <= 0:
-        raise refused(path, 0, "at", "the trace has not two ticks in any zone")
+        raise refused(path, 0, "at", "no zone of the trace has two ticks")
     first = int(at_ms.min())
     shape = (len(zones), (int(at_ms.max()) - first) // tick_ms + 1)
     capacity, spot = np.zeros(shape, np.int64), np.ones(shape)
@@ -209,7 +209,7 @@ def _parquet(path: Path) -> Trace:
     ):
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            hint = "correct the row, or cut the series off before it"
+            hint = "correct the row, or end the series before it"
             raise refused(path, row + 1, name, f"{zone[row]} has {values[name][row]:g}", hint)
     marks = table.column("filled").to_numpy(zero_copy_only=False) if "filled" in table.column_names else None
     for index, (name, step) in enumerate(zip(zones, steps, strict=True)):
@@ -218,7 +218,7 @@ def _parquet(path: Path) -> Trace:
         if gaps.any():
             row = int(mine[int(np.flatnonzero(gaps)[0]) + 1])
             message = f"{name} has a gap before this tick ({int(step[gaps][0]) / 1000:g} s, not {tick_ms / 1000:g} s)"
-            raise refused(path, row + 1, "at", message, "fill it and mark the ticks in a column `filled`")
+            raise refused(path, row + 1, "at", message, "fill the gap and mark its ticks in a column `filled`")
         off = (int(at_ms[mine[0]]) - first) % tick_ms
         if off:
             raise refused(path, int(mine[0]) + 1, "at", f"{name} is not aligned with the other zones")
@@ -242,20 +242,20 @@ def _json_folder(folder: Path, prices: Prices) -> Trace:
     if skynomad:
         files = sorted(folder.glob("*/full.json"))
     if not files:
-        raise refused(folder, 0, "trace", "holds neither ZONE_GPU_COUNT.json nor ZONE_GPU_COUNT/full.json")
+        raise refused(folder, 0, "trace", "has neither ZONE_GPU_COUNT.json nor ZONE_GPU_COUNT/full.json")
     _open_only(folder, prices, *(() if skynomad else ("on_demand", "spot")))
     series = [_skynomad(file) if skynomad else _skypilot(file, prices.on_demand, prices.spot) for file in files]
     for file, one in zip(files, series, strict=True):
         try:
             region_of(one["zone"])
         except ValueError as error:
-            raise refused(file, 0, "zones", str(error), "egress prices need its region") from None
+            raise refused(file, 0, "zones", str(error), "egress prices depend on its region") from None
     ticks = {one["tick_s"] for one in series}
     if len(ticks) > 1:
         raise refused(folder, 0, "gap_seconds", f"the files differ: {', '.join(f'{t:g}' for t in sorted(ticks))}")
     starts = {one["start"] for one in series}
     if len(starts) > 1:
-        raise refused(folder, 0, "start_time", "the files start at different instants", "cut them to a common start")
+        raise refused(folder, 0, "start_time", "the files start at different times", "cut them to a common start")
     length = max(len(one["capacity"]) for one in series)
     shape = (len(series), length)
     capacity, price, known = np.zeros(shape, np.int64), np.ones(shape), np.zeros(shape, np.bool_)
@@ -279,10 +279,16 @@ def _json_folder(folder: Path, prices: Prices) -> Trace:
 
 
 def _skypilot(file: Path, on_demand: float | None, spot: float | None) -> dict[str, Any]:
-    """skypilot-org/spot-traces (Can't Be Late, NSDI '24): `data` counts the instances that could be had; no prices."""
+    """skypilot-org/spot-traces (Can't Be Late, NSDI '24): `data` counts the available machines; there are no prices."""
     content = _content(file)
     if on_demand is None or spot is None:
-        raise refused(file, 0, "prices", "this format has none", "give the scenario `on_demand` and `spot` in US$/h")
+        raise refused(
+            file,
+            0,
+            "prices",
+            "files of this format have no prices",
+            "add `on_demand` and `spot` in US$/h to the scenario",
+        )
     zone, _, gpu = file.stem.partition("_")
     counts = _numbers(file, content, "data")
     return {
@@ -297,15 +303,15 @@ def _skypilot(file: Path, on_demand: float | None, spot: float | None) -> dict[s
 
 
 def _skynomad(file: Path) -> dict[str, Any]:
-    """andylizf/skynomad-artifact (NSDI '27): `data` is 1 where an instance is *preempted*; prices per tick."""
+    """andylizf/skynomad-artifact (NSDI '27): `data` is 1 where a machine is *preempted*; prices are per tick."""
     content = _content(file)
     metadata = content["metadata"]
     zone, _, gpu = file.parent.name.partition("_")
     info = metadata.get("price_info")
     if not isinstance(info, dict) or not _is_price(info.get("on_demand_price")):
-        raise refused(file, 0, "metadata.price_info.on_demand_price", "is missing, or no positive number")
+        raise refused(file, 0, "metadata.price_info.on_demand_price", "must be a positive number")
     if "prices" not in content and not _is_price(info.get("price")):
-        raise refused(file, 0, "prices", "are missing", "a price for each tick, or metadata.price_info.price for all")
+        raise refused(file, 0, "prices", "are missing", "give a price per tick, or metadata.price_info.price for all")
     lost = _numbers(file, content, "data")
     prices = _numbers(file, content, "prices") if "prices" in content else [float(info["price"])] * len(lost)
     if len(prices) != len(lost):
@@ -313,7 +319,7 @@ def _skynomad(file: Path) -> dict[str, Any]:
         raise refused(file, row, "prices", f"there are {len(prices)} prices for {len(lost)} ticks")
     for row, price in enumerate(prices, 1):
         if not _is_price(price):
-            raise refused(file, row, "prices", f"row {row} is {price!r}", "correct it, or cut the series off before it")
+            raise refused(file, row, "prices", f"row {row} is {price!r}", "correct it, or end the series before it")
     return {
         "zone": str(metadata.get("zone", zone)),
         "gpu": gpu.partition("_")[0].upper(),
@@ -329,7 +335,7 @@ def _content(file: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(file.read_text())
     except ValueError as error:
-        raise refused(file, getattr(error, "lineno", 0), "trace", f"is no JSON: {error}") from error
+        raise refused(file, getattr(error, "lineno", 0), "trace", f"is not valid JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         raise refused(
             file, 0, "metadata", "is missing", "spot-traces JSON is {metadata: {gap_seconds: ..}, data: [..]}"
@@ -350,9 +356,9 @@ def _numbers(file: Path, content: Mapping[str, Any], field: str) -> list[float]:
         raise refused(file, 0, field, "must be a list of numbers")
     for row, value in enumerate(values, 1):
         if not isinstance(value, int | float) or not 0 <= value < _MOST:
-            raise refused(file, row, field, f"row {row} is {value!r}", "a gap must be filled, or the series cut there")
+            raise refused(file, row, field, f"row {row} is {value!r}", "fill the gap, or end the series before it")
         if field == "data" and value % 1:
-            raise refused(file, row, field, f"row {row} is {value!r}", "instances are counted in whole numbers")
+            raise refused(file, row, field, f"row {row} is {value!r}", "machine counts must be whole numbers")
     return values
 
 

@@ -1,16 +1,16 @@
-"""The clairvoyant optimum of one job: an exact dynamic program that sees all prices and all capacity.
+"""Optimum: the clairvoyant optimum of one job: an exact dynamic program that knows all prices and all capacity.
 
-    run[t, s, w]     cheapest way to do w from tick t on, with an instance s = (zone, kind) past its overhead
+    run[t, s, w]     cheapest way to do w from tick t on, with a machine s = (zone, kind) past its overhead
     none[t, z, w]    the same with nothing running and the checkpoint in zone z
 
-A launch is one step of `boot` ticks, those of the overhead: giving up an instance that has made no progress yet never
-pays, but as a detour for egress. Where one might, egress prices are closed over detours: then the result is a lower
-bound. Work is counted in the greatest common divisor of what a tick and a launch get done, in which every reachable
-amount of work is a whole number. Where there is no usable one (odd overheads, kinds of GPU of any speed) what gets done
-is rounded up to a coarser unit: again a lower bound. Of a gang every instance does the same, so it holds for gangs as
-for single machines.
+A launch is one step of `boot` ticks, those of the overhead: releasing a machine that has made no progress yet never
+pays, except as a detour for egress. Where it might, egress prices are closed over detours; the result is then a lower
+bound. Work is counted in the greatest common divisor of what a tick and a launch get done, so that every reachable
+amount of work is a whole number. If that is too small (odd overheads, arbitrary GPU speeds), progress is rounded up to
+a coarser unit: again a lower bound. All machines of a gang do the same, so the result holds for gangs as for single
+machines.
 
-Runs backwards over ticks, all work amounts at once.
+It runs backwards over ticks, for all amounts of work at once.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MAX_UNITS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """US$ per instance. Not `exact`: a lower bound, because progress was rounded up to a coarser unit of work, or
-    because a checkpoint may be carried over a third zone for less, and only the cheapest tick was billed for it."""
+    """US$ per machine. If not `exact`, a lower bound: progress was rounded up to a coarser unit of work, or a
+    checkpoint could be carried over a third zone for less, for which only the cheapest tick was billed."""
 
     usd: float
     exact: bool
 
 
 def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: int = MAX_UNITS) -> Optimum:
-    """The least that the job could have cost under the tick rules. `on_demand`: whether it may be used.
+    """The lowest possible cost of the job under the tick rules. `on_demand`: whether it may be used.
 
-    usd is infinite when nothing could have finished in time (only without on-demand).
+    `usd` is infinite if nothing could have finished in time (only without on-demand).
     """
     tick_ms = window.tick_ms
     boot = max(-(-task.overhead_ms // tick_ms), 1)  # ticks of a launch
@@ -53,7 +53,7 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
     units = {pace: (-(-step // unit), -(-gained // unit)) for pace, (step, gained) in done.items()}
     places = _places(window, on_demand, [units[pace] for pace in paces])
     egress = task.checkpoint_gb * window.egress
-    # A relay is a launch, and bills a tick at least: where that is no less than what it saves, none is ever taken.
+    # A relay is a launch and bills at least a tick: if that costs as much as it saves, none is ever taken.
     relayed = np.minimum(egress, _closed(egress) + places.price.min())
     exact = exact and np.array_equal(relayed, egress)
     return Optimum(_solve(task.ticks, -(-work_us // unit), boot, places, relayed), exact)
@@ -61,9 +61,9 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Rows of instances: zone, whether it is up, price per tick, units of work done by a tick and by a launch.
+    """Machines as rows: zone, whether it is up, price per tick, units of work done by a tick and by a launch.
 
-    On-demand zones that are alike are there only once.
+    Equal on-demand zones are included only once.
     """
 
     zone: NDArray[np.int64]
@@ -83,7 +83,7 @@ def _unit(work: int, done: Iterable[tuple[int, int]], tick: int, max_units: int)
 
 
 def _closed(egress: Floats) -> Floats:
-    """Cheapest egress between zones, detours included: with it the result is a lower bound whatever the prices."""
+    """The cheapest egress between zones including detours, which makes the result a lower bound for all prices."""
     closed = egress.copy()
     for via in range(len(closed)):
         closed = np.minimum(closed, closed[:, via : via + 1] + closed[via : via + 1, :])
@@ -108,9 +108,9 @@ def _places(window: Window, on_demand: bool, units: list[tuple[int, int]]) -> _P
 
 
 def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) -> float:
-    """Column i of every array is i units of work left; no units are none left, whatever was done beyond.
+    """The lowest cost. Column i of every array means i units of work left; 0 includes any excess.
 
-    Only the newest `boot` ticks of `run` are kept. `none` has a row per group of zones with the same egress.
+    Only the newest `boot` ticks of `run` are kept. `none` has a row per group of zones with equal egress.
     """
     up, price = places.up[:, :ticks], places.price[:, :ticks]
     # streak[s, t]: a launch at t stays up through its overhead; cost[s, t]: what these ticks cost.
@@ -128,7 +128,7 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
     members = [np.flatnonzero(group_of[places.zone] == g) for g in range(len(heads))]
 
     fastest = max(places.step)
-    # Where every machine does the same, one launch at the lowest price of all: nothing can be less.
+    # If all machines are equally fast: one launch at the lowest price of all is a lower bound.
     least = 0.0
     if len(set(places.step)) == 1 and price.size:
         least = (boot + max(-(-(work - places.gained[0]) // fastest), 0)) * float(price.min())
@@ -182,7 +182,7 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
 def _onward(
     ahead: Floats, cost: float, done: int, low: int, high: int, other: Floats, into: Floats, scratch: Floats
 ) -> None:
-    """`into` (`low` to `high` units left): the less of `other`, and of paying `cost` for `done` units and going on."""
+    """Set `into` (`low` to `high` units left) to the lower of `other` and paying `cost` for `done` units."""
     finished = max(min(done - low + 1, into.size), 0)
     np.minimum(other[:finished], cost, out=into[:finished])
     if finished < into.size:

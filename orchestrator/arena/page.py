@@ -1,5 +1,5 @@
-"""The arena's page: the table, distributions of cost, time and misses, and a timeline per run (price, availability,
-where the job was). One self-contained file, drawn on the server.
+"""Page: the arena's results: a table, distributions of cost, time and misses, and a timeline per run (price,
+availability, where the job was). One self-contained HTML file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TIMELINES = 24
 T = TypeVar("T")
 
 _LANE, _AXIS = 20.0, 24.0
-_WIDE = 190.0  # room for the names of policies and zones
+_WIDE = 190.0  # space for the names of policies and zones
 
 
 def page(view: Backtest, played: Sequence[Played]) -> str:
-    """A complete HTML document. Timelines are drawn for the first runs only; the page says how many."""
+    """A complete HTML document. Only the first TIMELINES runs get a timeline; the page says how many."""
     head = element(
         "head",
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'),
@@ -39,12 +39,12 @@ def page(view: Backtest, played: Sequence[Played]) -> str:
 
 def _header(view: Backtest) -> Iterable[Html]:
     yield element("h1", f"Back-test: {view.name}")
-    words = f"{view.runs} runs on recorded markets; every policy from the same starts. Money is the mean of a run."
+    words = f"{view.runs} runs on recorded markets, with the same starts for every policy. Amounts are means per run."
     yield element("p", words, class_="muted")
     if view.filled_ticks:
-        yield element("p", f"{view.filled_ticks} ticks inside the windows were filled after outages of the recorder.")
+        yield element("p", f"{view.filled_ticks} ticks in these runs were not recorded and have been filled in.")
     if view.assumed_runs:
-        words = f"{view.assumed_runs} runs have recorded prices only: capacity is taken to be there."
+        words = f"{view.assumed_runs} runs have recorded prices only; capacity is assumed."
         yield element("p", words, class_="simulated")
     figures = [
         ("on-demand only", format_usd(view.on_demand_nano_usd)),
@@ -69,7 +69,7 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         if row.runs
     ]
     yield table(
-        "Cost over the optimum is the mean over cells; p95 and worst are over runs", head, rows, numbers=range(1, 8)
+        "Cost over the optimum is a mean over cells; p95 and worst are over runs", head, rows, numbers=range(1, 8)
     )
     for failure in view.failures:
         yield element("p", failure, class_="simulated")
@@ -103,17 +103,17 @@ def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
         if row.runs
     ]
     yield table(
-        "The first four add up to what on-demand only would have cost more", split, sources, numbers=range(1, 10)
+        "The first four columns add up to the saving against on-demand only", split, sources, numbers=range(1, 10)
     )
     yield element("h2", "Distributions")
-    yield element("p", "A mark is a run, hollow where it missed its deadline; a bar is the median.", class_="muted")
+    yield element("p", "Each mark is a run, hollow if it missed its deadline; the bar is the median.", class_="muted")
     labels = [row.policy for row in view.policies]
     for number, (title, of) in enumerate((("cost over the optimum", _cost), ("time over work", _time))):
         yield _strips(title, labels, played, of, f"d{number}")
     yield element("h2", "Runs")
     shown = played[:TIMELINES]
     words = f"The first {len(shown)} of {len(played)} runs." if len(shown) < len(played) else ""
-    key = "Above, where each zone was up, and its price as a line; below, where each policy ran, framed on demand."
+    key = "Top: when each zone was up, with its price as a line. Bottom: where each policy ran (framed: on-demand)."
     yield element("p", f"{words} {key}".strip(), class_="muted")
     for number, run in enumerate(shown):
         case = run.case
@@ -132,7 +132,7 @@ def _time(run: Played, outcome: Outcome) -> float:
 def _strips(
     title: str, labels: Sequence[str], played: Sequence[Played], of: Callable[[Played, Outcome], float], number: str
 ) -> Html:
-    """A lane per policy, a mark per run (hollow: missed), a bar at the median."""
+    """A lane per policy with a mark per run (hollow: missed) and a bar at the median."""
     points = {
         name: [(of(run, run.outcomes[name]), run.outcomes[name].finished) for run in played if name in run.outcomes]
         for name in labels
@@ -166,7 +166,7 @@ def _strips(
 
 
 def _timeline(run: Played, labels: Sequence[str], number: str) -> Html:
-    """Capacity and price of each zone, and below where each policy was (framed: on demand)."""
+    """The capacity and price of each zone, and below them where each policy ran (framed: on-demand)."""
     window = run.window
     hours = window.tick_ms / 3_600_000
     scale = Scale(0, window.ticks, _WIDE, WIDTH - RIGHT)
@@ -202,7 +202,7 @@ def _timeline(run: Played, labels: Sequence[str], number: str) -> Html:
     for value in clock.ticks(6):
         marks.append(label(clock(value), height - 6, f"{value:g} h", anchor="middle"))
     title = f"{run.case.job.label}: optimum ${run.optimum.usd:.2f}, on demand ${run.on_demand.usd:.2f}"
-    return figure(title, "Capacity and price by zone, and where each policy was", height, *marks, number=number)
+    return figure(title, "Capacity and price by zone, and where each policy ran", height, *marks, number=number)
 
 
 def _stretches(values: Sequence[T]) -> Iterable[tuple[int, int, T]]:

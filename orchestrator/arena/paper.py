@@ -1,9 +1,9 @@
-"""The core paper's tables: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML
+"""The core paper's results: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML
 Training" (DISPA 2020), as its notebook computed them ("paper") and under rules that a bill would follow ("honest").
 
-Which option is taken is always the product's decision (`decide` on the prices of that instant). The paper's quirks are
-preparation of data: a day is one instant with its cheapest record; a slice of a machine can be rented for its share of
-the price; a price without a record that day stays as it was; a job that outlasts the log pays the last price on.
+The product (`decide` on the prices of that time) always makes the choice. The paper's peculiarities are in the data
+preparation: a day is one moment with its cheapest record; a slice of a machine can be rented for its share of the
+price; a price without a record that day does not change; a job that outlasts the log continues at the last price.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MODELS = (
 )
 POLICIES = ("baseline", "gpu_type", "packed", "multi_cloud", "preemption", "preemption_data_movement")
 DATA_MOVEMENT_USD = 9.0
-_STEPS = 10**9  # of every job: only ratios matter to the choice
+_STEPS = 10**9  # the same for every job: only ratios affect the choice
 _SMALL = ("p2.xlarge", "p3.2xlarge")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What can be chosen, and its price per GPU-hour at each instant: `offered` for a decision (NaN: not on offer),
-    `billed` for who is there already."""
+    """What can be chosen, with its price per GPU-hour at each time: `offered` to decide on (NaN: not offered), `billed`
+    to a job that is already there."""
 
     series: tuple[Series, ...]
     at_ms: tuple[int, ...]
@@ -53,7 +53,7 @@ class Options:
 
 
 class Chooser:
-    """The product's choice among options: for each job type, at an instant. Remembers what it was asked."""
+    """The product's choice among options for each job type, at one time. Caches its answers."""
 
     def __init__(self, data: PaperData, models: Sequence[str], objective: Objective = CHEAPEST) -> None:
         train = TrainSpec("paper:job", None, {}, "/", {}, (), _STEPS, None)
@@ -76,7 +76,7 @@ class Chooser:
         self._known: dict[tuple[int, int], dict[str, int]] = {}
 
     def choices(self, options: Options, instant: int) -> Mapping[str, int]:
-        """Model -> index of the option that `decide` takes at the options' `instant`."""
+        """Model -> index of the option that `decide` chooses at index `instant` of the options' times."""
         key = (id(options), instant)
         if key not in self._known:
             self._known[key] = self._decide(options, instant)
@@ -104,23 +104,25 @@ class Chooser:
 
 
 def _offer(series: Series) -> Offer:
-    """One GPU of it. On-demand, because nothing in the paper's simulation is ever taken back."""
+    """One GPU of a series as an offer: on-demand, because the paper's simulation has no preemptions."""
     return Offer(
         series.cloud, series.region, series.zone, series.instance_type, series.gpu, 1, 1, 1, CapacityType.ON_DEMAND
     )
 
 
 def paper_starts(data: PaperData, region: str) -> tuple[int, ...]:
-    """The instants of the 30 daily starts: all but the last five of the log's last 35 days."""
+    """The times (ms) of the 30 daily starts: the log's last 35 days without the last five."""
     return tuple(day * DAY_MS for day in _calendar(data, region)[-35:-5])
 
 
 def paper_costs(
     data: PaperData, region: str, days: Sequence[float], *, models: Sequence[str] = MODELS
 ) -> dict[tuple[float, str, str], Floats]:
-    """(days, model, policy) -> US$ for each of the daily starts, as the notebook has it."""
+    """(days, model, policy) -> US$ for each daily start, as computed by the notebook."""
     local = [series for series in data.aws if series.region == region]
-    azure = [series for series in data.azure if series.gpus == 1]  # larger ones never win: it forgets their GPU count
+    azure = [
+        series for series in data.azure if series.gpus == 1
+    ]  # larger ones never win: the notebook ignores their GPU count
     calendar = _calendar(data, region)
     starts = range(len(calendar) - 35, len(calendar) - 5)
     sets = {
@@ -145,19 +147,20 @@ def paper_costs(
 
 
 def _calendar(data: PaperData, region: str) -> list[int]:
-    """Days on which the region's p3.2xlarge has a record."""
+    """The days on which the region's p3.2xlarge has a record."""
     series = [one for one in data.aws if one.region == region and one.instance_type == "p3.2xlarge"]
     return sorted({int(at) // DAY_MS for one in series for at in one.at_ms})
 
 
 def _daily(series: Sequence[Series], calendar: Sequence[int]) -> Options:
-    """A day has the cheapest of its records on offer; who is there pays its last record, if it has one.
+    """Options by day: the cheapest record of a day is on offer; a job already there pays the day's last record, if any.
 
-    Among equals the notebook takes the smaller type, then the newest record: they are told apart by nano-dollars.
+    Among equals the notebook takes the smaller type, then the newest record: nano-dollars are added to distinguish
+    them.
     """
     offered = np.full((len(series), len(calendar)), np.nan)
     billed = offered.copy()
-    newest = np.zeros(offered.shape)  # the instant of the record on offer
+    newest = np.zeros(offered.shape)  # the time of the record on offer
     for row, one in enumerate(series):
         for at, usd in zip(one.at_ms.tolist(), (one.usd / one.gpus).tolist(), strict=True):
             column = at // DAY_MS - calendar[0]
@@ -182,7 +185,7 @@ def _job_cost(
     dynamic: bool,
     extra: float,
 ) -> float:
-    """One job, day by day. Past the log's last day it pays on at the last price, and is let off `extra`."""
+    """The cost of one job, day by day. After the log's last day it pays the last price and no `extra`."""
     left = days * speed["V100"]  # in days of one step per second
     day, last = start, len(options.at_ms) - 1
     row = chooser.choices(options, day)[model]
@@ -208,7 +211,7 @@ HONEST_SETS = ("AWS us-east-1 V100", "AWS 6 regions V100", "AWS any GPU", "AWS+A
 
 
 def honest_options(data: PaperData, first_ms: int, last_ms: int) -> dict[str, Options]:
-    """Hourly, prices carried forward, only machines with one GPU; every series exists over the whole time."""
+    """Hourly options with prices carried forward: only machines with one GPU whose series covers the whole time."""
     at_ms = tuple(range(first_ms, last_ms, HOUR_MS))
     aws = [s for s in data.aws if s.gpus == 1 and s.at_ms[0] <= first_ms]
     azure = [s for s in data.azure if s.gpus == 1 and s.at_ms[0] <= first_ms]
@@ -230,10 +233,10 @@ def honest_options(data: PaperData, first_ms: int, last_ms: int) -> dict[str, Op
 def honest_costs(
     data: PaperData, options: Options, models: Sequence[str], starts: Iterable[int], hours: float, every_h: int
 ) -> dict[str, Floats]:
-    """Model -> US$ for each start (an instant of `options`), re-decided every so many hours; 0: never.
+    """Model -> US$ for each start (a time of `options`), with a new decision every `every_h` hours; 0: never.
 
     Below a day the ranking is the product's (`objective_keys`) on whole columns; from a day on it is `decide` itself.
-    NaN where the job would outlast the prices: no run is scored on a series that ends inside its window.
+    NaN if the job would outlast the prices: no run is scored on a series that ends inside its window.
     """
     chooser = Chooser(data, models)
     costs = {}
@@ -252,7 +255,7 @@ def honest_costs(
 
 
 def _ranked(prices: Floats, rates: Floats) -> NDArray[np.int64]:
-    """The product's first choice at every instant."""
+    """The product's first choice at every time."""
     seconds = _STEPS / rates
     firsts = []
     for column in prices.T:
@@ -293,7 +296,7 @@ def _hourly_cost(
 
 
 def winners(data: PaperData, series: Sequence[Series], day_ms: int, objective: Objective) -> dict[str, int]:
-    """How many of the 26 job types each GPU wins under an objective, at the prices of one day."""
+    """The number of the 26 job types for which each GPU is best under an objective, at one day's prices."""
     options = _daily(series, [day_ms // DAY_MS])
     models = sorted(data.steps_per_s)
     choices = Chooser(data, models, objective).choices(options, 0)

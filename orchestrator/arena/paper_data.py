@@ -1,4 +1,4 @@
-"""What the core paper was computed from: spot prices of 2020 and throughputs of 26 job types.
+"""Paper data: the input of the core paper: spot prices of 2020 and throughputs of 26 job types.
 
 Reads `aws_spot_2020_dispa.parquet`, `azure_spot_2020_dispa.csv.gz`, `throughputs.csv.gz` and `paper_ratios.csv` from a
 folder (re-encodings of stanford-futuredata/training_on_a_dime, MIT).
@@ -21,12 +21,12 @@ from orchestrator.errors import MissingExtraError
 Floats = NDArray[np.float64]
 
 DAY_MS = 86_400_000
-# A typo in the Azure log: NC24s v2 at 9.936 where the days around have 1.987. It is never the cheapest.
+# The Azure log has a typo: NC24s v2 at 9.936, with 1.987 on the days around it. It is never the cheapest.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Spot prices of one instance type in one zone, US$ per hour of the whole instance, in order of time."""
+    """Spot prices of one instance type in one zone, in US$ per hour of the whole machine, in order of time."""
 
     cloud: str
     region: str
@@ -40,7 +40,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperData:
-    """`steps_per_s[model][gpu]`; `ratios[region, days, model, policy]` as published."""
+    """The paper's input: `steps_per_s[model][gpu]`, and `ratios[region, days, model, policy]` as published."""
 
     aws: tuple[Series, ...]
     azure: tuple[Series, ...]
@@ -49,7 +49,7 @@ class PaperData:
 
 
 def read(folder: Path) -> PaperData:
-    """Raises SpecError for a file that is missing, MissingExtraError without pyarrow."""
+    """Read the paper's data. Raises SpecError for a missing file, MissingExtraError without pyarrow."""
     for name in (
         "aws_spot_2020_dispa.parquet",
         "azure_spot_2020_dispa.csv.gz",
@@ -57,7 +57,7 @@ def read(folder: Path) -> PaperData:
         "paper_ratios.csv",
     ):
         if not (folder / name).exists():
-            raise refused(folder / name, 0, "paper", "there is no such file", "name the folder with the paper's data")
+            raise refused(folder / name, 0, "paper", "the file does not exist", "name the folder with the paper's data")
     steps: dict[str, dict[str, float]] = {}
     for row in _csv(folder / "throughputs.csv.gz"):
         if row["source"] == "dispa_oracle":

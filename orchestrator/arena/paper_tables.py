@@ -1,4 +1,4 @@
-"""The core paper's tables beside the published ones, as plain rows."""
+"""Paper tables: the core paper's tables next to the published ones, as plain rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERVALS_H = (1, 2, 3, 6, 12, 24, 72, 168)
 DURATIONS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 PAPER_WITHIN, HONEST_WITHIN = 0.01, 0.02
 
-# Published re-analysis under honest rules: static / dynamic ratio to the best us-east-1 1xV100 spot at the start.
+# Published re-analysis under honest rules: static / dynamic ratio to the best us-east-1 1xV100 spot offer at the start.
 _HONEST = {
     HONEST_SETS[0]: ((1.00, 1.00),) * 6,
     HONEST_SETS[1]: ((1.00, 1.01),) * 6,
@@ -67,7 +67,7 @@ _AZURE_BEGINS_MS = round(datetime(2020, 2, 24, tzinfo=UTC).timestamp() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One figure: ours, and the published one where there is one."""
+    """One figure: ours, and the published one if there is one."""
 
     row: str
     column: str
@@ -77,7 +77,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PaperTable:
-    """`within`: how far a figure may lie from the published one; None: shown beside it only."""
+    """One table. `within` is the allowed distance from published figures; None: shown for comparison only."""
 
     title: str
     within: float | None
@@ -91,7 +91,7 @@ class PaperTable:
 
 @dataclass(frozen=True, slots=True)
 class PaperTables:
-    """All of them; `refused_runs` are those that would have outlasted the log of 2020."""
+    """All tables; `refused_runs` counts runs that would have outlasted the log of 2020."""
 
     kind: ClassVar[str] = "backtest-paper"
 
@@ -108,7 +108,7 @@ def paper_tables(folder: Path) -> PaperTables:
 
 
 def _as_printed(data: PaperData) -> Iterator[PaperTable]:
-    """The four tables of cost reductions, and the gain of moving by job length (the mean of the starts' ratios)."""
+    """The four cost reduction tables, and the gain of moving by job length (the mean of the starts' ratios)."""
     for region in ("us-east-1", "us-west-2"):
         curves = region == "us-east-1"
         costs = paper_costs(data, region, DURATIONS if curves else (4, 8))
@@ -126,7 +126,7 @@ def _as_printed(data: PaperData) -> Iterator[PaperTable]:
             complete = np.array(paper_starts(data, region)) >= _AZURE_BEGINS_MS
             for title, starts, curve in (
                 ("Moving over staying by days on one V100, 30 starts as printed", complete | True, _CURVE),
-                ("The same, only starts from which Azure's log exists", complete, _CURVE_HONEST),
+                ("The same, only starts covered by Azure's log", complete, _CURVE_HONEST),
             ):
                 yield PaperTable(f"{title}, {region}", PAPER_WITHIN, tuple(_curve(costs, starts, curve)))
 
@@ -158,7 +158,7 @@ def _honest(data: PaperData) -> tuple[PaperTable, PaperTable, int]:
 
 
 def _sweep(data: PaperData, options: Options, starts: Sequence[int]) -> PaperTable:
-    """Gain over the static choice by how often it is decided anew."""
+    """The gain over the static choice, by how often the decision is repeated."""
     cells = []
     for model, known in _SWEEP.items():
         kept = float(np.nanmean(honest_costs(data, options, [model], starts, 96, 0)[model]))

@@ -1,7 +1,7 @@
-"""Prices as `tradewind prices export` writes them (Parquet, CSV, CSV.gz) -> Trace.
+"""Price exports: files from `tradewind prices export` (Parquet, CSV, CSV.gz) -> Trace.
 
-An export holds changes: a price holds until the next. It says nothing of capacity, so a trace of it takes every zone to
-be up from its first price to the last instant of the file, and says so (`Trace.assumed`).
+An export lists changes: a price holds until the next one. It has no capacity, so the trace assumes that every zone is
+up from its first price to the end of the file, and is marked as such (`Trace.assumed`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = (
     *("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "capacity_type"),
     *("price_per_hour", "effective_at", "observed_at"),
 )
-"""Those of an export that a trace is made of."""
+"""The columns of an export from which a trace is built."""
 
 TICK_MS = 600_000
 
@@ -35,8 +35,8 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a format may leave open: `on_demand` and `spot` in US$ per hour; of an export, which instance type
-    (`machine`) and the length of a tick (ten minutes unless given)."""
+    """What a format may not contain: `on_demand` and `spot` in US$ per hour; for an export, the instance type
+    (`machine`) and the length of a tick (default: ten minutes)."""
 
     on_demand: float | None = None
     spot: float | None = None
@@ -53,9 +53,9 @@ def is_price_export(path: Path) -> bool:
 
 
 def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
-    """Spot prices by zone, and the on-demand price of each zone or its region, of one instance type.
+    """Read the spot prices of one instance type by zone, with the on-demand price of each zone or its region.
 
-    Raises SpecError that names file and row, MissingExtraError without pyarrow for Parquet.
+    Raises SpecError with file and row, MissingExtraError without pyarrow for Parquet.
     """
     changes: dict[_Key, list[tuple[int, int, float]]] = {}  # at, row, price
     machines: dict[str, str] = {}
@@ -70,23 +70,23 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
             changes.setdefault(key, []).append((at, row, usd))
     if prices.machine and prices.machine not in machines:
         hint = did_you_mean(prices.machine, machines) or f"it has {', '.join(sorted(machines)[:6])}"
-        raise refused(path, 0, "machine", f"holds no prices of {prices.machine!r}", hint)
+        raise refused(path, 0, "machine", f"has no prices of {prices.machine!r}", hint)
     if len(machines) > 1 and not prices.machine:
-        hint = f"give the trace a `machine`: {', '.join(sorted(machines)[:6])}"
-        raise refused(path, 0, "machine", f"holds prices of {len(machines)} instance types", hint)
+        hint = f"add a `machine` to the trace, such as {', '.join(sorted(machines)[:6])}"
+        raise refused(path, 0, "machine", f"has prices of {len(machines)} instance types", hint)
     for found in changes.values():
         found.sort()
         for before, after in pairwise(found):
             if before[0] == after[0] and before[2] != after[2]:
-                raise refused(path, after[1], "effective_at", f"row {before[1]} has another price for this instant")
+                raise refused(path, after[1], "effective_at", f"row {before[1]} has another price for the same time")
     spot = {key[1:]: found for key, found in sorted(changes.items()) if key[0] == "spot"}
     if not spot:
-        raise refused(path, 0, "capacity_type", "holds no spot prices", "export without --on-demand")
+        raise refused(path, 0, "capacity_type", "has no spot prices", "export without --on-demand")
     names = [zone for _, _, zone in spot]
     for i, (provider, _, zone) in enumerate(spot):
         if zone in names[:i]:
-            message = f"{zone} has prices of more than one provider, {provider} among them"
-            raise refused(path, 0, "provider", message, "export one provider's prices")
+            message = f"{zone} has prices of several providers, such as {provider}"
+            raise refused(path, 0, "provider", message, "export the prices of one provider")
     on_demand = np.array([_on_demand(path, changes, *place, prices.on_demand) for place in spot])
     tick_ms = prices.tick_ms or TICK_MS
     start_ms = min(found[0][0] for found in spot.values()) // tick_ms * tick_ms
@@ -127,22 +127,22 @@ def _on_demand(
     zone: str,
     given: float | None,
 ) -> float:
-    """One price for the whole trace: as given, else the only one that the file has for the zone or its region."""
+    """One on-demand price for the whole trace: the given one, else the file's only one for the zone or its region."""
     if given is not None:
         return given
     found = changes.get(("on_demand", provider, region, zone)) or changes.get(("on_demand", provider, region, region))
     if not found:
-        hint = "give the trace `on_demand` in US$/h"
-        raise refused(path, 0, "capacity_type", f"holds no on-demand price for {zone}", hint)
+        hint = "add `on_demand` in US$/h to the trace"
+        raise refused(path, 0, "capacity_type", f"has no on-demand price for {zone}", hint)
     for _, row, usd in found[1:]:
         if usd != found[0][2]:
-            hint = "export a shorter time, or give the trace `on_demand` in US$/h"
+            hint = "export a shorter period, or add `on_demand` in US$/h to the trace"
             raise refused(path, row, "price_per_hour", f"the on-demand price of {zone} changes", hint)
     return found[0][2]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(line of a CSV file, row of a Parquet file; its values)."""
+    """Yield (line of a CSV file or row of a Parquet file; its values)."""
     if path.suffix == ".parquet":
         row = 0
         for batch in _open(path).iter_batches(columns=list(COLUMNS)):
@@ -156,12 +156,14 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
-                raise refused(path, 1, missing[0], "is no column of this file", "`tradewind prices export` writes it")
+                raise refused(
+                    path, 1, missing[0], "is not a column of this file", "files from `tradewind prices export` have it"
+                )
             for row, line in named_rows(reader):
                 _require_whole(path, row, line)
                 yield row, line
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise refused(path, 0, "trace", f"is no readable table: {error}") from error
+        raise refused(path, 0, "trace", f"is not a readable table: {error}") from error
 
 
 def _require_whole(path: Path, row: int, line: Mapping[str, Any]) -> None:
@@ -179,7 +181,7 @@ def _open(path: Path) -> Any:
     try:
         return pq.ParquetFile(path)
     except (OSError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise refused(path, 0, "trace", f"is no whole Parquet file: {error}") from error
+        raise refused(path, 0, "trace", f"is not a valid Parquet file: {error}") from error
 
 
 def _ms(path: Path, row: int, line: Mapping[str, Any], field: str) -> int:
@@ -187,7 +189,7 @@ def _ms(path: Path, row: int, line: Mapping[str, Any], field: str) -> int:
     try:
         at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise refused(path, row, field, f"{value!r} is not like 2026-11-21T13:00:00+00:00") from None
+        raise refused(path, row, field, f"{value!r} is not a time such as 2026-11-21T13:00:00+00:00") from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -197,5 +199,7 @@ def _usd(path: Path, row: int, line: Mapping[str, Any]) -> float:
     except (TypeError, ValueError):
         usd = -1.0
     if not 0 < usd < 1e6:
-        raise refused(path, row, "price_per_hour", f"{line['price_per_hour']!r} is no price", "correct or drop the row")
+        raise refused(
+            path, row, "price_per_hour", f"{line['price_per_hour']!r} is not a price", "correct or remove the row"
+        )
     return usd

@@ -1,6 +1,6 @@
-"""The tick protocol's values: what a policy is told of its job, its market and each tick.
+"""Protocol: the values of the tick protocol: what a policy learns about its job, its market and each tick.
 
-Any simulator may drive a policy with objects of its own that have these fields; these are ours. Units are in the names.
+Any simulator may drive a policy with its own objects that have these fields. Units are in the names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ON_DEMAND = "on_demand"
 
 @dataclass(frozen=True, slots=True)
 class TickJob:
-    """One job. `deadline_hours` counts from the first tick; every launch first sits out the restart overhead."""
+    """One job. `deadline_hours` counts from the first tick; every launch starts with the restart overhead."""
 
     work_hours: float
     deadline_hours: float
@@ -26,7 +26,7 @@ class TickJob:
 class TickMarket:
     """What never changes. A probe that finds capacity is billed `probe_hours` of that zone's spot price.
 
-    `speed` is ours: hours of work done per hour in each zone. Where a market has none, all machines are of one kind.
+    `speed` is our addition: hours of work per hour in each zone. If empty, all machines are of one kind.
     """
 
     zones: tuple[str, ...]
@@ -39,7 +39,7 @@ class TickMarket:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known at the begin of a tick. Prices are offers; capacity must be found out."""
+    """What is known at the start of a tick. Prices are offers; capacity must be tried."""
 
     tick: int
     elapsed_hours: float
@@ -53,21 +53,31 @@ class Observation:
 
 
 class Cloud(Protocol):
-    """What a policy may do within a tick: one launch that succeeds, or a termination; probes at any time before."""
+    """What a policy may do in a tick: one successful launch or a termination, and probes before that."""
 
-    def try_launch(self, zone: int, kind: str) -> bool: ...
+    def try_launch(self, zone: int, kind: str) -> bool:
+        """Launch in a zone; `kind` is SPOT or ON_DEMAND. Returns whether it succeeded. Raises RuleBroken."""
+        ...
 
-    def probe(self, zone: int) -> bool: ...
+    def probe(self, zone: int) -> bool:
+        """Whether a zone has spot capacity; a positive answer is billed. Raises RuleBroken."""
+        ...
 
-    def terminate(self) -> None: ...
+    def terminate(self) -> None:
+        """End the running machine, if any. Raises RuleBroken after a launch in the same tick."""
+        ...
 
 
 class TickPolicy(Protocol):
-    """Started once, then asked at every tick."""
+    """A policy: started once, then asked at every tick."""
 
-    def start(self, job: TickJob, market: TickMarket) -> None: ...
+    def start(self, job: TickJob, market: TickMarket) -> None:
+        """Set up for one job on one market."""
+        ...
 
-    def step(self, observation: Observation, cloud: Cloud) -> None: ...
+    def step(self, observation: Observation, cloud: Cloud) -> None:
+        """Look at one tick's observation and act on the cloud."""
+        ...
 
 
 class RuleBroken(Exception):

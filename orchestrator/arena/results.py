@@ -1,5 +1,5 @@
-"""Results of a back-test: per policy the cost over the optimum, paired differences with intervals, and where each
-dollar was saved. Frozen dataclasses, as JSON takes them.
+"""Results of a back-test: per policy the cost over the optimum, paired differences with intervals, and the sources of
+its savings. Frozen dataclasses, also for JSON.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ RESAMPLES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """One policy over all runs; money is the mean of a run, per instance of the gang.
+    """One policy over all runs. Amounts are means per run and per machine of the gang.
 
     `over_optimum` is the mean over cells (trace, job) of cost over optimum, both summed over starts; `p95` and `worst`
     are over single runs. `difference_nano_usd` is the mean of (policy - reference) on the same windows, with its 95 %
-    bootstrap interval. The four savings add up to on-demand's cost minus this policy's: renting spot in the first zone,
-    choosing the zone (so region and cloud) at the start, choosing the kind of machine at the start, everything after
-    (waiting, failing over, moving, buying). Up to there everything is on the trace's first kind. Of a policy that
-    failed in all runs there are no ratios, and amounts are 0.
+    bootstrap interval. The four savings add up to on-demand's cost minus this policy's: spot in the first zone, the
+    choice of zone (and so region and cloud) at the start, the choice of machine kind at the start, and everything later
+    (waiting, failing over, moving, buying). All but the last two use the trace's first kind. A policy that failed in
+    all runs has no ratios, and its amounts are 0.
     """
 
     policy: str
@@ -53,9 +53,9 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """The view of one scenario. `filled_ticks` counts outage-filled ticks inside the windows, all runs together.
+    """The results of one scenario. `filled_ticks` counts filled ticks inside the windows of all runs.
 
-    `assumed_runs` counts runs on traces of prices alone: capacity was not recorded, and is taken to be there.
+    `assumed_runs` counts runs on price-only traces, whose capacity is assumed.
     """
 
     kind: ClassVar[str] = "backtest"
@@ -73,7 +73,7 @@ class Backtest:
 
 
 def summarise(scenario: Scenario, played: Sequence[Played]) -> Backtest:
-    """The table of a scenario's runs."""
+    """Summarise a scenario's runs."""
     return Backtest(
         name=scenario.name,
         reference=scenario.reference,
@@ -132,7 +132,7 @@ _PARTS = ("on_demand", "home", "at_start", "any_kind")
 
 
 def bootstrap(differences: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    """95 % interval of the mean by resampling pairs; the same numbers always give the same interval."""
+    """The 95 % interval of the mean by resampling pairs. Deterministic."""
     values = np.asarray(differences, np.float64)
     if values.size == 0:
         return 0.0, 0.0

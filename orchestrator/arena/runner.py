@@ -1,4 +1,5 @@
-"""Plays a scenario: every policy from the same starts on the same windows, beside the optimum; in processes."""
+"""Runner: plays a scenario: every policy from the same starts on the same windows, next to the optimum; in
+processes."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What every policy made of one case. `outcomes` by label; `failures` has what a policy that failed said.
+    """What every policy did in one case. `outcomes` by label; `failures` has the messages of policies that failed.
 
-    Four others split the savings: on-demand only, spot in the first zone, and spot in the zone that was cheapest at the
-    start, all three on the trace's first kind of machine (of any where that is too slow for the deadline); and the same
-    of any kind.
+    Four other outcomes split the savings: on-demand only, spot in the first zone, and spot in the zone that was
+    cheapest at the start, all on the trace's first kind of machine (any kind if that is too slow for the deadline); and
+    the last one with any kind.
     """
 
     case: Case
@@ -49,25 +50,25 @@ class Played:
 
 
 def cases(scenario: Scenario) -> Iterator[Case]:
-    """All windows of a scenario. Raises SpecError for a trace, selection, start or deadline that can't be."""
+    """All windows of a scenario. Raises SpecError for an impossible trace, selection, start or deadline."""
     for source in scenario.traces:
         trace = _trace(source)
         if trace.speed and trace.speed[0] not in _speeds(trace, source.zones):
-            message = "none of them is of the first kind of machine, in whose hours work is counted"
+            message = "none of them has the first kind of machine, in whose hours work is counted"
             raise refused(trace.name, 0, "zones", message, f"add one of its zones, like {trace.zones[0]}")
         for job in scenario.jobs:
             task = task_of(job, trace, source.zones)
             last = trace.ticks - task.ticks
             if last < 0:
                 message = f"the trace has {trace.hours:g} h, the deadline of the job {job.deadline_h:g} h"
-                raise refused(trace.name, 0, "jobs", message, "choose a nearer deadline or a longer trace")
+                raise refused(trace.name, 0, "jobs", message, "choose an earlier deadline or a longer trace")
             for start in _starts(scenario.starts, last):
                 trace.window(start, task.ticks, zones=source.zones, gang=job.gang)
                 yield Case(source, job, start)
 
 
 def run(scenario: Scenario, *, processes: int = 1, progress: Progress = lambda _done, _all: None) -> list[Played]:
-    """Play them all, in a fixed order of results whatever the number of processes."""
+    """Play all cases. The order of results does not depend on the number of processes. Raises SpecError."""
     todo = list(cases(scenario))
     if processes <= 1:
         played = []
@@ -85,7 +86,7 @@ def run(scenario: Scenario, *, processes: int = 1, progress: Progress = lambda _
 
 
 def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
-    """Every policy, and what the splits need, on one window."""
+    """Play every policy on one window, and what splitting the savings needs."""
     trace = _trace(case.trace)
     task = task_of(case.job, trace, case.trace.zones)
     window = trace.window(case.start, task.ticks, zones=case.trace.zones, gang=case.job.gang)
@@ -116,18 +117,18 @@ def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
 
 
 def hindsight(task: Task, window: Window) -> Outcome:
-    """The zone in which staying would have been cheapest, known only afterwards."""
+    """The outcome in the zone where staying would have been cheapest, which is only known afterwards."""
     return min((play(OneZone(zone), task, window) for zone in range(len(window.zones))), key=lambda run: run.usd)
 
 
 def task_of(job: JobShape, trace: Trace, zones: tuple[str, ...] = ()) -> Task:
-    """The job on a trace, of which only these zones are played (none: all)."""
+    """The job on a trace of which only `zones` are played (empty: all). Raises SpecError."""
     name, speed = f"the job {job.label} on {trace.name}", max(_speeds(trace, zones))
     return Task.of(job.work_h, job.deadline_h, job.overhead_h, job.checkpoint_gb, trace.tick_ms, name=name, speed=speed)
 
 
 def _speeds(trace: Trace, zones: tuple[str, ...]) -> list[float]:
-    """Those of the zones played. A zone that the trace does not have is refused by its window."""
+    """The speeds of the played zones. Trace.window refuses unknown zones."""
     speeds = trace.speed or (1.0,) * len(trace.zones)
     named = [speed for zone, speed in zip(trace.zones, speeds, strict=True) if zone in zones]
     return named or list(speeds)

@@ -1,15 +1,13 @@
-"""Scenario: which traces, jobs, starts and policies a back-test plays. Read from YAML, every mistake with its line.
+"""Scenario: which traces, jobs, starts and policies a back-test plays. Read from YAML; every mistake has its line.
 
 name: V100 in six zones
 traces:
-  - path: aws_v100x1_2023.npz           # to the scenario's folder; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
-  - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # to the first's
-  - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # of `tradewind prices export`
-jobs:
-  - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2]
-starts: 6                               # so many, evenly over the trace; or a list of ticks
-policies: [greedy, uniform-progress, deadline, {policy: daily, replan_hours: 12}]
-reference: greedy                       # paired differences are against it
+  - path: aws_v100x1_2023.npz           # relative to the scenario; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
+  - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # speed: relative to the
+  first - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # from `tradewind prices export` jobs: - {work:
+  40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2] starts: 6
+  # this many, evenly over the trace; or a list of ticks policies: [greedy, uniform-progress, deadline, {policy: daily,
+  replan_hours: 12}] reference: greedy                       # paired differences are relative to it
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ POLICIES = (*OURS, *BASELINES, HINDSIGHT)
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """A trace file, or `parts` of one time and several kinds of machine. `zones` empty: all of them.
+    """A trace file, or `parts` that cover the same time with several kinds of machine. `zones` empty: all.
 
-    `speed` is that of `kind` against the first part's.
+    `speed` is that of `kind` relative to the first part's.
     """
 
     path: Path
@@ -48,6 +46,7 @@ class TraceSource:
 
     @property
     def title(self) -> str:
+        """The file names, for display."""
         return " + ".join(part.path.name for part in self.parts) if self.parts else self.path.name
 
 
@@ -63,24 +62,26 @@ class JobShape:
 
     @property
     def label(self) -> str:
+        """The job in words, for tables."""
         gang = f" x {self.gang}" if self.gang > 1 else ""
         return f"{self.work_h:g} h in {self.deadline_h:g} h{gang}"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """A policy by name, with options for one of ours."""
+    """A policy by name; only our own take options."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
+        """The name and options, for tables."""
         reported = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name} ({reported})" if reported else self.name
 
     def fresh(self) -> TickPolicy:
-        """A new policy object. Not for the one that needs hindsight."""
+        """A new policy object. Not for HINDSIGHT. Raises TypeError for an unknown option."""
         if self.name in BASELINES:
             return BASELINES[self.name]()
         return online.make(self.name, **self.options)
@@ -88,6 +89,8 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """What to play: every policy from every start of every job on every trace."""
+
     name: str
     traces: tuple[TraceSource, ...]
     jobs: tuple[JobShape, ...]
@@ -97,7 +100,7 @@ class Scenario:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Raises SpecError with every problem found."""
+    """Read a scenario file. Raises SpecError with all problems found."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -120,7 +123,7 @@ def _problem(path: Path, marks: SourceMap, finding: Finding) -> Problem:
 
 
 class _Reader:
-    """Checks values and collects what is wrong."""
+    """Checks values and collects all problems."""
 
     def __init__(self, path: Path, findings: list[Finding]) -> None:
         self.path, self.findings = path, list(findings)
@@ -140,7 +143,7 @@ class _Reader:
             hint = did_you_mean(str(reference), labels) or f"one of {', '.join(labels)}"
             self.wrong(("reference",), f"{reference!r} is not among the policies", hint)
         if len(set(labels)) < len(labels):
-            self.wrong(("policies",), "a policy is named twice", "name each once, or give it other options")
+            self.wrong(("policies",), "a policy is listed twice", "list each once, or with different options")
         starts = self.starts(top.get("starts", 1))
         if self.findings:
             return None
@@ -157,13 +160,13 @@ class _Reader:
         for key in value:
             if key not in fields:
                 hint = did_you_mean(str(key), fields) or f"one of {', '.join(fields)}"
-                self.findings.append(Finding((*loc, key), "is no field of a scenario", hint, at="key"))
+                self.findings.append(Finding((*loc, key), "is not a field of a scenario", hint, at="key"))
         return value
 
     def items(self, top: Mapping[str, Any], name: str, loc: Loc = ()) -> list[tuple[int, object]]:
         value = top.get(name)
         if not isinstance(value, list) or not value:
-            self.wrong((*loc, name), "must be a list of at least one")
+            self.wrong((*loc, name), "must be a list with at least one item")
             return []
         return list(enumerate(value))
 
@@ -188,7 +191,7 @@ class _Reader:
             self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot", "speed")
         )
         if speed is not None and speed < 0.001:
-            self.wrong((*loc, "speed"), f"must be 0.001 or more, not {speed:g}", "speeds are played to three decimals")
+            self.wrong((*loc, "speed"), f"must be 0.001 or more, not {speed:g}", "speeds have three decimals")
         tick_s = self.unit(parse_duration, given["tick"], (*loc, "tick")) if "tick" in given else None
         prices = Prices(
             on_demand, spot, str(given.get("machine", "")), None if tick_s is None else round(tick_s * 1000)
@@ -215,7 +218,7 @@ class _Reader:
             self.wrong((*loc, "gang"), "must be a whole number, 1 or more")
             gang = 1
         if ("deadline" in given) == ("ratio" in given):
-            self.wrong(loc, "needs `deadline` or `ratio`, and not both", "ratio: 1.5 is a deadline of 1.5 x work")
+            self.wrong(loc, "needs either `deadline` or `ratio`", "ratio: 1.5 is a deadline of 1.5 x work")
             return []
         if "ratio" in given:
             hours = [self.number(value, at) * work for value, at in self.each(given["ratio"], (*loc, "ratio"))]
@@ -232,7 +235,7 @@ class _Reader:
         options = {key: value for key, value in item.items() if key != "policy"} if isinstance(item, dict) else {}
         if name not in POLICIES:
             hint = did_you_mean(str(name), POLICIES) or f"one of {', '.join(POLICIES)}"
-            self.wrong(loc, f"there is no policy {name!r}", hint)
+            self.wrong(loc, f"{name!r} is not a policy", hint)
             return PolicyChoice("greedy")
         choice = PolicyChoice(str(name), options)
         if options and name not in OURS:
@@ -243,7 +246,7 @@ class _Reader:
             try:
                 choice.fresh()
             except TypeError as error:
-                self.wrong(loc, f"an option that {name} does not have: {error}", "replan_hours is one")
+                self.wrong(loc, f"{name} does not have this option: {error}", "try replan_hours")
         return choice
 
     def starts(self, value: object) -> int | tuple[int, ...]:
@@ -269,17 +272,17 @@ class _Reader:
             return 3600.0
 
     def each(self, value: object, loc: Loc) -> list[tuple[object, Loc]]:
-        """One value, or each of a list."""
+        """A single value, or each item of a list, with its location."""
         if not isinstance(value, list):
             return [(value, loc)]
         if not value:
-            self.wrong(loc, "must be a value, or a list of at least one")
+            self.wrong(loc, "must be a value, or a list with at least one item")
         return [(item, (*loc, i)) for i, item in enumerate(value)]
 
     def once(self, values: Sequence[Hashable], loc: Loc) -> None:
-        """The same run played again would pass for more evidence."""
+        """Report duplicates: playing a run twice would look like more evidence."""
         for i, value in enumerate(values):
             if value in values[:i]:
                 place = (*loc, i)
-                self.wrong(place, f"is the same as number {values.index(value) + 1} of the list", "name each once")
+                self.wrong(place, f"is the same as item {values.index(value) + 1} of the list", "list each once")
                 return

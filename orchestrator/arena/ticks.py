@@ -1,10 +1,10 @@
-"""The tick clock: one job, one policy, one window of a trace -> what it cost and what happened.
+"""Ticks: the tick clock: one job, one policy, one window of a trace -> what it cost and what happened.
 
-Rules: whole ticks are billed; every launch pays the full restart overhead anew; a failed launch is free; a probe that
+Rules: whole ticks are billed; every launch pays the full restart overhead again; a failed launch is free; a probe that
 finds capacity costs `probe_ms` of that zone's spot price; egress is paid when a launch is in another zone than the
-checkpoint; a preemption loses the machine and no progress. Time is counted in integer milliseconds.
+checkpoint; a preemption loses the machine but no progress. Time is counted in integer milliseconds.
 
-A policy sees the price of its tick, and capacity only where it tried.
+A policy sees the prices of its tick, and capacity only where it tried.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _HOUR = 3_600_000
 
 
 class PolicyFailed(TradewindError):
-    """A policy raised, or broke the protocol: the message names policy, trace and tick."""
+    """A policy raised an error or broke the protocol. The message has the policy, the trace and the tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The work of one job, in milliseconds: what a job of the protocol is before it is told in hours."""
+    """The work of one job in milliseconds; the protocol's TickJob has it in hours."""
 
     work_ms: int
     overhead_ms: int
@@ -54,32 +54,33 @@ class Task:
         name: str = "job",
         speed: float = 1.0,
     ) -> Task:
-        """Only ticks that end by the deadline count; `speed` is that of the fastest machine there is.
+        """Build a task. Only ticks that end by the deadline count; `speed` is that of the fastest machine.
 
-        Raises SpecError for figures that no job can have.
+        Raises SpecError for figures that are not possible.
         """
         ticks = round(deadline_h * _HOUR) // tick_ms
         task = cls(round(work_h * _HOUR), round(overhead_h * _HOUR), checkpoint_gb, ticks)
         if task.work_ms <= 0 or task.overhead_ms < 0 or checkpoint_gb < 0:
-            raise refused(name, 0, "work_hours", "work must be positive, overhead and checkpoint not negative")
+            raise refused(name, 0, "work_hours", "work must be positive; overhead and checkpoint must be at least 0")
         if task.ticks_on_demand(tick_ms, speed) > ticks:
             need = task.ticks_on_demand(tick_ms, speed) * tick_ms / _HOUR
-            message = f"{deadline_h:g} h is before the work could be done: {need:g} h without any interruption"
-            raise refused(name, 0, "deadline", message, "give it a later deadline")
+            message = f"{deadline_h:g} h is too short: the work takes {need:g} h without interruption"
+            raise refused(name, 0, "deadline", message, "choose a later deadline")
         return task
 
     def ticks_on_demand(self, tick_ms: int, speed: float = 1.0) -> int:
-        """Ticks of one launch that is never interrupted, on a machine of this speed (0.0005 or more)."""
+        """Ticks from one launch to the end without interruption, on a machine of this speed (at least 0.0005)."""
         busy_ms = -(-self.work_ms * 1000 // round(speed * 1000))
         return -(-(busy_ms + self.overhead_ms) // tick_ms)
 
     def reported(self, tick_ms: int) -> TickJob:
+        """The job as a policy sees it, in hours."""
         return TickJob(self.work_ms / _HOUR, self.ticks * tick_ms / _HOUR, self.overhead_ms / _HOUR, self.checkpoint_gb)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy did in one window. Dollars are per instance of the gang; `track` is (zone, kind) by tick.
+    """What one policy did in one window. US$ are per machine of the gang; `track` is (zone, kind) by tick.
 
     `usd` is the sum of spot, on-demand, probes and egress. `useful` is the share of billed time that was progress.
     `moves` counts launches in another zone than the checkpoint's.
@@ -100,7 +101,7 @@ class Outcome:
 
 
 class _Cloud:
-    """The world as one policy touches it."""
+    """The market's state for one policy."""
 
     def __init__(self, window: Window, task: Task, probe_ms: int) -> None:
         self.window, self.task, self.probe_ms = window, task, probe_ms
@@ -115,11 +116,11 @@ class _Cloud:
     def try_launch(self, zone: int, kind: str) -> bool:
         self._zone(zone)
         if kind not in (SPOT, ON_DEMAND):
-            raise RuleBroken(f"launches {kind!r}, which is neither {SPOT!r} nor {ON_DEMAND!r}")
+            raise RuleBroken(f"launched {kind!r}, which is neither {SPOT!r} nor {ON_DEMAND!r}")
         if self.running == (zone, kind):
             return True
         if self.acted:
-            raise RuleBroken(f"launches after it {self.acted} in the same tick")
+            raise RuleBroken(f"launched after it had {self.acted} in the same tick")
         if kind == SPOT and not self.window.up[zone, self.tick]:
             return False
         self.acted = "launched"
@@ -141,19 +142,19 @@ class _Cloud:
 
     def terminate(self) -> None:
         if self.acted == "launched":
-            raise RuleBroken("terminates after it launched in the same tick")
+            raise RuleBroken("terminated after it had launched in the same tick")
         if self.running is not None:
             self.acted = "terminated"
         self.running, self.overhead_ms = None, 0
 
     def _zone(self, zone: int) -> None:
         if isinstance(zone, bool) or not hasattr(zone, "__index__") or not 0 <= zone < len(self.window.zones):
-            raise RuleBroken(f"names the zone {zone!r}; there are {len(self.window.zones)}")
+            raise RuleBroken(f"used the zone {zone!r}; there are {len(self.window.zones)}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """All of the cloud that a policy is handed: what it may call, and nothing of the window or the bill."""
+    """What a policy gets of the cloud: the calls it may make, and nothing of the window or the bill."""
 
     try_launch: Callable[[int, str], bool]
     probe: Callable[[int], bool]
@@ -161,9 +162,10 @@ class _Reach:
 
 
 def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROBE_MS) -> Outcome:
-    """Drive a fresh policy through the window's first `task.ticks` ticks, until the work is done or time is up.
+    """Run a fresh policy through the window's first `task.ticks` ticks, until the work is done or time is up.
 
-    Raises PolicyFailed when it raises or breaks the protocol, SpecError when the window is shorter than the deadline.
+    Raises PolicyFailed if it raises an error or breaks the protocol, SpecError if the window is shorter than the
+    deadline.
     """
     tick_ms = window.tick_ms
     if window.ticks < task.ticks:
@@ -217,9 +219,9 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
                 useful_ms += progress * 1000 / paces[zone]
             tick += 1
     except RuleBroken as error:
-        raise PolicyFailed(f"{_who(policy)} breaks a rule at tick {tick} of {window.name}: it {error}") from error
+        raise PolicyFailed(f"{_who(policy)} broke a rule at tick {tick} of {window.name}: it {error}") from error
     except Exception as error:
-        message = f"{_who(policy)} fails at tick {tick} of {window.name}: {type(error).__name__}: {error}"
+        message = f"{_who(policy)} failed at tick {tick} of {window.name}: {type(error).__name__}: {error}"
         raise PolicyFailed(message) from error
     billed_ms = sum(place is not None for place in track) * tick_ms
     return Outcome(
@@ -239,12 +241,12 @@ def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROB
 
 
 def pace_permille(window: Window) -> list[int]:
-    """Milliseconds of work done per second in each zone. Raises SpecError where that rounds to none."""
+    """Milliseconds of work done per second in each zone. Raises SpecError if that rounds to 0."""
     paces = [round(speed * 1000) for speed in window.speed]
     if min(paces) < 1:
         zone = window.zones[paces.index(min(paces))]
-        message = f"{zone} has {min(window.speed):g}, and speeds are played to three decimals"
-        raise refused(window.name, 0, "speed", message, "give it 0.001 or more")
+        message = f"{zone} has {min(window.speed):g}, but speeds have three decimals"
+        raise refused(window.name, 0, "speed", message, "use at least 0.001")
     return paces
 
 

@@ -1,7 +1,7 @@
-"""Trace: recorded spot capacity and prices of aligned zones; and the window of one run, which must lie inside it.
+"""Traces: recorded spot capacity and prices of aligned zones, and the window of one run inside them.
 
-A trace is refused when it is not what it claims to be (gaps, disorder, negative prices); a window is refused when one
-of its series starts or ends inside it, because then a policy would be rewarded for data that appear or vanish.
+A trace with gaps, disorder or negative prices is refused. A window is refused if one of its series starts or ends
+inside it, because a policy would then be rewarded for data that appear or disappear.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ _INTERNET_USD_PER_GB = {"aws": 0.09, "gcp": 0.12}
 
 
 def refused(path: Path | str, row: int, field: str, message: str, hint: str = "") -> SpecError:
-    """The error of a file: `row` counts from 1 (0: the file as a whole)."""
+    """A SpecError about a file. `row` counts from 1 (0: the whole file)."""
     return SpecError([Problem(str(path), row, 1, field, message, hint)])
 
 
 def region_of(zone: str) -> str:
-    """The region of an availability zone of AWS (us-east-1a) or GCP (us-central1-a), also behind a kind of machine
-    (V100:8/us-east-1a). Raises ValueError."""
+    """The region of an availability zone of AWS (us-east-1a) or GCP (us-central1-a), also with a kind of machine in
+    front (V100:8/us-east-1a). Raises ValueError."""
     return _place(zone)[1]
 
 
 def _place(zone: str) -> tuple[str, str]:
-    """(cloud, region)."""
+    """(cloud, region) of a zone. Raises ValueError."""
     name = zone.rpartition("/")[2]
     for cloud, pattern in (("aws", _AWS), ("gcp", _DASHED)):
         found = pattern.fullmatch(name)
         if found is not None:
             return cloud, found[1]
-    raise ValueError(f"{zone!r} is no availability zone of AWS or GCP")
+    raise ValueError(f"{zone!r} is not an availability zone of AWS or GCP")
 
 
 def egress_usd_per_gb(source: str, target: str) -> float:
     """US$ per GB between two zones: 0 inside a region, 0.01 us-east-1 <-> us-east-2, 0.08 inside Asia-Pacific, else
-    0.02; to another cloud 0.09 from AWS, 0.12 from GCP. Source: public price lists of 2024, as the suite of reference
-    results has them, and for the internet the first 10 TB of 2026-07."""
+    0.02; to another cloud 0.09 from AWS, 0.12 from GCP. Sources: public price lists of 2024, as used by the reference
+    results, and for the internet the first 10 TB of 2026-07. Raises ValueError."""
     (cloud, here), (other, there) = _place(source), _place(target)
     if cloud != other:
         return _INTERNET_USD_PER_GB[cloud]
@@ -66,11 +66,11 @@ def egress_usd_per_gb(source: str, target: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Columns over (zone, tick). `capacity` counts instances that could be had, `spot` is US$ per instance-hour.
+    """Columns over (zone, tick). `capacity` counts available machines, `spot` is US$ per machine-hour.
 
-    `known` is False before a zone's series starts and after it ends. `filled` marks ticks that nobody observed
-    (outages of the recorder, filled with the state before). `start_ms` is None where the source gives no instant.
-    `speed` per zone is empty where all machines are of one kind. `assumed`: capacity was not recorded, only prices.
+    `known` is False before a zone's series starts and after it ends. `filled` marks ticks that were not recorded
+    (outages, filled with the state before). `start_ms` is None if the source has no times. `speed` per zone is empty if
+    all machines are of one kind. `assumed`: only prices were recorded, not capacity.
     """
 
     name: str
@@ -93,22 +93,24 @@ class Trace:
 
     @property
     def ticks(self) -> int:
+        """The number of ticks."""
         return int(self.capacity.shape[1])
 
     @property
     def hours(self) -> float:
+        """The length in hours."""
         return self.ticks * self.tick_ms / 3_600_000
 
     def availability(self, gang: int = 1) -> tuple[float, ...]:
-        """Share of ticks with capacity for `gang` instances, per zone; outage-filled and unknown ticks left out."""
+        """The share of recorded ticks with capacity for `gang` machines, by zone."""
         counted = self.known & ~self.filled
         up = counted & (self.capacity >= gang)
         return tuple((up.sum(axis=1) / np.maximum(counted.sum(axis=1), 1)).tolist())
 
     def window(self, start: int, ticks: int, *, zones: Sequence[str] = (), gang: int = 1) -> Window:
-        """`ticks` ticks from tick `start` on, of these zones (none: all).
+        """The window of `ticks` ticks from tick `start` on, for these zones (none: all).
 
-        Raises SpecError for an unknown zone, and when a series does not cover the whole window.
+        Raises SpecError for an unknown zone, or if a series does not cover the whole window.
         """
         names = tuple(zones) or self.zones
         for name in names:
@@ -116,17 +118,17 @@ class Trace:
                 hint = did_you_mean(name, self.zones) or f"it has {', '.join(self.zones)}"
                 raise refused(self.name, 0, "zones", f"the trace has no zone {name!r}", hint)
         if len(set(names)) < len(names):
-            raise refused(self.name, 0, "zones", f"a zone is named twice: {', '.join(names)}", "name each zone once")
+            raise refused(self.name, 0, "zones", f"a zone is listed twice: {', '.join(names)}", "list each zone once")
         if start < 0 or ticks <= 0 or start + ticks > self.ticks:
-            message = f"ticks {start} to {start + ticks} are not all inside the trace, which has {self.ticks}"
-            raise refused(self.name, 0, "start", message, "choose an earlier start or a nearer deadline")
+            message = f"ticks {start} to {start + ticks} are not inside the trace, which has {self.ticks}"
+            raise refused(self.name, 0, "start", message, "choose an earlier start or an earlier deadline")
         rows = [self.zones.index(name) for name in names]
         part = slice(start, start + ticks)
         missing = ~self.known[rows, part]
         if missing.any():
             zone, tick = (int(x) for x in np.argwhere(missing)[0])
-            message = f"the series of {names[zone]} starts or ends inside the window (nothing at tick {start + tick})"
-            raise refused(self.name, start + tick + 1, "zones", message, "leave the zone out, or choose another start")
+            message = f"the series of {names[zone]} starts or ends inside the window (no data at tick {start + tick})"
+            raise refused(self.name, start + tick + 1, "zones", message, "remove the zone, or choose another start")
         return Window(
             name=self.name,
             zones=names,
@@ -144,9 +146,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What happened during one run. `up[z, t]`: the whole gang could be had. `filled` counts outage-filled ticks.
+    """What happened during one run. `up[z, t]`: whether the whole gang was available. `filled` counts filled ticks.
 
-    `speed`: hours of the job's work done per hour there.
+    `speed`: hours of the job's work per hour in each zone.
     """
 
     name: str
@@ -163,6 +165,7 @@ class Window:
 
     @property
     def ticks(self) -> int:
+        """The number of ticks."""
         return int(self.up.shape[1])
 
     @property
@@ -171,7 +174,7 @@ class Window:
         return len(set(self.speed)) > 1
 
     def only(self, speed: float) -> Window:
-        """The same with nothing but the machines of one speed."""
+        """The same with only the machines of one speed."""
         rows = [row for row, of in enumerate(self.speed) if of == speed]
         return replace(
             self,
@@ -185,17 +188,19 @@ class Window:
 
 
 def mixed(parts: Sequence[tuple[Trace, str, float]]) -> Trace:
-    """Traces of the same time as one market: (trace, kind, speed) each; zones are then called KIND/ZONE.
+    """Traces of the same time as one market: (trace, kind, speed) each; zones are then named KIND/ZONE.
 
-    Raises SpecError where they do not have the same ticks from the same instant on, or two are of the same kind.
+    Raises SpecError if they do not have the same ticks from the same start, or two are of the same kind.
     """
     first = parts[0][0]
     kinds = [kind for _, kind, _ in parts]
     for (trace, kind, _), before in zip(parts, (kinds[:i] for i in range(len(kinds))), strict=True):
         if kind in before:
-            raise refused(trace.name, 0, "kind", f"{kind!r} is the kind of another trace, too", "give each a `kind`")
+            raise refused(
+                trace.name, 0, "kind", f"another trace also has the kind {kind!r}", "give each its own `kind`"
+            )
         if (trace.tick_ms, trace.start_ms) != (first.tick_ms, first.start_ms):
-            message = f"does not have the ticks of {first.name}, or does not start at the same instant"
+            message = f"does not have the ticks or the start of {first.name}"
             raise refused(trace.name, 0, "mixed", message, "mix traces that were recorded together")
     ticks = min(trace.ticks for trace, _, _ in parts)
 
@@ -220,13 +225,13 @@ def mixed(parts: Sequence[tuple[Trace, str, float]]) -> Trace:
 
 
 def checked(trace: Trace) -> Trace:
-    """The trace itself. Raises SpecError for what no market can be: negative or absent prices, negative capacity."""
+    """Check a trace and return it. Raises SpecError for negative or missing prices or negative capacity."""
     shape = (len(trace.zones), trace.ticks)
     for field, column in (("capacity", trace.capacity), ("spot_price", trace.spot), ("known", trace.known)):
         if column.shape != shape:
             raise refused(trace.name, 0, field, f"has the shape {column.shape}, not {shape} (zones, ticks)")
     if trace.on_demand.shape != shape[:1]:
-        raise refused(trace.name, 0, "on_demand_price", "has not one price per zone")
+        raise refused(trace.name, 0, "on_demand_price", "must have one price per zone")
     if shape[0] == 0 or shape[1] == 0:
         raise refused(trace.name, 0, "zones", "the trace is empty")
     if trace.tick_ms <= 0:
@@ -237,7 +242,7 @@ def checked(trace: Trace) -> Trace:
         try:
             region_of(zone)
         except ValueError as error:
-            raise refused(trace.name, 0, "zones", str(error), "egress prices need its region") from None
+            raise refused(trace.name, 0, "zones", str(error), "egress prices depend on its region") from None
     for field, bad in (
         ("spot_price", trace.known & ~(np.isfinite(trace.spot) & (trace.spot > 0))),
         ("capacity", trace.known & (trace.capacity < 0)),
@@ -246,7 +251,7 @@ def checked(trace: Trace) -> Trace:
             row, tick = (int(x) for x in np.argwhere(bad)[0])
             value = trace.spot[row, tick] if field == "spot_price" else trace.capacity[row, tick]
             message = f"{trace.zones[row]} has {value} in tick {tick}"
-            raise refused(trace.name, tick + 1, field, message, "correct the row, or cut the series off before it")
+            raise refused(trace.name, tick + 1, field, message, "correct the row, or end the series before it")
     bad_price = ~(np.isfinite(trace.on_demand) & (trace.on_demand > 0))
     if bad_price.any():
         row = int(np.flatnonzero(bad_price)[0])

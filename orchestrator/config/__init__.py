@@ -1,4 +1,4 @@
-"""Configuration: every setting with its value and origin. A leaf: it knows nothing of jobs, markets or stores."""
+"""Configuration: every setting with its value and origin. It depends on no other part of the product."""
 
 from orchestrator.config.load import load_config
 from orchestrator.config.settings import (

@@ -1,6 +1,6 @@
-"""Settings from all their sources: flag > environment > ./tradewind.toml > the user's own file > default.
+"""Load: settings from all sources: flag > environment > ./tradewind.toml > the user's own file > default.
 
-Reads, never writes: no folder or file is made here.
+Only reads: it creates no folder or file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value that somebody gave for `name`, not yet read. `source`, `line` and `column` are for messages."""
+    """A value given for the setting `name`, not yet parsed. `source`, `line` and `column` are for messages."""
 
     name: str
     value: object
@@ -56,8 +56,8 @@ def load_config(
 ) -> Config:
     """The settings in force. `cli_overrides` are by dotted name, as text or as values.
 
-    Relative paths are relative to the file that names them, or to `cwd` (default: the working folder). Raises
-    SpecError with the problems of all sources, also of values that another source overrides.
+    Relative paths are relative to the file that names them, or to `cwd` (default: the working folder). Raises SpecError
+    with the problems of all sources, including values that another source overrides.
     """
     cwd = Path.cwd() if cwd is None else cwd.absolute()
     environ = os.environ if environ is None else environ
@@ -83,7 +83,7 @@ def load_config(
 def _all_given(
     overrides: Mapping[str, object], environ: Mapping[str, str], cwd: Path, problems: list[Problem]
 ) -> Iterator[_Given]:
-    """Everything that was given, the strongest source first."""
+    """Every given value, the source with the highest priority first."""
     for name, value in overrides.items():
         given = _Given(name, value, cwd, "command line", "command line")
         if name in SETTINGS:
@@ -144,7 +144,7 @@ def _read(setting: Setting, given: _Given) -> object:
 
 
 def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
-    """Defaults that follow from other settings."""
+    """Set the defaults that depend on other settings."""
     if "state_dir" not in values:
         from platformdirs import user_state_path
 
@@ -163,11 +163,12 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iter
     real = _real_clouds(values)
     factor = used.get("providers.local.clock_factor")
     if factor is not None and real and values[factor.name] != 1:
-        yield factor.problem(f"must be 1 beside a real cloud ({', '.join(real)})", "leave it out")
+        yield factor.problem(f"must be 1 if a real cloud is enabled ({', '.join(real)})", "remove this setting")
     temp_dir = used.get("site.temp_dir")
     if temp_dir is not None and len(os.fsencode(str(values[temp_dir.name]))) > MAX_TEMP_DIR_BYTES:
         yield temp_dir.problem(
-            f"must be at most {MAX_TEMP_DIR_BYTES} bytes long", "sockets lie below it: use a short path"
+            f"must be at most {MAX_TEMP_DIR_BYTES} bytes long",
+            "it holds sockets, whose paths are limited: use a shorter path",
         )
     suspect_s, lease_s = (values.get(name, SETTINGS[name].default) for name in ("suspect_after_s", "lease_s"))
     shorter = used.get("suspect_after_s") or used.get("lease_s")

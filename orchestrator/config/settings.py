@@ -1,7 +1,7 @@
-"""Every setting: its name, default, meaning and how it is read. docs/configuration.md is made of it.
+"""Settings: each with its name, default, meaning and parser. docs/configuration.md is generated from this.
 
-A setting is a field of the tree below; its dotted path is its name in tradewind.toml, and TRADEWIND_ + that path in
-capitals with underscores its environment variable. Plain dataclasses, because each command loads them.
+A setting is a field of the tree below. Its dotted path is its name in tradewind.toml; its environment variable is
+TRADEWIND_ plus that path in capitals with underscores. Plain dataclasses, because every command loads them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from typing import Any
 
 from providers.traits import own_clock
 
-CLOCK_FACTOR = 60.0  # a Ray node is up in 4 to 10 s here: minutes of its market, as a machine of a cloud takes
+CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
 PRICED_CLOUDS = ("aws", "gcp", "azure")
-MAX_TEMP_DIR_BYTES = 38  # Ray's sockets add up to 69 bytes, and the path of a unix socket has at most 107
+MAX_TEMP_DIR_BYTES = 38  # Ray appends up to 69 bytes, and a unix socket's path has at most 107
 
 Read = Callable[[object], object]
-"""A value of TOML, or text from a flag or the environment -> the setting's value. Raises ValueError."""
+"""Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting by its dotted `name`. `default` is None where it follows from others: `default_text` says how."""
+    """One setting by its dotted `name`. If `default` is None, `default_text` says how it follows from other
+    settings."""
 
     name: str
     meaning: str
@@ -40,14 +41,14 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """The name of the environment variable that sets it."""
         return "TRADEWIND_" + self.name.upper().replace(".", "_")
 
 
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return value.strip()
-    raise ValueError("must be text, and not empty")
+    raise ValueError("must be text and not empty")
 
 
 def _path(value: object) -> Path:
@@ -57,7 +58,7 @@ def _path(value: object) -> Path:
 def _url(value: object) -> str:
     text = _text(value)
     if not re.match(r"(sqlite|postgresql)(\+\w+)?://", text):
-        raise ValueError('must be the URL of a store, such as "postgresql://user@host/tradewind"')
+        raise ValueError('must be a database URL, such as "postgresql://user@host/tradewind"')
     return text
 
 
@@ -76,9 +77,9 @@ def _names(value: object) -> tuple[str, ...]:
         raise ValueError("must be a list of names")
     names = tuple(item.strip() for item in items)
     if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
-        raise ValueError("must be a list of names, at least one, of small letters and digits")
+        raise ValueError("must be a list of at least one name of lower-case letters and digits")
     if len(set(names)) < len(names):
-        raise ValueError("names the same thing twice")
+        raise ValueError("has a duplicate")
     return names
 
 
@@ -88,21 +89,21 @@ def _clouds(value: object) -> tuple[str, ...]:
         raise ValueError("must be a list of clouds")
     names = tuple(dict.fromkeys(item.strip() for item in items))
     if unknown := [name for name in names if name not in PRICED_CLOUDS]:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(PRICED_CLOUDS)}")
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(PRICED_CLOUDS)}")
     return names
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSources:
-    """Sources of prices by name, each with its options (docs/collectors.md) and maybe `every_s`: seconds between polls.
+    """Price sources by name, each with its options (docs/collectors.md), including `every_s`: seconds between polls.
 
-    It is JSON when shown and in the environment, a table of tables in a file.
+    Shown and read from the environment as JSON; in a file, a table of tables.
     """
 
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def below(self, base_dir: Path) -> PriceSources:
-        """With the relative paths of feeds (`at`) made absolute."""
+        """The same with relative paths of feeds (`at`) made absolute from `base_dir`."""
         placed = {
             name: {
                 key: os.path.abspath(base_dir / at) if key == "at" and _is_path(at) else at for key, at in of.items()
@@ -143,14 +144,14 @@ def _check_source(name: str, options: Mapping[str, Any]) -> None:
     except NotFoundError as error:
         raise ValueError(f"{error}; {error.hint}") from None
     if name.partition(":")[0] == "feed" and (not name.partition(":")[2] or not isinstance(options.get("at"), str)):
-        raise ValueError(f'{name}: a feed is [prices.sources."feed:NAME"] with `at`, a path or URL')
+        raise ValueError(f'{name}: a feed needs a table [prices.sources."feed:NAME"] with `at`, a path or URL')
     every_s = options.get("every_s", 1)
     if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not every_s >= 1:
         raise ValueError(f"{name}: every_s must be a number of seconds, at least 1")
     try:
         json.dumps(dict(options), allow_nan=False)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: options are text, numbers, yes or no, and lists or tables of those") from None
+        raise ValueError(f"{name}: options must be text, numbers, booleans, or lists or tables of these") from None
 
 
 def _whole(least: int) -> Read:
@@ -189,22 +190,22 @@ def _setting(default: object, meaning: str, read: Read, example: str, default_te
 class LocalProvider:
     """The simulated market on this machine."""
 
-    seed: int = _setting(7, "Seed of its prices, capacity and preemptions.", _whole(0), "11")
+    seed: int = _setting(7, "Random seed for its prices, capacity and preemptions.", _whole(0), "11")
     clock_factor: float = _setting(
         None,
-        "Market seconds that pass in one second; 1 as soon as a real cloud is enabled.",
+        "Market seconds per real second; 1 if a real cloud is enabled.",
         _number(above=0),
         "60",
-        f"{CLOCK_FACTOR:.0f}; 1 beside a real cloud",
+        f"{CLOCK_FACTOR:.0f}; 1 with a real cloud",
     )
-    hazard: bool = _setting(True, "Whether its spot instances are taken back now and then.", _yes_no, "false")
+    hazard: bool = _setting(True, "Whether its spot machines are preempted now and then.", _yes_no, "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
     """Where machines come from."""
 
-    enabled: tuple[str, ...] = _setting(("local",), "The providers that may be used.", _names, '["local"]')
+    enabled: tuple[str, ...] = _setting(("local",), "The providers that jobs may use.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
 
     @property
@@ -215,71 +216,74 @@ class Providers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What the control plane collects besides the enabled providers' own prices, and how long it keeps prices."""
+    """Which prices the control plane collects besides those of enabled providers, and for how long."""
 
     clouds: tuple[str, ...] = _setting(
         (),
-        f"Clouds whose prices the control plane collects, of {', '.join(PRICED_CLOUDS)} (docs/collectors.md).",
+        f"Clouds whose prices the control plane collects: {', '.join(PRICED_CLOUDS)} (docs/collectors.md).",
         _clouds,
         '["azure"]',
         "none",
     )
     sources: PriceSources = _setting(  # noqa: RUF009 - it is dataclasses.field
         PriceSources(),
-        "Further sources, such as feeds, and options of those of `clouds`; in the environment as JSON.",
+        "More sources, such as feeds, and options of the sources of `clouds`; JSON in the environment.",
         _sources,
         '{ "feed:verda" = { at = "prices.csv" }, azure-prices = { regions = ["eastus"], every_s = 7200 } }',
         "none",
     )
     max_age_days: int = _setting(
         365,
-        "`plan --anywhere` and `offers --for` leave out prices last confirmed more than this many days ago, and say "
+        "`plan --anywhere` and `offers --for` ignore prices last confirmed more than this many days ago, and report "
         "how many.",
         _whole(1),
         "90",
     )
     keep_days: int = _setting(
-        400, "Prices older than so many days leave the store, once they are in the monthly archive.", _whole(31), "90"
+        400,
+        "Prices older than this many days are deleted from the store once they are in the monthly archive.",
+        _whole(31),
+        "90",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """This machine as a site: one Ray cluster."""
+    """This machine as a site with one Ray cluster."""
 
     temp_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        f"Folder of Ray's session; at most {MAX_TEMP_DIR_BYTES} bytes long, because sockets lie below it.",
+        f"The folder of Ray's session. Its path has at most {MAX_TEMP_DIR_BYTES} bytes, because it holds sockets.",
         _path,
         '"/tmp/tw"',
-        "`tw-` and a digest of state_dir, in the folder for temporary files",
+        "`tw-` and a digest of state_dir, in the temporary folder",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """When jobs are moved. Seconds and days are those of the market."""
+    """When jobs are moved. Seconds and days are market time."""
 
     min_dwell_s: float = _setting(
-        3600.0, "A run is not moved for a better price before it has trained so long.", _number(), "1800"
+        3600.0, "A run is not moved to a better price before it has trained this long.", _number(), "1800"
     )
-    max_migrations_per_day: int = _setting(4, "At most so many planned moves of one job in 24 hours.", _whole(0), "2")
+    max_migrations_per_day: int = _setting(4, "The most planned moves of one job in 24 hours.", _whole(0), "2")
     decide_every_s: float = _setting(
-        86_400.0, "Decide anew so often, besides after each price event or loss.", _number(above=0), "3600"
+        86_400.0, "How often to decide again, besides after each price change or loss.", _number(above=0), "3600"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Ceilings that nothing passes, whatever a job file says."""
+    """Limits that apply to all jobs, whatever their job files say."""
 
     max_usd_per_hour: float = _setting(
-        100.0, "The most that all instances together may cost in an hour, in US dollars.", _number(above=0), "20"
+        100.0, "The highest total cost of all machines per hour, in US dollars.", _number(above=0), "20"
     )
-    max_instances: int = _setting(16, "The most instances that may be up at once.", _whole(0), "4")
+    max_instances: int = _setting(16, "The most machines that may run at once.", _whole(0), "4")
     max_unattended_s: float = _setting(
         86_400.0,
-        "An instance that no control plane has asked to stay for so many seconds of the wall clock ends by itself.",
+        "A machine ends by itself if no control plane has renewed it for this many real seconds.",
         _number(least=60.0),
         "345600",
     )
@@ -287,38 +291,38 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """How long the control plane keeps what jobs were given as secrets."""
+    """Where the control plane keeps jobs' secrets."""
 
     key_file: Path | None = _setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        "Keep the values of secrets in state_dir, encrypted with the key in this file (made if missing, 0600, outside "
-        "of state_dir), so that a restarted control plane has them. Needs `tradewind[secrets]`.",
+        "Keep the values of secrets in state_dir, encrypted with the key in this file, so that a restarted control "
+        "plane has them. The file is created if missing (0600), outside of state_dir. Needs `tradewind[secrets]`.",
         _path,
         '"~/.config/tradewind/secrets.key"',
-        "none: in the control plane's memory alone",
+        "none: only in the control plane's memory",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """Runs that stand still: a step, a save, the beginning or the end of the program does not come. Time that goes into
-    restoring, quiesced and waiting does not count. A job file may set a limit of its own (train.stall_after)."""
+    """Stalled runs: a step or a save does not come, or the program does not start or end. Time spent restoring,
+    quiesced and waiting does not count. A job file may set its own limit (train.stall_after)."""
 
     after_steps: float = _setting(
         50.0,
-        "A run counts as stalled when a step (a save) takes this many times as long as usual, and at least `after_s`.",
+        "A run counts as stalled if a step or save takes this many times as long as usual, and at least `after_s`.",
         _number(above=0),
         "200",
     )
     after_s: float = _setting(
         300.0,
-        "The least seconds for that: longer than what may lie between two steps, such as an evaluation.",
+        "The minimum for that in seconds: longer than anything between two steps, such as an evaluation.",
         _number(above=0),
         "1800",
     )
     fail_after_s: float = _setting(
         3600.0,
-        "A run that has stood still for so many seconds has failed; it is tried again from its last checkpoint.",
+        "A run that has stalled for this many seconds fails and is retried from its last checkpoint.",
         _number(above=0),
         "14400",
     )
@@ -330,14 +334,14 @@ class Stalls:
     )
     outside_after_s: float = _setting(
         900.0,
-        "The same as `after_s` for a program that has not begun to train (it imports, loads data), or does not end "
-        "after its last step. Programs without `train.steps` and `train.epochs` are not watched before they begin.",
+        "Like `after_s`, for a program that has not started to train (imports, loading data) or does not end after its "
+        "last step. Programs without `train.steps` and `train.epochs` are not watched before they start.",
         _number(above=0),
         "3600",
     )
     outside_fail_after_s: float = _setting(
         14400.0,
-        "The same as `fail_after_s`, for these.",
+        "Like `fail_after_s`, for these programs.",
         _number(above=0),
         "43200",
     )
@@ -345,34 +349,34 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings, and where each comes from: `origins["policy.min_dwell_s"]` is `tradewind.toml:3`,
+    """All settings, and the origin of each: `origins["policy.min_dwell_s"]` is `tradewind.toml:3`,
     `env TRADEWIND_POLICY_MIN_DWELL_S`, `command line` or `default`.
 
-    Paths are absolute. Made by `load_config`.
+    Paths are absolute. Created by `load_config`.
     """
 
     state_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        "The folder with everything Tradewind remembers: store, checkpoints, runs, outputs.",
+        "The folder for all data: store, checkpoints, runs, outputs.",
         _path,
         '"/data/tradewind"',
-        "`tradewind` in the user's folder for state (`~/.local/state` on Linux)",
+        "`tradewind` in the user's state folder (`~/.local/state` on Linux)",
     )
     store_url: str = _setting(
         None,
-        "The database, as a URL: SQLite or Postgres.",
+        "The URL of the database: SQLite or Postgres.",
         _url,
         '"postgresql://tw@db/tradewind"',
         "SQLite, `tradewind.db` in state_dir",
     )
     lease_s: float = _setting(
         60.0,
-        "A run that hears nothing from the control plane for so long stops itself, and may be replaced.",
+        "A run without contact to the control plane for this long stops itself and may be replaced.",
         _number(above=0),
         "30",
     )
     suspect_after_s: float = _setting(
-        5.0, "A run that is silent for so long is suspected to be lost.", _number(above=0), "10"
+        5.0, "A run without contact for this long is suspected to be lost.", _number(above=0), "10"
     )
     providers: Providers = field(default_factory=Providers)
     prices: Prices = field(default_factory=Prices)
@@ -385,7 +389,7 @@ class Config:
 
 
 def settings_of(section: type[Any], prefix: str = "") -> Iterator[Setting]:
-    """The settings of a section and of the sections in it, in order."""
+    """The settings of a section and its subsections, in order."""
     for item in dataclasses.fields(section):
         name = prefix + item.name
         if item.metadata:
@@ -395,7 +399,7 @@ def settings_of(section: type[Any], prefix: str = "") -> Iterator[Setting]:
 
 
 def section_of(item: dataclasses.Field[Any]) -> type[Any] | None:
-    """The section that a field of a section holds; None for a setting."""
+    """The subsection in a field of a section; None if the field is a setting."""
     factory = item.default_factory
     return factory if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
 

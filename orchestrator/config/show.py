@@ -1,4 +1,4 @@
-"""The settings in force, for people: `tradewind config show --origins`."""
+"""Show: the settings in force, for `tradewind config show --origins`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.config.settings import SETTINGS, Config
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting as text, as one would write it in a flag; empty if it is not set. A password in a URL is hidden."""
+    """One setting as text, as written in a flag; empty if it is not set. Passwords in URLs are hidden."""
 
     key: str
     value: str
@@ -20,7 +20,7 @@ class ShownSetting:
 
 
 def shown_settings(config: Config) -> Sequence[ShownSetting]:
-    """Every setting in the order of the documentation."""
+    """Every setting, in the order of the documentation."""
     return [ShownSetting(name, _shown(_value(config, name)), config.origins.get(name, "default")) for name in SETTINGS]
 
 

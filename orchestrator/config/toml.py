@@ -1,7 +1,7 @@
-"""tradewind.toml -> its settings by dotted name, each with its place.
+"""TOML: reads tradewind.toml into settings by dotted name, each with its position.
 
-tomllib knows no positions, so they are looked up in the text: exact for a `key = value` on a line of its own, else the
-line of the table around it.
+tomllib reports no positions, so they are searched for in the text: exact for a `key = value` on its own line, otherwise
+the line of the enclosing table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TomlFile:
     positions: Mapping[str, tuple[int, int]]
 
     def position(self, name: str) -> tuple[int, int]:
-        """1-based line and column of a key, of the first below it, or of the nearest table around it."""
+        """The 1-based line and column of a key, of the first key below it, or of the enclosing table."""
         for key, place in self.positions.items():
             if key.startswith(f"{name}."):
                 return self.positions.get(name, place)
@@ -40,7 +40,7 @@ class TomlFile:
 
 
 def read_toml(path: Path, shown: str) -> TomlFile | None:
-    """The file, called `shown` in messages; None when there is none. Raises SpecError."""
+    """Read a file, called `shown` in messages; None if it does not exist. Raises SpecError."""
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SpecError([Problem(shown, 0, 0, "", f"cannot be read: {reason}")]) from None
-    import tomllib  # costs more than all the rest, and most commands find no file
+    import tomllib  # slow to import, and most commands find no file
 
     try:
         tables = tomllib.loads(text)

@@ -1,1 +1,1 @@
-"""The engine: carries decisions out, one persisted step at a time, and survives its own death at each of them."""
+"""The engine: carries out decisions, one stored step at a time, and can crash at any of them without harm."""

@@ -1,6 +1,6 @@
-"""Commands: what users asked of the control plane through the store, carried out once each.
+"""Commands: carries out what users asked of the control plane through the store, each once.
 
-The outcome of each is written beside the command, so that whoever asked can read it; a refusal is an event as well.
+The outcome is stored with the command, where the caller can read it; a refusal is also an event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.quarantine import lift
-from orchestrator.engine.migration import in_vain, manual
+from orchestrator.engine.migration import manual, wasted
 from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration
 from orchestrator.engine.migration.place import apply
@@ -27,15 +27,15 @@ _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
     "not found": NotFoundError,
     "infeasible": InfeasibleError,
-    "too dear": LimitError,
+    "over limit": LimitError,
 }
-"""How the result of a command that was refused begins, and the error that it is to whoever asked."""
+"""The first words of a refused command's result, and the error that the caller gets."""
 _BROKE = "failed"
 MOST_NANO_USD = 10**9 * NANO_USD
 
 
 def refusal(result: str, *, hint: str) -> TradewindError | None:
-    """The error that a command's result tells of; None if it was carried out."""
+    """The error to raise for a command's stored result; None if the command was carried out."""
     word, colon, why = result.partition(": ")
     kind = TradewindError if word == _BROKE else _REFUSALS.get(word)
     return kind(why, hint=hint) if kind is not None and colon else None
@@ -47,7 +47,7 @@ def commands(ctx: Context) -> bool:
 
 
 def _carry_out(ctx: Context, command: Command) -> bool:
-    """Once: what broke now would break at every tick."""
+    """Carry out a command once: what fails now would fail at every tick."""
     job_id = command.job_id
     answered = contained(
         ctx, Compartment.COMMAND, partial(_answer, ctx, command), None, job_id=job_id, about=command.kind
@@ -60,7 +60,7 @@ def _carry_out(ctx: Context, command: Command) -> bool:
 
 def _answer_broken(ctx: Context, command: Command) -> bool:
     found = ctx.work.quarantined.get(command.job_id or "")
-    why = found.why if found is not None else "the control plane broke at it; see tradewind events"
+    why = found.why if found is not None else "an internal error occurred; see tradewind events"
     with ctx.write() as tx:
         tx.close_command(command.id, f"{_BROKE}: {why}")
         if command.kind == "cancel" and found is not None and found.state not in TERMINAL:
@@ -76,7 +76,7 @@ def _answer(ctx: Context, command: Command) -> bool:
         except tuple(_REFUSALS.values()) as error:  # raised before anything was written
             word = next(word for word, kind in _REFUSALS.items() if isinstance(error, kind))
             result = f"{word}: {error}"
-            _tell(ctx, tx, command, job, f"{command.kind} refused: {error}")
+            _report(ctx, tx, command, job, f"{command.kind} refused: {error}")
         if result is None:
             return False
         tx.close_command(command.id, result)
@@ -84,16 +84,16 @@ def _answer(ctx: Context, command: Command) -> bool:
 
 
 def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | None:
-    """What came of it; None if it has to wait. Raises one of _REFUSALS."""
+    """The command's outcome; None if it has to wait. Raises one of _REFUSALS."""
     if command.damage:
-        raise UsageError(f"the order cannot be read: {command.damage}")
+        raise UsageError(f"the command cannot be read: {command.damage}")
     if command.kind == "apply":
         apply(ctx, tx, tx.plan(str(command.args.get("plan_id"))), actor=command.actor)
         return "applied"
     if job is None:
         raise UsageError(f"{command.kind} needs a job")
     if command.kind == "resume" and job.state in TERMINAL and (why := lift(tx, job.id)) is not None:
-        ctx.event(tx, "job.released", f"no longer in quarantine ({why})", job, actor=command.actor)
+        ctx.event(tx, "job.released", f"released from quarantine ({why})", job, actor=command.actor)
         return job.state
     if job.state in TERMINAL or (job.state == "cancelling" and command.kind != "cancel"):
         raise UsageError(f"{job.name} is {job.state}")
@@ -107,24 +107,24 @@ def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | No
         return _budget(ctx, tx, job, command)
     if command.kind == "migrate":
         return _migrate(ctx, tx, job, command)
-    raise UsageError(f"there is no command {command.kind}")
+    raise UsageError(f"unknown command {command.kind}")
 
 
 def _pause(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     before = takewhile(lambda each: each.id != command.id, tx.open_commands())
     earlier = [each for each in before if each.kind == "resume" and each.job_id == job.id]
     if job.state in ("paused", "pausing") and not earlier:
-        raise UsageError(f"{job.name} is {job.state} already")
+        raise UsageError(f"{job.name} is already {job.state}")
     for each in earlier:
-        tx.close_command(each.id, f"refused: {job.name} was asked to pause again")
+        tx.close_command(each.id, f"refused: a later command paused {job.name} again")
     if job.state not in ("paused", "pausing"):
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        pause(ctx, tx, job, current, f"asked by {command.actor}", actor=command.actor)
+        pause(ctx, tx, job, current, f"requested by {command.actor}", actor=command.actor)
     return "pausing"
 
 
 def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
-    """An order that comes while the job is still pausing waits until it is paused."""
+    """Queue a paused job. While the job is still pausing, the command waits."""
     if job.state == "pausing":
         return None
     if job.state != "paused":
@@ -132,7 +132,7 @@ def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
     tx.set_job_state(job.id, "queued")
     tx.set_job_facts(job.id, next_decision_ms=None)
     broke = lift(tx, job.id)
-    ctx.event(tx, "job.resumed", f"resumed; it was quarantined: {broke}" if broke else "resumed", job, actor=actor)
+    ctx.event(tx, "job.resumed", f"resumed after quarantine: {broke}" if broke else "resumed", job, actor=actor)
     return "queued"
 
 
@@ -143,24 +143,24 @@ def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
 
 
 def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
-    """A job that is paused for its budget goes on when it is resumed."""
+    """Set the budget. A job that was paused for its budget continues when it is resumed."""
     wanted = command.args.get("nano_usd")
     if type(wanted) is not int or not 0 < wanted <= MOST_NANO_USD:
-        raise UsageError("a budget is an amount of more than 0 and at most 1,000,000,000 USD")
-    spent = in_vain.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
+        raise UsageError("a budget must be more than 0 and at most 1,000,000,000 USD")
+    spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
     if wanted <= spent:
-        raise UsageError(f"{format_usd(spent, 4)} of {job.name} are spent already, and not less can be its budget")
+        raise UsageError(f"{job.name} has already spent {format_usd(spent, 4)}; its budget must be more than that")
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)
-    was = "it had none" if before is None else f"it was {format_usd(before)}"
-    message = f"its budget is {format_usd(wanted)} now ({was}, {format_usd(spent, 4)} are spent)"
+    was = "none before" if before is None else f"before: {format_usd(before)}"
+    message = f"the budget is now {format_usd(wanted)} ({was}; {format_usd(spent, 4)} spent so far)"
     ctx.event(tx, "job.budget", message, job, actor=command.actor, before_nano_usd=before, nano_usd=wanted)
     return message
 
 
 def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
-    """Move a running job to the offer that was named, or to the policy's best other one."""
+    """Move a running job to the named offer, or to the policy's best other offer."""
     now, config = ctx.now_ms, ctx.installation.config
     current = manual.movable(tx, job)
     if (missing := ctx.secrets.missing(job)) is not None:
@@ -174,9 +174,9 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     check_limits(ctx, tx, wanted)
     if (why := spending_limits.refuses(ctx, job, wanted, current)) is not None:
         raise LimitError(why)
-    migration = open_migration(ctx, tx, job, wanted, "by hand", source=current)
+    migration = open_migration(ctx, tx, job, wanted, "manual", source=current)
     tx.set_job_state(job.id, "migrating")
-    ctx.event(tx, "migration.asked", f"asked to move to {wanted}", job, migration=migration, actor=command.actor)
+    ctx.event(tx, "migration.asked", f"move to {wanted} requested", job, migration=migration, actor=command.actor)
     return f"moving to {wanted}"
 
 
@@ -186,7 +186,7 @@ def _job(ctx: Context, tx: Tx, command: Command) -> Job | None:
     return tx.outline(command.job_id) if command.job_id in ctx.work.quarantined else tx.job(command.job_id)
 
 
-def _tell(ctx: Context, tx: Tx, command: Command, job: Job | None, message: str) -> None:
+def _report(ctx: Context, tx: Tx, command: Command, job: Job | None, message: str) -> None:
     if job is not None:
         ctx.event(tx, "command.refused", message, job, actor=command.actor)
     else:

@@ -1,9 +1,8 @@
-"""Compartments: each step that a tick takes for one job, run, migration, command or provider is shut off from the rest.
+"""Compartments: keep an error in one step of a tick from affecting anything but the job or provider it was for.
 
-An exception that nobody expected ends that step alone. It puts the job that the step was for into quarantine (what that
-means is in engine.jobs.quarantine); a step that was for no job leaves an `engine.fault` event. Everyone else goes on in
-the same tick. What a StoreError or a SiteError says is true for everybody, so these pass through; but for a RowError,
-which is about one row.
+An unexpected exception ends that step only. It quarantines the step's job (engine.jobs.quarantine); a step without a
+job leaves an `engine.fault` event. Everything else continues in the same tick. StoreError and SiteError concern all
+jobs and pass through, except RowError, which is about one row.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.engine.context import ACTOR, STRUCK, TOLD_AGAIN_S, Context
+from orchestrator.engine.context import ACTOR, REPORTED_AGAIN_S, STRUCK, Context
 from orchestrator.errors import RowError, SiteError, StoreError, TradewindError, UnreadableRowError
 from orchestrator.model import Event, JobState
 from orchestrator.store import Quarantined, Tx
@@ -28,38 +27,38 @@ LONGEST_TRACEBACK = 20_000
 
 
 class Compartment(StrEnum):
-    """Every kind of step that is shut off from the others, by the name under which its faults are told."""
+    """Every kind of isolated step, by the name under which its errors are reported."""
 
-    CLAIM = "claim"  # the word beside a provider's machines
+    CLAIM = "claim"  # the claim on a provider's machines
     COLLECT = "collect"  # a provider's offers and prices
-    LOOK = "look"  # what the store holds of a job
+    LOOK = "look"  # a job's rows in the store
     COMMAND = "command"
-    ANSWER = "answer"  # to a command that broke
+    ANSWER = "answer"  # to a command that raised an error
     DESCRIBE = "describe"  # a region's machines
     RENEW = "renew"  # the time to live of a region's machines
-    JUDGE = "judge"  # whether what a run says of itself can be
+    JUDGE = "judge"  # whether a run's report is plausible
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
-    STOPPING = "stopping"  # a job's pausing, cancelling, ceilings
+    STOPPING = "stopping"  # a job's pausing, cancelling, spending limits
     PROMOTE_STANDBY = "take a standby"
     ENSURE_STANDBY = "keep a standby"
-    DECIDE = "decide"  # what the policy is told of a job
+    DECIDE = "decide"  # the policy's decision about a job
     PLACE = "place"  # a job's placement
     ADVANCE = "advance"  # a migration's next step
     MEND = "mend"  # rows of a quarantined job that cannot be read
-    CONFINE = "confine"  # a quarantined job's way to rest
-    VOID = "void"  # a handover that a quarantined job leaves half done
-    END_RUNS = "end runs"  # of a quarantined job that did not come to rest
+    CONFINE = "confine"  # stopping a quarantined job
+    VOID = "void"  # a quarantined job's unfinished handover
+    END_RUNS = "end runs"  # of a quarantined job that did not stop
     ACCRUE = "accrue"  # what a run has cost
     KILL = "kill"  # the trainer of a run that has ended
     TERMINATE = "terminate"  # a machine
     SETTLE = "settle"  # the books of a run
-    COMPARE = "compare"  # what a job cost with what it would have cost
+    COMPARE = "compare"  # a job's cost with its baselines
     SWEEP = "sweep"  # a provider's machines that no run accounts for
 
 
 _OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry")
-"""Tables whose rows belong to one job; offers and prices are everybody's."""
+"""Tables whose rows belong to one job; offers and prices belong to no job."""
 
 STAY_OPEN = frozenset(
     {
@@ -75,14 +74,14 @@ STAY_OPEN = frozenset(
         Compartment.SETTLE,
     }
 )
-"""What is done for a job in quarantine, too: users' orders, its way to rest, its money."""
+"""Steps that are also taken for quarantined jobs: users' commands, stopping, billing."""
 
 
 def contained(
     ctx: Context, where: Compartment, step: Callable[[], T], otherwise: T, *, job_id: str | None = None, about: str = ""
 ) -> T:
-    """The result of `step`, taken for the job `job_id` (None: for nobody's, for what `about` names); `otherwise` if it
-    broke, or if the job is in quarantine. Never inside a write transaction.
+    """Run `step` for the job `job_id` (None: for what `about` names). Returns its result, or `otherwise` if it raised
+    an unexpected error or the job is in quarantine. Never call it inside a write transaction.
 
     Raises StoreError, SiteError.
     """
@@ -107,7 +106,7 @@ def contained_writes(
     job_of: Callable[[Item], str],
     write: Callable[[Tx, Item], T],
 ) -> list[T]:
-    """`write` for each item, all in one transaction; if one of them breaks, each in a transaction of its own.
+    """Run `write` for each item in one transaction; if one raises an error, each in a transaction of its own.
 
     `write` may change `ctx.pacing` and nothing else outside the transaction. Raises StoreError, SiteError.
     """
@@ -145,13 +144,15 @@ def _write_one(
 
 
 def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about: str = "") -> None:
-    """Persist that a step broke: the job's quarantine, or a fault that is nobody's. `where` names the compartment, or
-    a part of the tick that broke as a whole. Raises StoreError."""
+    """Store that a step raised an error: quarantine its job, or add an `engine.fault` event if it had none. `where`
+    names the compartment, or a whole part of the tick. Raises StoreError."""
     known = job_id in ctx.work.quarantined
-    news = ctx.due(f"{STRUCK}{where}:{type(error).__name__}:{about if job_id is None else job_id}", TOLD_AGAIN_S)
-    if not news and (job_id is None or known):
+    is_new = ctx.due(f"{STRUCK}{where}:{type(error).__name__}:{about if job_id is None else job_id}", REPORTED_AGAIN_S)
+    if not is_new and (job_id is None or known):
         return
-    why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {said(error)}")[:LONGEST_WHY]  # masked, then cut
+    why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {one_line(error)}")[
+        :LONGEST_WHY
+    ]  # masked, then cut
     reported = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
         data = {"compartment": str(where), "about": about, "traceback": reported}
@@ -160,7 +161,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
         return
     with ctx.write() as tx:
         job = tx.outline(job_id)
-        state = _at_rest(job.state)
+        state = _quarantined_state(job.state)
         if not known:
             tx.set_job_facts(job_id, quarantine=why, quarantined_at_ms=ctx.now_ms)
         if state != job.state:
@@ -171,8 +172,8 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
         ctx.work = replace(ctx.work, quarantined={**ctx.work.quarantined, job_id: found})
 
 
-def said(error: Exception) -> str:
-    """An exception in one line with its remedy, also one whose text cannot be made."""
+def one_line(error: Exception) -> str:
+    """An exception and its hint in one line, even if its text cannot be built."""
     if isinstance(error, TradewindError):
         return f"{error} ({error.hint})" if error.hint else str(error)
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
@@ -180,15 +181,15 @@ def said(error: Exception) -> str:
 
 
 def not_its_own(error: Exception) -> bool:
-    """Whether what broke a step says nothing of the job that it was for: it would break the same step for all."""
-    return everybodys(error) or (isinstance(error, UnreadableRowError) and error.table not in _OF_A_JOB)
+    """Whether an error has nothing to do with the step's job: the same step would fail for all jobs."""
+    return concerns_all(error) or (isinstance(error, UnreadableRowError) and error.table not in _OF_A_JOB)
 
 
-def everybodys(error: Exception) -> bool:
-    """Whether an error says something of the store or the site, and so of every job."""
+def concerns_all(error: Exception) -> bool:
+    """Whether an error is about the store or the site, and so concerns every job."""
     return isinstance(error, StoreError | SiteError) and not isinstance(error, RowError)
 
 
-def _at_rest(state: JobState) -> JobState:
-    """The state in which engine.jobs.quarantine brings a job to rest; one that waits may have a standby."""
+def _quarantined_state(state: JobState) -> JobState:
+    """The state from which engine.jobs.quarantine stops a job. A waiting job may have a standby to end."""
     return "pausing" if state in ("queued", "starting", "running", "migrating") else state

@@ -1,4 +1,4 @@
-"""Context: what every part of the engine acts with, and the view that one tick shares."""
+"""Context: what all parts of the engine work with, and the observations that one tick shares."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from providers.offer import provider_of
 
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
-TOLD_AGAIN_S = 3600.0  # wall: a step that goes on breaking is an event so often
+REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
 STRUCK = "struck:"
-"""Begins the pacing keys that remember when such an event was last written."""
+"""Prefix of the pacing keys that remember when such an event was last written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What there is to do, read in one transaction at the beginning of a tick.
+    """What there is to do, read in one transaction at the start of a tick.
 
-    `jobs` are those in no terminal state and not paused, with those of `runs`; `runs` those that have not ended or are
-    not booked yet. `quarantined` jobs may be among all of them: engine.compartment keeps steps from them. `unreadable`
-    tells of jobs of which something cannot be read, and is left out, or whose machine is at no provider that is known.
+    `jobs` are those neither ended nor paused, and the jobs of `runs`; `runs` are those not ended or not fully booked.
+    Either may belong to `quarantined` jobs, which engine.compartment skips. `unreadable` has the error of each job with
+    a row that cannot be read (such rows are left out), or with a machine at a provider that is not enabled.
     """
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
@@ -45,23 +45,24 @@ class Work:
 
     @property
     def idle(self) -> bool:
-        restless = any(each.state in ACTIVE for each in self.quarantined.values())
-        return not (self.jobs or self.runs or self.migrations or self.commands or restless or self.unreadable)
+        """Whether no job, machine, migration or command needs work."""
+        unsettled = any(each.state in ACTIVE for each in self.quarantined.values())
+        return not (self.jobs or self.runs or self.migrations or self.commands or unsettled or self.unreadable)
 
 
 def _nothing(_where: str, _about: str) -> None:
-    """Nobody watches."""
+    """The default for `crossing` and `crossed`: do nothing."""
 
 
 @dataclass
 class Context:
-    """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations; an id in `instances`
-    with None is one that its provider no longer mentions, an id that is not in it one that nothing is known of yet.
+    """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations. In `instances`, None
+    means that the provider no longer lists that id; a missing id has not been described yet.
 
-    `pacing` remembers wall instants (monotonic seconds) by key, `what` or `what/id`: back-offs and intervals. It is no
-    state: after a crash everything in it may start anew. So is what `markets` remembers of the market that it read.
-    `crossing` and `crossed` are told of each step that is begun and done, with the compartment and the job or provider
-    that it is for (engine.compartment).
+    `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
+    not stored: after a crash it starts empty. So does what `markets` remembers of the market that it read. `crossing`
+    and `crossed` are called before and after each step, with its compartment and its job or provider
+    (engine.compartment).
     """
 
     installation: Installation
@@ -80,12 +81,12 @@ class Context:
 
     @contextmanager
     def write(self) -> Iterator[Tx]:
-        """A write transaction that fails unless this control plane still leads. Raises NotLeaderError, StoreError."""
+        """A write transaction that fails if this control plane no longer leads. Raises NotLeaderError, StoreError."""
         with self.installation.store.write(self.leadership) as tx:
             yield tx
 
     def look(self) -> None:
-        """Read anew what there is to do."""
+        """Read the work to do from the store. Raises StoreError."""
         with self.installation.store.read() as tx:
             unreadable: dict[str, RowError] = {}
             runs = []
@@ -108,55 +109,58 @@ class Context:
             self.work = Work(jobs, tuple(runs), migrations, tuple(tx.open_commands()), quarantined, unreadable)
 
     def forget(self) -> None:
-        """Drop the pacing of jobs, runs, migrations and machines that need nothing any more, and of old faults."""
+        """Drop pacing keys of finished jobs, runs, migrations and machines, and of old errors."""
         work, now_s = self.work, self.installation.clock.monotonic_s()
         alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
         alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
 
         def needed(key: str, at_s: float) -> bool:
             if key.startswith(STRUCK):
-                return now_s - at_s < TOLD_AGAIN_S
+                return now_s - at_s < REPORTED_AGAIN_S
             return "/" not in key or key.split("/", 1)[1] in alive
 
         self.pacing = {key: at_s for key, at_s in self.pacing.items() if needed(key, at_s)}
 
     @property
     def now_ms(self) -> int:
+        """The market time in ms since the epoch."""
         return self.installation.clock.now_ms()
 
     def new_id(self, prefix: str) -> str:
+        """A new id, such as `job_...` for the prefix `job`."""
         return new_id(prefix, self.now_ms, self.random)
 
     def instance(self, run: Run) -> Instance | None:
-        """The run's machine as it was last described; None if nothing is known of it."""
+        """The run's machine as last described; None if there is none or the provider has not described it."""
         return self.instances.get(run.instance_id) if run.instance_id is not None else None
 
     def gone(self, run: Run) -> bool:
-        """Whether the provider has confirmed that the run's machine is no more. Its silence confirms nothing."""
+        """Whether the provider has confirmed that the run's machine is gone. No answer is no confirmation."""
         if run.instance_id not in self.instances:
             return False
         instance = self.instances[run.instance_id]
         return instance is None or not instance.alive
 
     def over(self, run: Run) -> bool:
-        """Whether a run has ended and certainly trains no more: its machine is gone or booked, or its lease ran out.
+        """Whether a run has ended and cannot train any more: its machine is gone or booked, or its lease has expired.
 
-        A run that nobody has heard of for a whole lease has stopped by itself. So this does not wait for a provider
-        that never answers. What is known of a lease is lost with this process; the next one waits for it anew.
+        A run without contact for a whole lease has stopped itself, so this need not wait for a provider that never
+        answers. Lease times are lost with this process; the next one waits again.
         """
         if run.billed_to_ms is not None or self.gone(run):
             return True
         return run.end is not None and self.waited_s(f"lease/{run.id}") > self.installation.config.lease_s
 
     def lease_ran_out(self, run: Run) -> None:
-        """Remember that nothing was heard of this run for a whole lease, or that it stopped itself."""
+        """Remember that this run's lease has expired, or that it stopped itself."""
         self.pacing[f"lease/{run.id}"] = float("-inf")
 
     def provider(self, offer_id: str) -> Provider:
-        """The provider of an offer. Raises KeyError when it is no longer enabled."""
+        """The provider of an offer. Raises KeyError if it is no longer enabled."""
         return self.installation.providers[provider_of(offer_id)]
 
     def checkpoint_root(self, job: Job) -> Path:
+        """The folder of a job's checkpoints."""
         return self.installation.checkpoint_root(job.spec.checkpoint.to)
 
     def due(self, key: str, every_s: float) -> bool:
@@ -169,7 +173,7 @@ class Context:
         return True
 
     def waited_s(self, key: str) -> float:
-        """Wall seconds since this was first asked of `key` by this process."""
+        """Wall seconds since this process first asked for `key`."""
         now = self.installation.clock.monotonic_s()
         return now - self.pacing.setdefault(key, now)
 
@@ -186,7 +190,7 @@ class Context:
         actor: str = ACTOR,
         **data: str | int | float | bool | None,
     ) -> None:
-        """Append to the audit trail, in the transaction of what it tells of."""
+        """Append an event to the audit trail, in the transaction of the change it describes."""
         tx.add_event(
             Event(
                 id=self.new_id("ev"),
@@ -208,13 +212,13 @@ class Context:
 
 def _out_of_reach(run: Run) -> RowError:
     return RowError(
-        f"{run.id} is at {run.offer_id}, and no such provider is enabled: its machine can neither be seen nor ended",
-        hint="enable the provider again (providers.enabled), or end the machine there by hand",
+        f"{run.id} is on {run.offer_id}, whose provider is not enabled: its machine can be neither seen nor ended",
+        hint="enable the provider again (providers.enabled), or end the machine in the provider's console",
     )
 
 
 def _owner(tx: Tx, job_id: str, error: RowError) -> str:
-    """The job whose row it is, also where the row names another."""
+    """The job that a row belongs to, even if the row names another."""
     if isinstance(error, UnreadableRowError) and error.table == "run":
         return tx.owner_of_run(str(error.key)) or job_id
     return job_id

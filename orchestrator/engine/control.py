@@ -1,10 +1,10 @@
-"""ControlPlane: the loop that makes one control plane out of the engine's parts.
+"""ControlPlane: the loop that drives all parts of the engine.
 
 `tick` advances every state machine by at most one step, in a fixed order and without threads, so that a virtual clock
-can drive it. What it does for one job is a compartment of its own (engine.compartment). A part of it that breaks as a
-whole is left out of that tick, so that machines are still ended and money is still booked, and is raised at its end.
-One control plane acts on a store; any other stands by and takes over when the first is gone. One on a copy of the store
-does not act at all (engine.machines.claims).
+can drive it. Work for one job is isolated from other jobs (engine.compartment). A whole part that fails is skipped, so
+that machines are still ended and costs still booked, and its error is raised at the end of the tick. One control plane
+acts on a store; others stand by and take over when it is gone. A control plane on a copy of the store does not act at
+all (engine.machines.claims).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from orchestrator.engine.billing.accrue import accrue
 from orchestrator.engine.billing.comparisons import compare
 from orchestrator.engine.commands import commands
-from orchestrator.engine.compartment import Compartment, contained, everybodys, strike
+from orchestrator.engine.compartment import Compartment, concerns_all, contained, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.stopping import stop_as_asked
@@ -31,16 +31,16 @@ from orchestrator.model import Migration
 
 BEAT_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
-COLLECT_EVERY_S = 1.0  # wall: the local market moves every few seconds of it,
+COLLECT_EVERY_S = 1.0  # wall: the local market changes every few seconds,
 COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
-ACCRUE_EVERY_MARKET_S = 300.0  # each time is a row per machine, for ever
+ACCRUE_EVERY_MARKET_S = 300.0  # each time adds a row per machine, which is kept
 WAITING_EVERY_S = 0.5
 DEADLINE_CHECK_S = 3600.0  # market
 
 
 class ControlPlane:
-    """Acts on one installation while it leads. Raises NotLeaderError from `tick` as soon as it no longer does."""
+    """Acts on one installation while it leads. `tick` raises NotLeaderError as soon as it no longer does."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -49,7 +49,7 @@ class ControlPlane:
         self._broken: list[Exception] = []
 
     def tick(self) -> bool:
-        """One pass. Returns whether anything changed (if not, the caller may pause a little)."""
+        """One pass over all work. Returns whether anything changed (if not, the caller may pause briefly)."""
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.installation.store.beat(ctx.leadership)
@@ -89,18 +89,18 @@ class ControlPlane:
         return changed
 
     def _part(self, name: str, part: Callable[[], bool]) -> bool:
-        """Whether it changed anything. If it breaks as a whole, the tick goes on without it."""
+        """Run one part of the tick; returns whether it changed anything. If it fails, the tick continues without it."""
         try:
             return part()
         except Exception as error:
-            if everybodys(error):
+            if concerns_all(error):
                 raise
             self._broken.append(error)
             strike(self._ctx, f"all of {name}", error, None)
             return False
 
     def _look(self) -> None:
-        """Read anew what there is to do; a job of which something cannot be read is quarantined."""
+        """Read the work to do; quarantine jobs with rows that cannot be read."""
         ctx = self._ctx
         ctx.look()
         for job_id, error in ctx.work.unreadable.items():
@@ -133,7 +133,7 @@ class ControlPlane:
         if self._decision_due():
             self._place_next = False
             return place(ctx)
-        if self._someone_waits() and ctx.due("waiting", WAITING_EVERY_S):
+        if self._needs_machine() and ctx.due("waiting", WAITING_EVERY_S):
             return place(ctx, everyone=False)
         return False
 
@@ -142,7 +142,7 @@ class ControlPlane:
         try:
             return contained(ctx, Compartment.ADVANCE, lambda: advance(ctx, migration), False, job_id=migration.job_id)
         except SiteError:
-            return False  # the site is being started again (engine.machines.observe reports it): asked again next time
+            return False  # the site is restarting (engine.machines.observe reports that): the next tick tries again
 
     def _accrue(self) -> bool:
         ctx = self._ctx
@@ -154,17 +154,17 @@ class ControlPlane:
         return max(least_wall_s, market_s / self._ctx.installation.clock.factor)
 
     def _collected(self) -> bool:
-        """Whether a price changed by what collectors found since: the price duties', or a person's."""
+        """Whether price collectors, periodic or started by a user, have changed a price since the last call."""
         with self._ctx.installation.store.read() as tx:
             self._heard, changed = tx.changes_since(self._heard, self._ctx.installation.providers)
         return changed > 0
 
-    def _someone_waits(self) -> bool:
-        """A job has no place, or is about to lose it."""
+    def _needs_machine(self) -> bool:
+        """Whether a job has no machine, or is about to lose it."""
         return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(jobs_with_notice(self._ctx))
 
     def _decision_due(self) -> bool:
-        """After a loss, a price event, a command or a first measurement; after a probe; daily, on the market clock."""
+        """Whether to decide now: after a loss, a price change, a command, a first measurement or a probe; and daily."""
         ctx = self._ctx
         every_ms = int(ctx.installation.config.policy.decide_every_s * 1000)
         last = ctx.pacing.get("decided-ms")
@@ -182,6 +182,6 @@ class ControlPlane:
         if ctx.now_ms >= ctx.pacing.get("again-ms", float("inf")):
             del ctx.pacing["again-ms"]
             return True
-        # slack is used up by steps that got slower, too: no event tells of that
-        promised = any(job.deadline_at_ms is not None for job in ctx.work.jobs.values())
-        return promised and ctx.due("deadlines", self._wall_s(1.0, DEADLINE_CHECK_S))
+        # slower steps use up a deadline's slack, too, and no event reports that
+        has_deadline = any(job.deadline_at_ms is not None for job in ctx.work.jobs.values())
+        return has_deadline and ctx.due("deadlines", self._wall_s(1.0, DEADLINE_CHECK_S))

@@ -1,7 +1,7 @@
-"""Runtime: the seam between the engine and whatever executes runs on rented nodes.
+"""Runtime: the interface between the engine and whatever executes runs on rented nodes.
 
-The Ray runtime (engine/site) drives real trainers; tests.rig has one that trains in virtual time. Every call is
-short, never blocks on training, and may be repeated: the engine asks again after a crash of its own.
+The Ray runtime (engine/site) drives real trainers; the one in tests.rig trains in virtual time. Every call is short,
+never blocks on training, and may be repeated: the engine asks again after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainers.spec import SetupSpec
 
 TrainerState = Literal[
     "absent",  # no actor of this run exists (not started, or gone with its node)
-    "silent",  # it exists but has not answered for a while: suspected
+    "silent",  # it exists but has not answered for a while
     "starting",  # actor up, libraries or the job's code are being loaded
     "prepared",  # libraries loaded; waits for `start`
     "restored",  # checkpoint loaded and verified; waits for its generation's fence
@@ -26,7 +26,7 @@ TrainerState = Literal[
     "finished",
     "failed",  # the job's own code raised, or its process died by itself (`exit_status`)
     "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
-    "malformed",  # it lives, but what it says makes no sense: nothing is known of its work
+    "malformed",  # it is alive, but its report is not valid: nothing is known of its work
 ]
 
 
@@ -43,14 +43,13 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run says of itself, or what is known of its silence.
+    """What a run reports about itself, or what is known about its silence.
 
-    `manifest` is the newest checkpoint that it committed (or restored), with `manifest_step`.
-    Seconds are wall seconds spent by this run. `weights_hash` is set by a finished run, `stopped_early` by one that its
-    program ended before the last step. `exit_status` is that of a trainer that died by itself on a machine that lived
-    on: minus the number of the signal that killed it. `still_s` is measured beside the trainer: for so long what is
-    `awaited` was due and did not come. `save_wall_s` is what the latest save took. `not_finite_step` is the first step
-    whose loss was NaN or infinite.
+    `manifest` is the newest checkpoint that it committed or restored, of step `manifest_step`. Times are wall seconds
+    of this run. `weights_hash` is set by a finished run, `stopped_early` by one whose program ended before the last
+    step. `exit_status` is that of a trainer that died while its machine lived on, or minus the signal number that
+    killed it. `still_s`, measured next to the trainer, is for how long `awaited` has been overdue. `save_wall_s` is the
+    time of the latest save. `not_finite_step` is the first step whose loss was NaN or infinite.
     """
 
     run_id: str
@@ -73,16 +72,16 @@ class RunReport:
     save_wall_s: float | None = None
     not_finite_step: int | None = None
     stopped_early: bool = False
-    permanent: bool = False  # a failed run says that another try would fail alike
-    setup_failed: bool = False  # it failed in the set-up of its environment
-    setup_s: float | None = None  # wall seconds that this took
+    permanent: bool = False  # a failed run states that another attempt would fail the same way
+    setup_failed: bool = False  # it failed while setting up its environment
+    setup_s: float | None = None  # wall seconds of that setup
 
 
 class Runtime(Protocol):
-    """One per site."""
+    """The nodes and runs of one site."""
 
     def bootstrap(self, *, token: str) -> str:
-        """The user data that makes a machine a node of this site (found again by `token`)."""
+        """The user data that makes a machine a node of this site, identified by `token`."""
         ...
 
     def nodes(self) -> Mapping[str, str]:
@@ -92,42 +91,42 @@ class Runtime(Protocol):
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Bring up the run's process on the node of `token`, its environment set up and libraries loaded, without
-        beginning. The site knows where environments are; `secrets` are for the set-up. Idempotent."""
+        """Start the run's process on the node of `token`, set up its environment and load its libraries, without
+        training. The site knows where environments are; `secrets` are for the set-up. Idempotent."""
         ...
 
     def start(self, spec: RunSpec) -> None:
-        """Begin executing a prepared run: it restores, then waits for its fence. Asked once per run id by the engine,
-        again only after a crash between asking and writing that down."""
+        """Execute a prepared run: it restores, then waits for its fence. The engine calls this once per run id, and
+        again only after a crash between the call and recording it."""
         ...
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
-        """The present report of each run, checked (engine.machines.reports)."""
+        """The present report of each run, checked (engine.machines.reports). Raises SiteError."""
         ...
 
     def quiesce(self, run_id: str, successor: int) -> None:
-        """Ask it to write a checkpoint at the next step boundary and to wait there for generation `successor`.
+        """Ask the run to save a checkpoint at the next step boundary and wait there for generation `successor`.
 
-        After 30 s it trains on by itself, and first makes sure that this generation can never take the job over.
+        After 30 s it trains on by itself, having first made sure that this generation can never take the job over.
         """
         ...
 
     def resume(self, run_id: str) -> None:
-        """Let a quiesced run train on."""
+        """Let a quiesced run train on. Raises SiteError."""
         ...
 
     def stop(self, run_id: str) -> None:
-        """Ask it to write a checkpoint at the next step boundary and to end."""
+        """Ask the run to save a checkpoint at the next step boundary and end. Raises SiteError."""
         ...
 
     def stacks(self, run_id: str) -> None:
-        """Ask a run that trains for the stack of each of its threads, in its log; it may be stuck anywhere."""
+        """Write the stack of each thread of a training run to its log, wherever it is stuck. Raises SiteError."""
         ...
 
     def kill(self, run_id: str) -> None:
-        """End it at once, without a checkpoint. Idempotent."""
+        """End the run at once, without a checkpoint. Idempotent. Raises SiteError."""
         ...
 
     def close(self) -> None:
-        """Let go of the site; runs go on."""
+        """Disconnect from the site; runs continue."""
         ...

@@ -1,7 +1,7 @@
-"""The values of jobs' secrets, as given by whoever submitted each job: in memory, and only while this process lives.
+"""Secret values: the values of jobs' secrets, held in memory while this process lives.
 
-They may be kept elsewhere, too (orchestrator.services.secrets.file); the store never holds one. Any thread may give
-them; whoever reads them, or has text masked, waits for nobody.
+They may also be kept elsewhere (orchestrator.services.secrets.file), but never in the store. Any thread may supply
+values; reading them and masking text never block.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job
 from trainers.process.masking import Mask, forms
 
-MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: what is looked for is some fifty times as large
+MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: the masked forms take about 50 times as much
 UNKNOWN_S = 600.0
-"""Values come before their job is stored. Those of a job that is not stored for so long are let go: whoever gave them
-was killed in between. In real seconds; counted from the first look (engine.control.FORGET_EVERY_S)."""
+"""Values arrive before their job is stored. They are dropped if the job is not stored within this time: the submitter
+was killed in between. In real seconds, counted from the first check (engine.control.FORGET_EVERY_S)."""
 
 Given = Mapping[str, Mapping[str, str]]
 """Job id -> name -> value."""
 
 
 class MissingSecret(TradewindError):
-    """The control plane does not have a secret that the job names. The job waits for it: that is no failure of it."""
+    """The control plane lacks a secret that the job needs. The job waits; that is not a failure."""
 
 
 class SecretValues:
-    """What was given, by job: two submitters of one name each get their own value."""
+    """Secret values by job: two jobs with a secret of the same name each have their own value."""
 
     def __init__(
         self, *, kept: Callable[[], Given] = dict, keep: Callable[[Given], None] = lambda _given: None
     ) -> None:
-        """`keep` writes all values elsewhere, `kept` reads them from there; raises what `kept` raises."""
+        """`keep` saves all values elsewhere, `kept` reads them back; raises what `kept` raises."""
         self._kept = kept
         self._keep = keep
-        self._changing = threading.Lock()  # one at a time changes what follows, and replaces it: readers need no lock
+        self._changing = threading.Lock()  # held to replace the fields below; readers need no lock
         self._given: Given = {}
         self._forms: Mapping[str, frozenset[bytes]] = {}
         self._mask = Mask({})
@@ -44,19 +44,19 @@ class SecretValues:
         self.read_kept()
 
     def read_kept(self) -> None:
-        """Take over what was kept by others, such as the control plane that led before. Raises what `kept` raises."""
+        """Load values kept by another process, such as the previous leader. Raises what `kept` raises."""
         with self._changing:
             self._replace(self._with_kept())
 
     def give(self, given: Given) -> None:
-        """Take over values; those that a job has already are replaced. Raises UsageError when they are too many, and
-        what `kept` and `keep` raise: then nothing is changed."""
+        """Add values, replacing those that a job already has. Raises UsageError if they are too many, and what `kept`
+        and `keep` raise; nothing is changed then."""
         with self._changing:
             before = self._with_kept()
             merged = before | {job_id: {**before.get(job_id, {}), **new} for job_id, new in given.items()}
             if sum(map(len, _distinct(merged))) > MAX_TOTAL_CHARACTERS:
                 raise UsageError(
-                    "the control plane holds too many secrets already", hint="cancel jobs that are not needed any more"
+                    "the control plane already holds too many secrets", hint="cancel jobs that are no longer needed"
                 )
             self._keep(merged)
             self._replace(merged)
@@ -64,7 +64,7 @@ class SecretValues:
                 self._unknown_since_s.pop(job_id, None)
 
     def of(self, job: Job) -> dict[str, str]:
-        """The values that the job names. Raises MissingSecret, whose text says how to give them."""
+        """The values of the job's secrets. Raises MissingSecret, whose message says how to supply them."""
         given = self._given.get(job.id, {})
         names = job.spec.train.secrets
         missing = [name for name in names if name not in given]
@@ -77,7 +77,7 @@ class SecretValues:
         return {name: given[name] for name in names}
 
     def missing(self, job: Job) -> str | None:
-        """Why the job cannot be started for want of a secret, and the remedy; None if it can."""
+        """Which secret is missing and what to do; None if none is."""
         try:
             self.of(job)
         except MissingSecret as error:
@@ -85,12 +85,12 @@ class SecretValues:
         return None
 
     def mask(self, text: str) -> str:
-        """`text` without the values of any job: trainers mask their own words, but what a node says is not trusted."""
+        """`text` with all secret values masked. Trainers mask their own output, but nodes are not trusted."""
         return self._mask.text(text)
 
     def forget(self, installation: Installation) -> None:
-        """Let go of the values of jobs that will never run again, and of those that nobody stored. Raises StoreError,
-        and what `keep` raises."""
+        """Drop the values of jobs that have ended, and those whose job was never stored. Raises StoreError, and what
+        `keep` raises."""
         ended, unknown = set(), set()
         with installation.store.read() as tx:
             for job_id in self._given:
@@ -101,7 +101,7 @@ class SecretValues:
                     unknown.add(job_id)
         now_s = installation.clock.monotonic_s()
         if not self._changing.acquire(blocking=False):
-            return  # next time: the control plane waits for nobody who gives
+            return  # next time: the control plane does not wait for submitters
         try:
             since_s = {job_id: self._unknown_since_s.get(job_id, now_s) for job_id in unknown}
             gone = ended | {job_id for job_id in unknown if now_s - since_s[job_id] >= UNKNOWN_S}
@@ -122,7 +122,9 @@ class SecretValues:
             for name, value in values.items():
                 named.setdefault(name, set()).add(value)
         self._forms = {value: self._forms.get(value) or forms(value) for value in _distinct(given)}
-        self._mask = Mask(named, forms_of=self._forms.__getitem__)  # of a value of several names one stands for all
+        self._mask = Mask(
+            named, forms_of=self._forms.__getitem__
+        )  # a value with several names is masked as one of them
         self._given = given
 
 

@@ -1,4 +1,4 @@
-"""Money as it was spent: integers of nano-USD, append-only, exact. Pure."""
+"""Ledger: what was spent, in integers of nano-USD: append-only and exact. Pure."""
 
 from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked, usage_of
 from orchestrator.ledger.comparison import (

@@ -1,10 +1,10 @@
-"""Entries from the interval that a run was billed and the prices in force during it.
+"""Accrual: makes ledger entries from a run's billed interval and the prices in force during it.
 
-The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin),
-so that the entries of any split, also into the runs that had the machine one after the other, sum to the cost of the
-whole, to the nano-dollar. Entries are never edited: what turns out
-different later (a price learned late, a machine that ended earlier) becomes a correction that names what it corrects.
-What is billed besides a machine's time (providers.charges) is one entry per run and kind.
+The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin).
+So the entries of any split, also into consecutive runs on one machine, add up to the cost of the whole, to the
+nano-dollar. Entries are never edited: what is learned later (a late price, an earlier end of a machine) becomes a
+correction that names the entry it corrects. What is billed besides a machine's time (providers.charges) is one entry
+per run and kind.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from providers.money import cost_nano_usd
 from providers.offer import location_of
 
 PriceChanges = Sequence[tuple[int, int]]
-"""(effective_at_ms, nano-USD per hour), ascending; the first at or before the billed start of the run's machine."""
+"""(effective_at_ms, nano-USD per hour), ascending; the first is at or before the machine's billed start."""
 
 
 def accrue(
     job: Job, run: Run, price_changes: PriceChanges, upto_ms: int, last_period_end_ms: int | None
 ) -> list[Entry]:
-    """The entry of machine time still missing for `run` up to `upto_ms`: at most one period.
+    """The missing machine-time entry of `run` up to `upto_ms`: at most one period.
 
-    `last_period_end_ms` is the largest period end among the entries of its time (None: it has none yet). Ids are
-    derived from (run, period start, kind), so that accruing again after a crash yields the same rows. Nothing is due
-    for a run that never became billable. Raises ValueError when no price is known at the billed start.
+    `last_period_end_ms` is the latest period end among its machine-time entries (None if there is none). Ids are
+    derived from (run, period start, kind), so that accruing again after a crash gives the same rows. A run that never
+    became billable has no entries. Raises ValueError if no price is known at the billed start.
     """
     start = run.billed_from_ms
     if start is None:
@@ -41,7 +41,7 @@ def accrue(
 
 
 def usage_of(run: Run) -> Usage | None:
-    """What the run's machine had of checkpoints, as far as is known."""
+    """The checkpoints moved to and stored for the run's machine; None if nothing is known."""
     if run.moved_bytes is None and run.kept_bytes is None:
         return None
     return Usage(
@@ -53,8 +53,8 @@ def usage_of(run: Run) -> Usage | None:
 
 
 def charge(job: Job, run: Run, right: Mapping[ChargeKind, int], entries: Sequence[Entry], at_ms: int) -> list[Entry]:
-    """What is missing for the run's `entries` to hold each charge at its `right` amount: one entry per kind, which is
-    corrected if it turns out different. A kind that is booked and no longer due is taken back."""
+    """The entries that bring each charge in the run's `entries` to its `right` amount (nano-USD): one entry per kind,
+    corrected if its amount changes. A booked kind that is no longer owed is taken back."""
     missing = []
     for kind in CHARGE_KINDS:
         amount = right.get(kind, 0)
@@ -70,21 +70,21 @@ def charge(job: Job, run: Run, right: Mapping[ChargeKind, int], entries: Sequenc
 
 
 def correction(entry: Entry, right_nano_usd: int, at_ms: int, *, earlier: Iterable[Entry] = ()) -> Entry | None:
-    """The row that makes `entry` and its `earlier` corrections add up to `right_nano_usd`; None if they do.
+    """The row that makes `entry` and its `earlier` corrections add up to `right_nano_usd`; None if they already do.
 
-    It corrects the last of those corrections, so that one row is corrected once.
+    It corrects the last of those corrections, so that each row is corrected at most once.
     """
     chain = _chain(entry, earlier)
-    standing = sum(each.amount_nano_usd for each in chain)
-    return None if standing == right_nano_usd else _correcting(chain[-1], right_nano_usd - standing, at_ms)
+    booked = sum(each.amount_nano_usd for each in chain)
+    return None if booked == right_nano_usd else _correcting(chain[-1], right_nano_usd - booked, at_ms)
 
 
 def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_ms: int) -> list[Entry]:
-    """Corrections for those compute entries of `run` that today's knowledge of its prices and its end contradicts, and
-    for what two of them have booked both: that is the one's that begins first.
+    """Corrections of those compute entries of `run` that its prices or its end, as known today, contradict, and of time
+    booked by two entries, which stays with the one that begins first.
 
-    For facts that were learned late only: `price_changes` are the prices that were in force, not today's. A time that
-    was booked twice for nothing (at no price) is corrected by nothing, so that it is known to have been looked at.
+    Only for facts that were learned late: `price_changes` are the prices that were in force then, not today's. A double
+    booking at no price is corrected by 0, which marks it as handled.
     """
     start = run.billed_from_ms
     if start is None:
@@ -109,14 +109,14 @@ def restate(run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_
 
 
 def twice_booked(entry: Entry, upto_ms: int, entries: Iterable[Entry]) -> bool:
-    """Whether a compute entry begins before `upto_ms`, up to where its run is booked by others, and no correction of
-    it says that this is known."""
+    """Whether a compute entry begins before `upto_ms`, up to where other entries have booked its run, and no correction
+    has handled that yet."""
     return entry.period_start_ms < upto_ms and all(each.reverses != entry.id for each in entries)
 
 
 def amend(job: Job, run: Run, entries: Sequence[Entry], price_changes: PriceChanges, at_ms: int) -> list[Entry]:
-    """All that is missing for the entries of `run` to be its price times its time, each period once: corrections, and
-    entries of times that none of them has, up to its end or, while it lives, to the end of the last one."""
+    """Everything that is missing for the entries of `run` to be its price times its time, each period once:
+    corrections, and entries for gaps, up to its end or, while it runs, to the end of its last entry."""
     start = run.billed_from_ms
     if start is None:
         return []
@@ -139,10 +139,10 @@ def _periods(run: Run, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _chain(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
-    """An entry, what corrects it, what corrects that, and so on."""
+    """An entry, its correction, the correction of that, and so on."""
     corrections = [each for each in entries if each.reverses is not None]
     chain, names = [entry], {entry.id}
-    for each in corrections:  # in the order of writing: what is corrected comes first
+    for each in corrections:  # in the order written: a corrected entry comes before its correction
         if each.reverses in names:
             chain.append(each)
             names.add(each.id)

@@ -1,7 +1,7 @@
-"""Comparison: what a job paid, beside what its work would have cost in another way, which is called a baseline. Pure.
+"""Comparison: what a job paid next to what its work would have cost in another way, called a baseline. Pure.
 
-paid + saved = baseline, to the nano-dollar; `saved` may be negative. The cost of a baseline is a function of its inputs
-alone, which are kept with it, so that anybody can work it out again.
+paid + saved = baseline, to the nano-dollar; `saved` may be negative. The cost of a baseline is a function of its
+inputs, which are stored with it, so that anybody can recompute it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Prices = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast the job is on a kind of machine, in steps per market second, with its 5th and 95th percentile."""
+    """The job's speed on a kind of machine in steps per market second, with its 5th and 95th percentile."""
 
     machine: str
     steps_per_s: float
@@ -36,11 +36,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that the cost of a baseline follows from.
+    """Everything that determines the cost of a baseline.
 
-    `stays` are those of the job, each part on the machine of the baseline; `prices` are by offer, as they were known
-    when the comparison was made; `cards` say, by provider, what a machine is billed besides its time;
-    `carried_nano_usd` is charged on any machine; `rates` say where paces come from.
+    `stays` are those of the job, with each part on the baseline's machine; `prices` are by offer, as known when the
+    comparison was made; `cards` say, by provider, what is billed besides machine time; `carried_nano_usd` is charged on
+    any machine; `rates` are the speeds from which the paces were computed.
     """
 
     stays: tuple[Stay, ...]
@@ -52,9 +52,9 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One job against one baseline. Version 1 is of the books as they closed; a later one says its `reason`.
+    """One job against one baseline. Version 1 is made when the books close; later versions have a `reason`.
 
-    `baseline_nano_usd` is None where the job is left out, and `left_out` says why.
+    `baseline_nano_usd` is None if the job cannot be compared; `left_out` says why.
     """
 
     job_id: str
@@ -63,25 +63,25 @@ class Comparison:
     at_ms: int
     reason: str
     paid_nano_usd: int
-    entries: int  # so many ledger entries are the sum of paid
+    entries: int  # the number of ledger entries that make up the paid amount
     baseline_nano_usd: int | None
     left_out: str
     inputs: Inputs | None
 
     @property
     def saved_nano_usd(self) -> int | None:
-        """Negative where the job cost more than the baseline."""
+        """nano-USD saved; negative if the job cost more than the baseline, None if it is not compared."""
         return None if self.baseline_nano_usd is None else self.baseline_nano_usd - self.paid_nano_usd
 
     @property
     def offer_ids(self) -> tuple[str, ...]:
-        """The machines of the baseline, in the order in which the work is done on them."""
+        """The offers of the baseline, in the order in which the work is done on them."""
         of = () if self.inputs is None else (part.offer_id for stay in self.inputs.stays for part in stay.parts)
         return tuple(dict.fromkeys(of))
 
 
 def elsewhere(stays: Iterable[Stay], where: Callable[[Part], tuple[str, float]]) -> tuple[Stay, ...]:
-    """The same work on other machines: `where` gives the offer of a part, and the pace there."""
+    """The same work on other machines: `where` returns each part's offer and pace there."""
 
     def moved(part: Part) -> Part:
         offer_id, pace = where(part)
@@ -91,15 +91,15 @@ def elsewhere(stays: Iterable[Stay], where: Callable[[Part], tuple[str, float]])
 
 
 def baseline_nano_usd(inputs: Inputs) -> int:
-    """The cost of a baseline. Past the last price that is known, that price goes on.
+    """The cost of a baseline in nano-USD. After the last known price change, that price continues.
 
-    Raises ValueError when no price is known where one is needed.
+    Raises ValueError if a needed price is not known.
     """
     return inputs.carried_nano_usd + sum(_stay_nano_usd(stay, inputs) for stay in inputs.stays)
 
 
 def _stay_nano_usd(stay: Stay, inputs: Inputs) -> int:
-    """One machine after the other, each billed from the end of the one before."""
+    """nano-USD for the machines of one stay, each billed from the end of the one before."""
     total, at = 0, stay.from_ms
     for offer_id, parts in groupby(stay.parts, key=lambda part: part.offer_id):
         begin = at
@@ -116,7 +116,7 @@ def _stay_nano_usd(stay: Stay, inputs: Inputs) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTotal:
-    """The sum over the jobs that were compared with a baseline: paid + saved = baseline. `jobs` is how many."""
+    """The sums over the `jobs` compared with a baseline: paid + saved = baseline."""
 
     baseline: Baseline
     jobs: int
@@ -126,20 +126,26 @@ class BaselineTotal:
 
 
 class Figures(Protocol):
-    """What a sum needs to know of a comparison."""
+    """The fields of a comparison that sums need."""
 
     @property
-    def baseline(self) -> Baseline: ...
+    def baseline(self) -> Baseline:
+        """What the job is compared with."""
+        ...
 
     @property
-    def paid_nano_usd(self) -> int: ...
+    def paid_nano_usd(self) -> int:
+        """What the job paid."""
+        ...
 
     @property
-    def baseline_nano_usd(self) -> int | None: ...
+    def baseline_nano_usd(self) -> int | None:
+        """What the baseline would have cost; None if the job is not compared."""
+        ...
 
 
 def baseline_totals(comparisons: Sequence[Figures]) -> tuple[BaselineTotal, ...]:
-    """One per baseline. What is left out is in none of its sums."""
+    """One total per baseline. Jobs that are not compared are in none of its sums."""
     totals = []
     for baseline in BASELINES:
         of = [each for each in comparisons if each.baseline == baseline]

@@ -1,9 +1,9 @@
-"""Stays: the time that a job's work would have taken on machines that are never reclaimed. Pure.
+"""Stays: the time a job's work would have taken on machines that are never preempted. Pure.
 
-A stay is one unbroken time on a machine. The runs of a job make one stay together where only a loss of spot capacity or
-a move lies between them: what those added is left out (the work done again, the start of the next machine, the end of
-the one before, the wait of a standby). A pause, a failure of the job's own code and the loss of an on-demand machine
-would have come on any machine: after one of them another stay begins, and all of its time counts.
+A stay is one uninterrupted time on a machine. Runs separated only by a loss of spot capacity or a move form one stay,
+without what those added (repeated work, the start of the next machine, the end of the one before, a standby's wait). A
+pause, a failure of the job's own code and the loss of an on-demand machine would have happened on any machine: each
+begins a new stay, all of whose time counts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ KEPT_FOR_THE_JOB: tuple[EntryKind, ...] = ("storage",)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What counts of one run, in ms of market time: `worked_ms` made steps and goes by the machine's speed (with the
-    repetition of steps that the job's own failure lost), `kept_ms` is start-up, saving and waiting, which does not.
+    """What counts of one run, in ms of market time. `worked_ms` made steps (including those repeated after the job's
+    own failure) and depends on the machine's speed; `kept_ms` is start-up, saving and waiting, which does not.
 
-    `offer_id` is where it ran, or where it is thought to have run; `pace` is how long a step takes there over how long
-    it took."""
+    `offer_id` is where it ran or is assumed to have run; `pace` is the time of a step there relative to the actual one.
+    """
 
     run_id: str
     offer_id: str
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """`from_ms` is when its first machine was billed from; `ended`, whether its last one is booked to its end."""
+    """One stay. `from_ms`: when its first machine's bill began; `ended`: whether its last one is booked to its end."""
 
     from_ms: int
     ended: bool
@@ -46,14 +46,14 @@ class Stay:
 
 
 def trained(runs: Sequence[Run]) -> list[Run]:
-    """The runs that took over and trained, in order: any other has done nothing that another machine would have."""
+    """The runs that took over and trained, by generation. Other runs did no work that any machine would need."""
     taken = (run for run in runs if run.training_from_ms is not None and run.billed_from_ms is not None)
     return sorted((run for run in taken if run.end != "aborted"), key=lambda run: run.generation)
 
 
 def stays(runs: Sequence[Run], upto_ms: Mapping[str, int], *, factor: float) -> list[Stay]:
-    """The stays of a job. `upto_ms` says up to when each run is booked that is billed still; `factor` is market seconds
-    per wall second (Clock.factor)."""
+    """The stays of a job. `upto_ms` is, by run id, up to when runs still being billed are booked; `factor` is market
+    seconds per wall second (Clock.factor)."""
     made: list[Stay] = []
     for together in _chained(trained(runs)):
         first = together[0]
@@ -68,12 +68,12 @@ def stays(runs: Sequence[Run], upto_ms: Mapping[str, int], *, factor: float) -> 
 
 
 def carried_nano_usd(runs: Sequence[Run], entries: Sequence[Entry]) -> int:
-    """What a job was charged, in nano-USD, beyond what follows from its machines, and would have been charged on any
-    machine: for what is kept for it, and with the first machine of each stay."""
+    """What a job was charged (nano-USD) that does not depend on its machines: for its storage, and with the first
+    machine of each stay."""
     first = {together[0].id for together in _chained(trained(runs))}
     kinds: dict[str, EntryKind] = {}
     total = 0
-    for entry in entries:  # in the order of writing: what is corrected comes before its correction
+    for entry in entries:  # in the order written: a corrected entry comes before its correction
         kind = kinds[entry.id] = kinds.get(entry.reverses or "", entry.kind)
         if kind not in OF_A_MACHINE and (kind in KEPT_FOR_THE_JOB or entry.run_id in first):
             total += entry.amount_nano_usd
@@ -91,19 +91,19 @@ def _chained(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _next_on_its_machine(before: Run, run: Run) -> bool:
-    """Whether the job's own code failed and was tried again where it was."""
+    """Whether the job's own code failed and was retried on the same machine."""
     return run.machine_from_ms is not None and run.instance_id == before.instance_id
 
 
 def _spared(run: Run) -> bool:
-    """Whether what ended this run would not have ended it on a machine that is never reclaimed."""
+    """Whether what ended this run would not have happened on a machine that is never preempted."""
     if run.end in ("preempted", "lost"):
         return not run.offer_id.endswith("/on_demand")
     return run.end == "moved"
 
 
 def _opens(run: Run, first: Run) -> bool:
-    """Whether its start, and what it repeats, would have come on any machine."""
+    """Whether its start-up and repeated steps would have been needed on any machine."""
     return run is first or run.machine_from_ms is not None
 
 

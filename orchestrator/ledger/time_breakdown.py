@@ -1,10 +1,10 @@
-"""TimeBreakdown: every millisecond that an instance was billed, in exactly one of six boxes. Integers, and the sum is
-exact.
+"""TimeBreakdown: assigns every millisecond that a machine was billed to exactly one of six categories.
 
     billed_from      training_from                                training_to            billed_to
         | provisioning   | useful, lost work, checkpoint; rest: idle   | migration or idle  |
 
-What a trainer measured in wall seconds is converted by the clock's factor and clipped to the time there was.
+All values are integers and their sum is exact. What a trainer measured in wall seconds is converted by the clock's
+factor and limited to the time available.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from orchestrator.model import Run
 class TimeBreakdown:
     """Milliseconds of market time.
 
-    `lost_work_ms` is the time spent on steps that an earlier run had done already and lost. `migration_ms` is what a
-    run was billed for being replaced, or for a takeover that was given up. `idle_ms` is what remains: waiting as a
-    standby, holding, stalls, and the time between the last step and the end of billing.
+    `lost_work_ms` is time spent on steps that an earlier run had done and lost. `migration_ms` is what a run was billed
+    while being replaced, or for an aborted takeover. `idle_ms` is the rest: waiting as a standby, being quiesced,
+    stalls, and the time between the last step and the end of billing.
     """
 
     useful_ms: int = 0
@@ -32,7 +32,7 @@ class TimeBreakdown:
 
     @property
     def total_ms(self) -> int:
-        """All six: the time billed."""
+        """The billed time: the sum of all six."""
         return (
             self.useful_ms
             + self.checkpoint_ms
@@ -54,7 +54,8 @@ class TimeBreakdown:
 
 
 def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
-    """The split of what `run` was billed up to `upto_ms`. `factor` is market seconds per wall second (Clock.factor)."""
+    """The breakdown of the time billed to `run` up to `upto_ms`. `factor`: market seconds per wall second
+    (Clock.factor)."""
     if run.billed_from_ms is None:
         return TimeBreakdown()
     start = run.billed_from_ms

@@ -1,4 +1,4 @@
-"""Sums of entries. Corrections are entries like any other: a total is the sum of all rows, and nothing else."""
+"""Totals: sums of entries. Corrections are entries like any other: a total is the sum of all rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def total_nano_usd(entries: Iterable[Entry]) -> int:
 
 
 def totals(entries: Iterable[Entry], by: Key) -> dict[str, int]:
-    """nano-USD per value of a field, in order of the values; the parts sum to the total exactly."""
+    """nano-USD per value of a field, sorted by value; the parts add up to the total exactly."""
     sums: dict[str, int] = {}
     for entry in entries:
         key = str(getattr(entry, by))

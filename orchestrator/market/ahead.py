@@ -1,5 +1,6 @@
-"""Ahead: the mean prices that rows of a market are expected to have over a time to come, as multiples of the present
-ones. Computed once per row and horizon; a job then only picks its horizon.
+"""Ahead: the mean prices expected over a coming time, as multiples of the present ones, over rows of a market.
+
+Computed once per row and horizon; a job then only picks its horizon.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_HOURS = (0.0, *HORIZONS_H)  # within no time at all a price is what it is
+_HOURS = (0.0, *HORIZONS_H)  # over no time at all the mean is the present price
 _EXPECTED, _LOW, _HIGH = range(3)
 
 
 class Ahead:
-    """Of rows with this `price` and `level` (both nano-USD per hour; negative: not known). `course` is an index into
-    `courses`, by row; on-demand prices stay."""
+    """The price forecast of rows with this `price` and `level` (both nano-USD per hour; negative: unknown). `course` is
+    an index into `courses`, by row; on-demand prices do not change."""
 
     def __init__(self, price: Ints, level: Floats, spot: Bools, course: Ints, courses: Sequence[Course]) -> None:
         self._level = level
@@ -33,7 +34,7 @@ class Ahead:
         self.stays = all(each is UNKNOWN for each in courses)
 
     def mean(self, seconds: Floats, cell: Ints) -> Floats:
-        """By row, the expected mean over so much time, which is by cell; `cell` is by row."""
+        """Over the rows, the expected mean over `seconds` (given by cell) as a multiple; `cell` is by row."""
         if self.stays:
             return np.ones(len(cell))
         return self._at(_EXPECTED, seconds, cell)
@@ -44,7 +45,7 @@ class Ahead:
         return self._at(_LOW, seconds, cell) / expected, self._at(_HIGH, seconds, cell) / expected
 
     def price_for(self, row: int, mean: float, seconds: float) -> float:
-        """The price (nano-USD per hour) at which a row's expected mean over so much time would be `mean`."""
+        """The price (nano-USD per hour) at which a row's expected mean over `seconds` would be `mean`."""
         course, level = self._courses[int(self._course[row])], float(self._level[row])
         if self.stays or not self._spot[row]:
             return mean
@@ -70,7 +71,7 @@ class Ahead:
         return found
 
     def _table(self, which: int) -> Floats:
-        """By horizon and row."""
+        """The multiples by horizon and row."""
         if which not in self._tables:
             table = np.ones((len(_HOURS), len(self._price)))
             for code in np.flatnonzero(np.bincount(self._course, minlength=len(self._courses))).tolist():
@@ -83,6 +84,6 @@ class Ahead:
 
     @property
     def _deviation(self) -> Floats:
-        """ln(price / level); nothing where either is not known."""
+        """ln(price / level); 0 where either is not known."""
         known = (self._price > 0) & (self._level > 0)
         return np.log(np.where(known, self._price, 1) / np.where(known, self._level, 1))

@@ -1,6 +1,6 @@
-"""AvailabilityPoint: one sighting of an offer's capacity, and what a history of them says of refusals and hazard.
+"""Availability: one observation of an offer's capacity, and what a history of them says about refusals and hazard.
 
-Clouds don't publish spot capacity: it is learned only by launching and by losing machines (SkyNomad, arXiv 2601.06520).
+Clouds do not publish spot capacity: it is learned only by launching and losing machines (SkyNomad, arXiv 2601.06520).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from providers.money import MS_PER_HOUR
 
 AvailabilityKind = Literal[
     "launched",  # a launch was granted
-    "refused",  # a launch failed for want of capacity
-    "notice",  # the provider announced to take an instance back
-    "lost",  # an instance was taken back or vanished
-    "released",  # we ended an instance ourselves: it tells nothing but that watching stopped
+    "refused",  # a launch failed for lack of capacity
+    "notice",  # the provider announced a preemption
+    "lost",  # a machine was preempted or disappeared
+    "released",  # we ended the machine ourselves: only the observation ended
 ]
 
 BACKOFF_MS = 15 * 60_000
 MAX_BACKOFF_MS = 4 * MS_PER_HOUR
 
-PRIOR_LOSSES = 1.0  # what a prior weighs: one loss in as many hours as it takes on average; it fades as real hours come
-PRIOR_HOURS = 8.0  # one loss in 8 h: seen in one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
+PRIOR_LOSSES = 1.0  # the weight of a prior: one loss in its mean time; it fades as real hours are observed
+PRIOR_HOURS = 8.0  # one loss in 8 h: one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HazardPrior:
-    """One loss in `hours` of a spot machine, before anything was seen; `source` says who says so (empty: we assume)."""
+    """One loss per `hours` of a spot machine, before any observation; `source` is who published it (empty: assumed)."""
 
     hours: float
     source: str = ""
@@ -42,7 +42,7 @@ ASSUMED = HazardPrior(PRIOR_HOURS)
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityPoint:
-    """`kind` happened to an instance of `offer_id` at `at_ms`, which is also when we learned it."""
+    """`kind` happened to a machine of `offer_id` at `at_ms` (market time), which is also when it became known."""
 
     offer_id: str
     at_ms: int
@@ -51,11 +51,11 @@ class AvailabilityPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityHistory:
-    """What the points of one offer add up to.
+    """The summary of one offer's observations.
 
     `backed_off_at_ms` is the last sign of missing capacity (-1: none since the last launch), `backed_off_until_ms` when
-    it is worth another try, `backed_off_by_loss` whether that sign was a lost machine rather than a refused launch.
-    `alive` is how many machines live.
+    another try is worthwhile, `backed_off_by_loss` whether that sign was a lost machine rather than a refused launch.
+    `alive` is the number of running machines.
     """
 
     backed_off_at_ms: int = -1
@@ -67,10 +67,10 @@ class CapacityHistory:
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
-    """Read one offer's points (none later than `at_ms`) in order of time.
+    """Summarise one offer's points (none later than `at_ms`), in order of time.
 
     Each sign of missing capacity doubles the back-off, from 15 minutes to 4 hours; a granted launch clears it. The loss
-    of a spot machine is such a sign; that of an on-demand machine is a fault and none. A notice and the loss that
+    of a spot machine is such a sign; that of an on-demand machine is a fault and is not. A notice and the loss that
     follows it count once.
     """
     strikes = losses = alive = announced = exposure_ms = 0
@@ -98,7 +98,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
 
 
 def hazard_per_hour(capacity_history: CapacityHistory, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:
-    """Expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
+    """The expected losses per hour of one machine: the Gamma posterior mean for spot, 0 for on-demand."""
     if not spot:
         return 0.0
     return (PRIOR_LOSSES + capacity_history.losses) / (

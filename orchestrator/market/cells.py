@@ -1,6 +1,6 @@
-"""Cells and blocks: rows of a market taken together, so that a small change costs little.
+"""Cells and blocks: groups of a market's rows, so that a small change costs little.
 
-A cell is what agrees in all but price; a block is a run of rows that is hashed at once.
+The rows of a cell agree in everything but price; a block is a range of rows that is hashed at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = 1024  # rows that are hashed together: one new price costs the hash of o
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Rows that agree in site, kind of hardware and hazard share a cell: there they differ by price alone.
+    """Rows with the same site, kind of hardware and hazard share a cell: they differ only in price.
 
     `of_row` is the cell of each row; the other columns are over the cells.
     """
@@ -43,8 +43,8 @@ class Cells:
         return cls(of_row, site, kind, rates[rate])
 
     def renewed(self, listing: Listing, before: Floats, hazard: Floats) -> Cells | None:
-        """The cells with another hazard, each row that changed in a cell of its own; None where those have become so
-        many that finding all anew is better."""
+        """The cells with another hazard: each changed row gets its own cell. None if there would be so many that
+        rebuilding is better."""
         rows = np.flatnonzero(hazard != before)
         if len(self.site) + len(rows) > len(hazard) // 2 + BLOCK:
             return None
@@ -57,7 +57,7 @@ class Cells:
 def block_hashes(
     columns: Sequence[NDArray[np.int64]], size: int, known: tuple[bytes, ...] | None, dirty: Iterable[int]
 ) -> tuple[bytes, ...]:
-    """The hash of each block of rows; `known` ones count where they are not `dirty`."""
+    """The hash of each block of rows; `known` hashes are reused for blocks that are not `dirty`."""
     count = -(-size // BLOCK)
     blocks = [b""] * count if known is None else list(known)
     for block in range(count) if known is None else sorted(dirty):

@@ -1,7 +1,8 @@
-"""Listing: the part of a market that does not move with prices. Columns of codes; short tables say what they mean.
+"""Listing: the part of a market that does not change with prices: columns of codes, with short tables for their
+meaning.
 
-A hundred thousand offers are a few hundred sites and a few thousand shapes: whatever depends on those alone (GPU,
-memory, region, egress) is worked out once per site or shape and looked up per row.
+A hundred thousand offers have a few hundred sites and a few thousand shapes. Whatever depends only on those (GPU,
+memory, region, egress) is computed once per site or shape and looked up per row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 
 class Site(NamedTuple):
-    """Where machines stand."""
+    """Where machines are."""
 
     provider: str
     region: str
@@ -44,7 +45,7 @@ class Shape(NamedTuple):
 
 
 class MachineKind(NamedTuple):
-    """What throughput depends on: a GPU (None: none) and how many."""
+    """The hardware that throughput depends on: a GPU (None: no GPU) and its count."""
 
     gpu: str | None
     gpu_count: int
@@ -66,7 +67,7 @@ _SHAPE = attrgetter("provider", "instance_type", "gpu", "gpu_count", "vcpu", "me
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Listing:
-    """Offers sorted by id; `site` and `shape` index `sites` and `shapes`. Made by `Listing.of`."""
+    """Offers sorted by id; `site` and `shape` index `sites` and `shapes`. Created by `Listing.of`."""
 
     ids: tuple[str, ...]
     sites: tuple[Site, ...]
@@ -77,7 +78,7 @@ class Listing:
 
     @classmethod
     def of(cls, offers: Iterable[Offer]) -> Listing:
-        """The listing of these offers, whatever their order; of several with the same id the last counts."""
+        """The listing of these offers, in any order. If an id occurs several times, the last one counts."""
         by_id = {offer.id: offer for offer in offers}
         ids = tuple(sorted(by_id))
         rows = [by_id[offer_id] for offer_id in ids]
@@ -103,7 +104,7 @@ class Listing:
         return {offer_id: row for row, offer_id in enumerate(self.ids)}
 
     def row(self, offer_id: str) -> int | None:
-        """The row of an offer, None if it is not listed."""
+        """The row of an offer; None if it is not listed."""
         return self._rows.get(offer_id)
 
     def offer(self, row: int) -> Offer:
@@ -178,12 +179,12 @@ class Listing:
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether there are simulated and real offers."""
+        """Whether there are both simulated and real offers."""
         return 0 < len(self.simulated_providers) < len(self.providers)
 
     @cached_property
     def digest(self) -> bytes:
-        """Hash of every fact of it."""
+        """A hash of all its content."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update("\n".join(self.ids).encode())
         digest.update(repr((self.sites, self.shapes)).encode())

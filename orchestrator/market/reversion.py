@@ -1,10 +1,10 @@
-"""Reversion: the mean price of a spot machine over the hours to come, learned from how prices went before. Pure.
+"""Reversion: the mean price of a spot machine over the coming hours, learned from past prices. Pure.
 
-Prices return to their usual level, and the lowest of many returns most (the winner's curse). No constant fits every
-market, so this is learned from a market's own history, by analogues: when prices stood as far from their level as this
-one does now, what was their mean over the next H hours, as a multiple of the price, and how widely did it vary? The
-level of an offer is its mean price so far, as it could be known at the time. A declared prior weighs as much as
-PRIOR_WEIGHT independent observations, so it gives way to evidence.
+Prices return to their usual level, and the lowest of many returns the most (the winner's curse). No constant fits every
+market, so this is learned from a market's own history by analogues: when prices were as far from their level as this
+one is now, what was their mean over the next H hours as a multiple of the price, and how much did it vary? The level of
+an offer is its mean price so far, as known at the time. A declared prior has the weight of PRIOR_WEIGHT independent
+observations, so evidence replaces it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Floats = NDArray[np.float64]
 
 HOUR_MS = 3_600_000
 HORIZONS_H = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0, 168.0)
-"""Means over longer times are taken to be like those over the last one."""
+"""Means over longer times are assumed equal to those over the last horizon."""
 DEVIATIONS = (-1.2, -0.85, -0.6, -0.35, -0.15, 0.0, 0.15, 0.35, 0.6, 0.85, 1.2)
-"""ln(price / level) for which the course is learned; between two of them it is interpolated."""
+"""The values of ln(price / level) for which the course is learned; it is interpolated between them."""
 PRIOR_WEIGHT = 20.0
-"""Independent observations: as many as it takes to see one beyond the 5th percentile."""
+"""Independent observations: the number needed to expect one beyond the 5th percentile."""
 _INSTANTS = 96  # of each offer's history, at most, and per horizon
-_RAMP = 0.25  # of a history, before which no level is known well enough to learn from
-_TOGETHER = 0.5  # offers of a market rise together: 0 if not at all, 1 if a hundred offers show no more than one
-_MOST_RATIO = 10.0  # a price that leaps further is an error until proven (providers.collect.judge)
+_RAMP = 0.25  # share of a history before which the level is not known well enough
+_TOGETHER = 0.5  # how much a market's offers move together: 0 not at all, 1 if a hundred say no more than one
+_MOST_RATIO = 10.0  # a larger jump counts as an error (providers.collect.judge)
 
 
 class Prior(NamedTuple):
-    """For a market without history: prices stay on average, and the logarithm of their mean over `hold_h` hours or
-    more lies between `-down` and `up` of the present one nine times of ten; over less, in proportion."""
+    """For a market without history: prices stay on average, and the logarithm of their mean over `hold_h` hours or more
+    is between `-down` and `up` of the present one nine times out of ten; over a shorter time, in proportion."""
 
     down: float
     up: float
@@ -46,7 +46,7 @@ at the 90th percentile)."""
 
 
 class History(NamedTuple):
-    """An offer's prices: from `at_ms` (ascending) each held until the next, the last one until `until_ms`."""
+    """An offer's prices: each holds from its `at_ms` (ascending) to the next, the last one until `until_ms`."""
 
     at_ms: NDArray[np.int64]
     price: Floats
@@ -55,18 +55,19 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """`table`: expected, 5th and 95th percentile (first axis), by horizon and deviation: the mean price to come as a
-    multiple of the present one."""
+    """How prices behave. `table` has the mean coming price as a multiple of the present one: expected, 5th and 95th
+    percentile (first axis), by horizon and deviation."""
 
     table: Floats
 
 
 def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
-    """What the histories of a market's offers show.
+    """Learn the course from the histories of a market's offers.
 
-    First for the market as a whole: which share of its deviation a price loses, and how far the mean strays from that.
-    Then by deviation, because a momentary dip ends sooner than a price that drifted away. The first estimate is the
-    prior of the second, and each horizon that of the next longer one. The interval always contains the present price.
+    First for the market as a whole: what share of its deviation a price loses, and how much the mean varies around
+    that. Then by deviation, because a momentary dip ends sooner than a price that drifted away. The first estimate is
+    the prior of the second, and each horizon that of the next longer one. The interval always contains the present
+    price.
     """
     seen = [_observed(each) for each in histories if len(each.at_ms)]
     knots = np.array(DEVIATIONS)
@@ -84,7 +85,7 @@ def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
         usual = np.log1p(min(max(lost, 0.0), 1.0) * np.expm1(-knots))
         off = np.log(ratio) - np.interp(deviation, knots, usual)
         if total > 0:
-            # Few observations spread less than what may come (conformal prediction: Vovk et al. 2005, sec. 2).
+            # A few observations underestimate the spread (conformal prediction: Vovk et al. 2005, sec. 2).
             least, most = _within(off, weight, min(0.95 * (1 + 1 / total), 1.0)).tolist()
             below, above = below + trust * (-least - below), above + trust * (most - above)
         low, high = usual - below, usual + above
@@ -103,8 +104,8 @@ def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
 
 
 def _observed(history: History) -> list[tuple[Floats, Floats, Floats]]:
-    """Per horizon: deviations from the level as known then, the mean price to come as a multiple of the price then, and
-    how many independent observations each of them amounts to."""
+    """Per horizon: deviations from the level as known then, the mean coming price as a multiple of the price then, and
+    the number of independent observations that each is worth."""
     at = np.append(history.at_ms, history.until_ms).astype(np.float64) / HOUR_MS
     paid = np.concatenate(([0.0], np.cumsum(history.price * np.diff(at))))
     begin, end = at[0], at[-1]
@@ -133,7 +134,7 @@ def _observed(history: History) -> list[tuple[Floats, Floats, Floats]]:
 
 
 def _nearness(deviation: Floats) -> Floats:
-    """How much each observation (rows) says of each of DEVIATIONS (columns); sums to 1."""
+    """The weight of each observation (rows) for each of DEVIATIONS (columns); each row sums to 1."""
     knots = np.array(DEVIATIONS)
     inside = np.clip(deviation, knots[0], knots[-1])
     upper = np.clip(np.searchsorted(knots, inside), 1, len(knots) - 1)
@@ -145,13 +146,13 @@ def _nearness(deviation: Floats) -> Floats:
 
 
 def _rising(values: Floats) -> Floats:
-    """Made non-decreasing: a higher price now never means a lower expected price."""
+    """Make values non-decreasing: a higher price now never means a lower expected price."""
     rising: Floats = (np.maximum.accumulate(values) + np.minimum.accumulate(values[::-1])[::-1]) / 2
     return rising
 
 
 def _within(values: Floats, weight: Floats, high: float) -> Floats:
-    """The quantiles `1 - high` and `high`."""
+    """The weighted quantiles `1 - high` and `high`."""
     order = np.argsort(values)
     up_to = np.cumsum(weight[order])
     ranks = np.searchsorted(up_to, np.array((1 - high, high)) * up_to[-1])

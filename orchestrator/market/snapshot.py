@@ -1,7 +1,7 @@
-"""Market: offers, prices, capacity and hazard as known at one instant, in columns.
+"""Market: offers, prices, capacity and hazard as known at one time, in columns.
 
-A row is an offer (sorted by id); `Offer` objects are views made on demand, because a hundred thousand of them cannot be
-ranked in milliseconds. There are two ways to a Market: `Market.as_of(t)`, which drops everything observed after t, and
+A row is an offer (sorted by id). `Offer` objects are created on demand, because a hundred thousand of them cannot be
+ranked in milliseconds. A Market comes from `Market.as_of(t)`, which drops everything observed after t, or from
 `learn(t)`, which adds what was learned since to an older one and shares the columns that did not change. Both give the
 same market, and neither can show the future.
 """
@@ -46,9 +46,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 Answered = tuple[str, str, bool | None]
-"""Of whom prices were heard: a provider, its region ('': all), spot or on-demand (None: both)."""
+"""What a poll covers: a provider, a region ('': all), spot or on-demand (None: both)."""
 Polled = tuple[Answered, int]
-"""An answer, and the instant up to which it tells all."""
+"""A poll's coverage, and the market time (ms) up to which it is complete."""
 
 DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
 
@@ -62,12 +62,12 @@ _SEAL = object()
 class Market:
     """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `listing`.
 
-    `price` is nano-USD per hour and -1 where none is known, `effective_at` when it came into force, `observed_at` when
-    we learned it. `backed_off_until` is the end of the back-off after missing capacity seen at `backed_off_at` (both
-    -1: none). A price counts as it is for `fresh_s` seconds after it was last seen in force. `doubts` says of some rows
-    why they are not to be chosen, though the price is what a machine there costs. `hazard` is in losses per hour.
-    `polled` is the last answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds
-    from a launch to a ready trainer by provider, `tariff` what it costs to move bytes.
+    `price` is nano-USD per hour, -1 if unknown; `effective_at` is when it took effect, `observed_at` when it became
+    known. `backed_off_until` is the end of the back-off after missing capacity at `backed_off_at` (both -1: none). A
+    price counts as fresh for `fresh_s` seconds after it was last confirmed. `doubts` has, by row, why an offer must not
+    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `polled` is the last
+    answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds from a launch to a
+    ready trainer by provider, `tariff` the price of moving bytes.
     """
 
     seal: InitVar[object]
@@ -86,18 +86,20 @@ class Market:
     fresh_s: Floats | float
     polled: Mapping[Answered, int]
     startup: Mapping[str, float | Estimate]
-    starts: Mapping[tuple[int, int], Estimate]  # by site and kind, where any was seen
+    starts: Mapping[tuple[int, int], Estimate]  # by site and kind, if any was observed
     courses: Mapping[str, Course]
-    level: Floats  # usual price, nano-USD per hour; -1: not known
+    level: Floats  # usual price, nano-USD per hour; -1: unknown
     priors: Mapping[tuple[str, str, str], HazardPrior]
     site_starts: Mapping[Quantile, Floats]  # `startup` by site of the listing
     tariff: Tariff
-    known_rates: dict[tuple[Location, bool], Floats]  # what was looked up in the tariff
-    announced: tuple[PricePoint, ...]  # observed, not yet in force
-    seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, where anything was
-    alive: frozenset[int]  # rows with living machines: their hours go on
-    older_cells: Cells | None  # of an older market, brought up to date
-    hashed: tuple[tuple[bytes, ...], frozenset[int]] | None  # of an older market: its blocks, and which differ here
+    known_rates: dict[tuple[Location, bool], Floats]  # rates already looked up in the tariff
+    announced: tuple[PricePoint, ...]  # observed, but not yet in effect
+    seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, if anything was observed
+    alive: frozenset[int]  # rows with running machines, whose exposure grows
+    older_cells: Cells | None  # from an older market, updated
+    hashed: (
+        tuple[tuple[bytes, ...], frozenset[int]] | None
+    )  # from an older market: its blocks, and which of them differ here
 
     def __post_init__(self, seal: object) -> None:
         if seal is not _SEAL:
@@ -127,14 +129,13 @@ class Market:
     ) -> Market:
         """The market as it was known at `at_ms`.
 
-        Points observed later are ignored, and so are prices that were announced but not yet in force; columns hold what
-        was known and in force then. `polls` are
-        successful price polls: a price that did not change is as fresh as the last poll of its region.
-        `startup_s` is the usual time (market seconds) from a launch to a ready trainer, by provider, and `starts` what
-        is known of it by place and kind of hardware; `courses` how spot prices go, by provider, around the `levels` of
-        offers; `priors` what is publicly known of interruptions, by (provider, region, instance type), and
-        `hazard` what `prior_hazard` makes of it. `doubts` says, by offer id, why one is not to be chosen, `fresh_s` for
-        how many seconds its price counts as it is (else: FRESH_S).
+        Later observations are ignored, and so are announced prices that are not yet in effect; columns hold what was
+        known and in effect then. `polls` are successful price polls: an unchanged price is as fresh as the last poll of
+        its region. `startup_s` is the usual time (market seconds) from a launch to a ready trainer by provider,
+        `starts` the same by location and kind of hardware; `courses` is how spot prices behave, by provider, around the
+        `levels` of offers (nano-USD per hour); `priors` are published interruption rates by (provider, region, instance
+        type), and `hazard` is the result of `prior_hazard` for them. `doubts` has, by offer id, why an offer must not
+        be chosen; `fresh_s` for how many seconds its price counts as fresh (default FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -183,19 +184,19 @@ class Market:
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[Polled] = (),
     ) -> Market:
-        """The market as it was known at `at_ms`, not earlier than this one, from what was learned in between.
+        """The market as known at `at_ms`, not before this one, with what was learned in between.
 
-        Equals `as_of` with all points of both: nothing observed after `at_ms` counts, what was announced comes into
-        force by itself, the back-off and the hours of living machines go on. Raises ValueError for an earlier instant.
+        Equals `as_of` with all points of both: nothing observed after `at_ms` counts, announced prices take effect, and
+        back-offs and hours of running machines continue. Raises ValueError for an earlier time.
         """
         if at_ms < self.at:
-            raise ValueError(f"a market of {self.at} cannot learn its way back to {at_ms}")
+            raise ValueError(f"a market at {self.at} cannot go back to {at_ms}")
         changes: dict[str, Any] = {"polled": _latest(self.polled, polls, at_ms)}
         touched = self._learn_prices(at_ms, prices, changes) | self._learn_availability(at_ms, availability, changes)
         base, dirty = self._hash_base
         changes["older_cells"] = self._cells_with(changes.get("hazard"))
         changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
-        # dataclasses.replace would run over every column again
+        # dataclasses.replace would process every column again
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Market(**{**fields, **changes, "at": at_ms}, seal=_SEAL)
 
@@ -276,19 +277,19 @@ class Market:
 
     @property
     def spot(self) -> Bools:
-        """Rows that may be taken back."""
+        """Whether each row is a spot offer."""
         return self.listing.spot
 
     def row(self, offer_id: str) -> int | None:
-        """The row of an offer, None if it is not listed."""
+        """The row of an offer; None if it is not listed."""
         return self.listing.row(offer_id)
 
     def gpu(self, row: int) -> str | None:
-        """Canonical GPU name of a row, None for CPU only."""
+        """The canonical GPU name of a row; None without a GPU."""
         return self.listing.shapes[int(self.listing.shape[row])].gpu
 
     def place(self, row: int) -> Location:
-        """Where the row's machines stand, for transfer costs."""
+        """The location of the row's machines, for transfer costs."""
         site = self.listing.sites[self.listing.site[row]]
         return tuple(site)
 
@@ -297,11 +298,11 @@ class Market:
         return self.listing.offer(row)
 
     def rates_from(self, place: Location) -> Floats:
-        """nano-USD per GB from a place to each site of the listing."""
+        """nano-USD per GB from a location to each site of the listing."""
         return self._rates(place, outward=True)
 
     def rates_to(self, place: Location) -> Floats:
-        """nano-USD per GB from each site of the listing to a place."""
+        """nano-USD per GB from each site of the listing to a location."""
         return self._rates(place, outward=False)
 
     def _rates(self, place: Location, *, outward: bool) -> Floats:
@@ -309,7 +310,7 @@ class Market:
         if key not in self.known_rates:
             rates = [
                 0
-                if not place[1] and place[0] == each[0]  # its region is not known: the nearest
+                if not place[1] and place[0] == each[0]  # its region is not known: assume the same one
                 else self.tariff.rate(*((place, each) if outward else (each, place)))
                 for each in self.listing.sites
             ]
@@ -318,19 +319,19 @@ class Market:
 
     @property
     def startup_s(self) -> Floats:
-        """Seconds from a launch to a ready trainer, by row."""
+        """Market seconds from a launch to a ready trainer, by row."""
         return self.start_s(self.listing.site, self.listing.kind)
 
     def start_s(self, site: Ints, kind: Ints, quantile: Quantile = "value") -> Floats:
-        """Seconds from a launch to a ready trainer, for columns of sites and kinds of hardware: the expected ones, or
-        their 5th ("low") or 95th ("high") percentile."""
+        """Market seconds from a launch to a ready trainer, for columns of sites and kinds of hardware: the expected
+        ones, or their 5th ("low") or 95th ("high") percentile."""
         column = self.site_starts[quantile][site]
         for (at, of), known in self.starts.items():
             column[(site == at) & (kind == of)] = getattr(known, quantile)
         return column
 
     def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
-        """When each price was last seen in force (its observation, or a later poll of its region); -1 without one."""
+        """When each price was last confirmed (observed, or by a later poll of its region), in ms; -1 without one."""
         confirmed = self.observed_at[rows]
         if self.polled:
             answered = self._answered_by_site()
@@ -340,24 +341,24 @@ class Market:
         return np.where(self.price[rows] >= 0, confirmed, -1)
 
     def price_age_s(self, rows: Ints | slice = slice(None)) -> Floats:
-        """Seconds since each price was last seen in force (0 where none is known)."""
+        """Seconds since each price was last confirmed (0 if none is known)."""
         return np.where(self.price[rows] >= 0, (self.at - self.confirmed_at(rows)) / 1000, 0.0)
 
     def older_than(self, age_s: float) -> Bools:
-        """Rows with a price that was last seen in force longer ago than `age_s`."""
-        limit = math.ceil(max(self.at - age_s * 1000, -1))  # an integer: another kind would widen the column
+        """Rows whose price was last confirmed more than `age_s` seconds ago."""
+        limit = math.ceil(max(self.at - age_s * 1000, -1))  # an integer: another type would widen the column
         old = self.observed_at < limit
         if old.any():
             old &= self.priced
-            heard = self._answered_by_site() >= limit
-            if heard.all():
+            answered = self._answered_by_site() >= limit
+            if answered.all():
                 return np.zeros_like(old)
-            if heard.any():
-                old &= ~heard[self.listing.site, self.listing.spot.astype(np.int64)]
+            if answered.any():
+                old &= ~answered[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
 
     def _answered_by_site(self) -> Ints:
-        """When each site's region last answered: a column for on-demand, one for spot; -1: never."""
+        """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
         polled = self.polled
         return np.array(
             [
@@ -376,37 +377,37 @@ class Market:
 
     @cached_property
     def drift(self) -> Floats | None:
-        """How far each price may have moved since it was last seen in force (market.ageing), by row; None while none is
-        older than usual."""
+        """How far each price may have moved since it was last confirmed (market.ageing), by row; None if none is older
+        than usual."""
         if not len(self) or not self.older_than(float(np.min(self.fresh_s))).any():
             return None
         return drift(self.price_age_s(), self.fresh_s, self.spot)
 
     def ahead(self, rows: Ints | slice) -> Ahead:
-        """What the prices of some rows will be on average."""
+        """The price forecast of some rows."""
         provider = self.listing.site_provider[self.listing.site[rows]]
         courses = [self.courses.get(name, UNKNOWN) for name in self.listing.providers]
         return Ahead(self.price[rows], self.level[rows], self.spot[rows], provider, courses)
 
     @cached_property
     def doubted(self) -> Bools:
-        """Rows that are not to be chosen: their price is payable alone."""
+        """Rows that must not be chosen, although their price is known."""
         doubted = np.zeros(len(self), np.bool_)
         doubted[list(self.doubts)] = True
         return doubted
 
     @cached_property
     def priced(self) -> Bools:
-        """Rows whose price is known."""
+        """Whether each row's price is known."""
         return self.price >= 0
 
     @property
     def backed_off(self) -> Bools:
-        """Rows that are not worth a launch now: their back-off after missing capacity has not passed."""
+        """Rows not worth a launch now: their back-off after missing capacity has not ended."""
         return self.backed_off_until > self.at
 
     def hazard_provenance(self, row: int) -> str:
-        """Where a row's hazard comes from, for people."""
+        """The source of a row's hazard, in words."""
         if not self.spot[row]:
             return "on-demand: no preemption"
         prior, hours = self._prior(row), int(self.exposure_ms[row]) / 3_600_000
@@ -432,17 +433,17 @@ class Market:
 
     @cached_property
     def _blocks(self) -> tuple[bytes, ...]:
-        """Hashes of the facts; those that an older market had already are taken from there."""
+        """Hashes of all facts, reusing those of an older market."""
         known, dirty = self._hash_base
         columns = (self.price, self.effective_at, self.backed_off_at, self.backed_off_until, self.losses)
         return block_hashes(columns, len(self), known, dirty)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the facts: offers, prices in force, which of them are doubted, refusals, losses and what else was
-        told; not of their age.
+        """A hash of the facts: offers, prices in effect and their doubts, refusals, losses and other inputs, but not
+        their age.
 
-        Two markets with the same digest know the same: nothing was learned between them.
+        Markets with the same digest know the same: nothing was learned between them.
         """
         reported = repr(
             tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
@@ -465,7 +466,7 @@ def _site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) ->
 def _coded_starts(
     listing: Listing, starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate]
 ) -> dict[tuple[int, int], Estimate]:
-    """By site and kind of the listing; what it does not know is left out."""
+    """`starts` by site and kind codes of the listing; others are left out."""
     sites = {tuple(site): code for code, site in enumerate(listing.sites)}
     kinds = {kind: code for code, kind in enumerate(listing.kinds)}
     return {

@@ -1,7 +1,7 @@
-"""What it costs to move bytes between zones, regions and clouds.
+"""Transfer: what it costs to move bytes between zones, regions and clouds.
 
-Rates are per 10^9 bytes, charged by the source. A `Tariff` says them; `TYPICAL` is used where none is given: figures of
-a provider, not of a pair of regions, enough to keep a policy from chasing cents with terabytes.
+Rates are per 10^9 bytes, charged by the source. A `Tariff` has them. `TYPICAL` is the default: one figure per provider
+instead of per pair of regions, which is enough to keep the policy from moving terabytes to save cents.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ class Tariff(Protocol):
     """Transfer prices."""
 
     def rate(self, source: Location, target: Location) -> int:
-        """nano-USD for 10^9 bytes from one place to another."""
+        """nano-USD for 10^9 bytes from one location to another."""
         ...
 
 
 class TypicalTariff:
-    """One rate per provider within it, one out of it, none inside a region: what simulated clouds bill, and a guess for
-    the others."""
+    """One rate per provider within it, one out of it, and none inside a region: what simulated clouds bill, and an
+    estimate for the others."""
 
     def rate(self, source: Location, target: Location) -> int:
-        """nano-USD for 10^9 bytes from one place to another; 0 inside a region."""
+        """nano-USD for 10^9 bytes from one location to another; 0 inside a region."""
         return charges.egress_rate(source, target)
 
 
@@ -33,5 +33,5 @@ TYPICAL: Tariff = TypicalTariff()
 
 
 def egress_nano_usd(source: Location, target: Location, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
-    """nano-USD for `size_bytes` from one place to another."""
+    """nano-USD for `size_bytes` from one location to another."""
     return charges.egress_nano_usd(tariff.rate(source, target), size_bytes)

@@ -1,4 +1,4 @@
-"""The nouns, as frozen dataclasses. Pure: no I/O, no clock, no random source."""
+"""Model: the product's nouns as frozen dataclasses. Pure: no I/O, no clock, no random source."""
 
 from orchestrator.model.event import Entry, EntryKind, Event
 from orchestrator.model.forecast import JobForecast

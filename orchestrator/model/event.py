@@ -1,4 +1,4 @@
-"""Event and Entry: the audit trail and the money, both append-only."""
+"""Event and Entry: the audit trail and the ledger, both append-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EntryKind = Literal["compute", ChargeKind, "correction"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Who did what, when and why. `data` holds the figures behind `message`."""
+    """Who did what, when (market ms) and why. `data` holds the values behind `message`."""
 
     id: str
     at_ms: int
@@ -32,7 +32,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Signed nano-USD of one run over one period. Never edited: a correction is a new row with `reverses`."""
+    """A signed amount (nano-USD) of one run over one period (market ms). Never edited: a correction is a new row with
+    `reverses`."""
 
     id: str
     run_id: str

@@ -1,4 +1,4 @@
-"""Prefixed ids that sort by time: `job_01JD3K...`."""
+"""Ids: prefixed and sorted by time, such as `job_01JD3K...`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: sorts like 
 class RandomBits(Protocol):
     """The part of random.Random that ids need."""
 
-    def getrandbits(self, k: int, /) -> int: ...
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of `k` random bits."""
+        ...
 
 
 def new_id(prefix: str, now_ms: int, random: RandomBits) -> str:
-    """`prefix_` + 9 characters of time (45 bits of ms) + 6 of randomness (30 bits)."""
+    """A new id: `prefix_` + 9 characters of time (45 bits of ms) + 6 random ones (30 bits)."""
     return f"{prefix}_{_base32(now_ms, 9)}{_base32(random.getrandbits(30), 6)}"
 
 
 def derived_id(prefix: str, at_ms: int, content: bytes) -> str:
-    """An id of the same shape that depends on nothing but its arguments: equal content, equal id."""
+    """An id of the same form that depends only on its arguments: equal content gives an equal id."""
     bits = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "big") >> 2
     return f"{prefix}_{_base32(at_ms, 9)}{_base32(bits, 6)}"
 

@@ -1,6 +1,6 @@
 """Job: what the user wants trained, as frozen values.
 
-Durations are market seconds, sizes bytes, money nano-USD; instants epoch milliseconds.
+Durations are market seconds, sizes bytes, money nano-USD, times epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Scalar = str | int | float | bool | None
 Args = Mapping[str, "Scalar | list[Scalar] | dict[str, Scalar]"]
 
 DEFAULT_PRECISION: Precision = "fp32"
-"""What a job is taken to compute in when nobody says: what a framework does unless it is told otherwise."""
+"""The precision assumed for a job without a profile or setting: the default of the frameworks."""
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
-"""What the GPUs of a machine divide among them: nothing, optimizer state, gradients too, and weights too (the last two
-mean the same)."""
+"""What the GPUs of a machine divide among them: nothing; optimizer state; also gradients; also weights (the last two
+are the same)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """cost^cost_weight x time^time_weight is minimised: cheapest = (1, 0), fastest = (0, 1).
+    """Minimises cost^cost_weight x time^time_weight: cheapest = (1, 0), fastest = (0, 1).
 
     Source: Narayanan et al. 2020 (objectives cost, time and cost^a x time^(1-a)).
     """
@@ -34,6 +34,7 @@ class Objective:
 
     @property
     def name(self) -> str:
+        """`cheapest`, `fastest`, or the formula."""
         if self.time_weight == 0:
             return "cheapest"
         if self.cost_weight == 0:
@@ -58,12 +59,11 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec:
-    """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimiser steps.
+    """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimizer steps.
 
-    A script gets each of `args` as `--name value`, or, where there are any, the words of `argv` exactly.
-
-    With `epochs` instead of `steps` the trainer itself learns how many steps that is.
-    `secrets` are names only: values come from the submitter's environment and are never stored.
+    A script gets each of `args` as `--name value`, or exactly the words of `argv` if there are any. With `epochs`
+    instead of `steps`, the trainer finds out how many steps that is. `secrets` are names only: values come from the
+    submitter's environment and are never stored.
     """
 
     entry: str | None
@@ -89,7 +89,7 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a node must have. Empty `gpus` and no `gpu_memory_bytes`: any instance that has `cpu` and `memory_bytes`."""
+    """What a node must have. With neither `gpus` nor `gpu_memory_bytes`: any machine with `cpu` and `memory_bytes`."""
 
     gpus: tuple[GpuRequest, ...] = ()
     gpu_memory_bytes: tuple[int, int | None] | None = None  # at least, at most
@@ -100,7 +100,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Shell-style patterns of clouds and regions that may be used; empty: everywhere that is enabled."""
+    """Shell-style patterns of allowed clouds and regions; empty: all that are enabled."""
 
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go (None: the state folder), how many are kept, and the share of time they may take."""
+    """Where checkpoints go (None: the state folder), how many are kept, and the largest share of time they may take."""
 
     to: str | None = None
     keep: int = 3
@@ -117,6 +117,8 @@ class CheckpointSpec:
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
+    """A data set: its URL or path, where it appears on the node, and its size in bytes if known."""
+
     source: str
     mount: str
     size_bytes: int | None = None
@@ -132,7 +134,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reproducible:
-    """Thread count and deterministic algorithms: what bit-exactness is promised for."""
+    """The settings under which results are bit-exact: thread count, deterministic algorithms, seed."""
 
     threads: int = 1
     deterministic: bool = True
@@ -141,7 +143,7 @@ class Reproducible:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the user says of the job's speed: so many steps per market second on a machine with these GPUs.
+    """The job's speed according to the user: steps per market second on a machine with these GPUs.
 
     Raises ValueError for a rate outside LEAST_RATE to MOST_RATE.
     """
@@ -151,16 +153,18 @@ class Expected:
 
     def __post_init__(self) -> None:
         if not LEAST_RATE <= self.steps_per_s <= MOST_RATE:
-            raise ValueError(f"a rate lies between {LEAST_RATE:g} and {MOST_RATE:g} steps/s: {self.steps_per_s!r}")
+            raise ValueError(
+                f"a rate must be between {LEAST_RATE:g} and {MOST_RATE:g} steps/s, not {self.steps_per_s!r}"
+            )
 
 
 LEAST_RATE, MOST_RATE = 1e-6, 1e6
-"""Steps per second that a training program can make: one in 11 days, and a microsecond for each."""
+"""The range of plausible steps per second: from one in 11 days to one per microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A validated job file: everything that the user said, nothing that the system decided."""
+    """A validated job file: everything that the user specified, nothing that the system decided."""
 
     name: str
     train: TrainSpec
@@ -188,7 +192,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A submitted spec with its identity. `state` is what the control plane makes of it."""
+    """A submitted spec with its id, owner, submission time (market ms) and present state."""
 
     id: str
     spec: JobSpec
@@ -198,15 +202,17 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The name in the job file."""
         return self.spec.name
 
     @property
     def project(self) -> str:
+        """The project in the job file."""
         return self.spec.project
 
     @property
     def deadline_at_ms(self) -> int | None:
-        """The absolute deadline in market time, None without one."""
+        """The absolute deadline in epoch milliseconds of market time; None without one."""
         if self.spec.deadline_at_ms is not None:
             return self.spec.deadline_at_ms
         if self.spec.deadline_s is not None:
@@ -215,12 +221,12 @@ class Job:
 
 
 JobState = Literal[
-    "queued",  # accepted, waits for a placement (or for an offer that fits)
-    "starting",  # its first or next run is being brought up
+    "queued",  # accepted; waits for a machine or for an offer that fits
+    "starting",  # its first or next run is being started
     "running",
-    "migrating",  # runs while its successor is being brought up, or between the two
+    "migrating",  # runs while its successor is being started, or is being handed over
     "pausing",
-    "paused",  # by the user or by its budget; holds a checkpoint and no instance
+    "paused",  # by the user or by its budget; has a checkpoint and no machine
     "cancelling",
     "finished",
     "failed",

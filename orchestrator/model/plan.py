@@ -1,4 +1,4 @@
-"""Plan: what `decide` proposes, immutable and explained."""
+"""Plan: what `decide` proposes for each job, with its reasons. Immutable."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 
 Action = Literal["place", "stay", "move", "wait", "none"]
 Evidence = Literal[
-    "none",  # only the ratios between machines can be told
-    "expected",  # its user says so
+    "none",  # only ratios between machines are known
+    "expected",  # stated by its user
     "profile",  # a profile of its step
     "table",  # an imported figure of its name
-    "measured",  # it ran, or one of the same program and settings did
+    "measured",  # it ran, or a job with the same program and settings did
 ]
-"""What the speed of a job is known from, the best there is."""
+"""The best evidence of a job's speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 90 % interval (5th to 95th percentile) and where it comes from."""
+    """A value with its 90 % interval (5th to 95th percentile) and its source."""
 
     value: float
     low: float
@@ -28,10 +28,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An offer that was looked at. `reason` is the ONE binding reason why it was not chosen (empty: it was).
+    """An offer that was considered. `reason` is the ONE binding reason why it was not chosen (empty if it was).
 
-    Without evidence of the job's speed only `relative_speed` is known: how many machines of the kind that its
-    provenance names this one is worth.
+    Without evidence of the job's speed, only `relative_speed` is known: to how many machines of the kind named in its
+    provenance this one is equivalent.
     """
 
     offer_id: str
@@ -52,10 +52,10 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class CostParts:
-    """What an expected cost consists of; the parts add up to it exactly.
+    """The parts of an expected cost, which add up to it exactly.
 
-    `compute` is training itself, `checkpoint` the time that saving takes, `preemption` restarts and work done again,
-    `start` what is billed before it trains, `minimum` what a provider bills beyond the end of a very short job.
+    `compute` is training itself, `checkpoint` the time for saving, `preemption` restarts and repeated work, `start`
+    what is billed before training, `minimum` what a provider bills beyond the end of a very short job.
     """
 
     compute_nano_usd: int
@@ -69,7 +69,7 @@ class CostParts:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What an objective would take, and what that is expected to cost and take; `offer_id` None: nothing fits it."""
+    """What an objective would choose, with its expected cost and duration; `offer_id` is None if no offer fits."""
 
     objective: str
     offer_id: str | None
@@ -79,7 +79,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """How many offers one constraint rules out."""
+    """How many offers one constraint rejects."""
 
     topic: str
     count: int
@@ -87,9 +87,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Some minutes on another kind of hardware, to know before a long job commits itself.
+    """A short run on another kind of hardware, to measure it before a long job commits.
 
-    It `cost`s that much all in all and is expected to save `saving` beyond it. `offer_id` None: no probe, for `reason`.
+    Its total cost is `cost_nano_usd`, and it is expected to save `saving_nano_usd` beyond that. `offer_id` is None if
+    there is no probe, for `reason`.
     """
 
     offer_id: str | None
@@ -103,18 +104,17 @@ class Probe:
 class Placement:
     """What to do with one job, and why.
 
-    `alternatives` is ranked: the chosen one first, then feasible ones by objective, then the infeasible. A small market
-    is told offer by offer; of a large one the best and the nearest misses are, `considered` counts all offers and
-    `rejected` those that a constraint rules out.
-    `throughput` is None where there is no evidence of the job's speed (`evidence` says of what kind it is), and with it
-    all that follows from it: cost, finish, what would change the choice.
-    `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without us).
-    `would_move_below` is the $/h of the best other offer under which this job would be placed or move there (None:
-    never); `kept_up_to` the $/h of the chosen one up to which it is chosen (None: at any price, or there is no other).
-    `probe` is what the probe rule said, where it was asked. If its offer is the chosen one, the decision is to be taken
-    again with what it shows; another offer is to be tried once the job was measured on the chosen one. `again_at_ms`:
-    decide again then, whatever happens. `chance` is the probability of keeping deadline and budget where no offer does
-    so safely (at the 95th percentile); None where one does, or nothing was promised.
+    `alternatives` is ranked: the chosen offer, then feasible ones by objective, then infeasible ones. For a small
+    market it has every offer; for a large one the best and those closest to a fit. `considered` counts all offers and
+    `rejected` those ruled out by each constraint. `throughput` is None without evidence of the job's speed (`evidence`
+    is its kind), and so is everything that follows from it: cost, finish, what would change the choice. `baseline` is
+    the cheapest on-demand offer that meets the constraints (what one would pay without Tradewind).
+    `would_move_below...` is the price of the best other offer below which the job would be placed there or move there
+    (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at any price,
+    or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is the chosen
+    one, the decision is made again after the measurement; another offer is to be probed once the job is measured on the
+    chosen one. `again_at_ms`: decide again at that market time in any case. `chance` is the probability of keeping
+    deadline and budget if no offer does so safely (at the 95th percentile); None if one does, or there are no limits.
     """
 
     job_id: str
@@ -142,7 +142,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One placement per job. `id` is a digest of everything in it: equal inputs give the equal plan."""
+    """One placement per job. `id` is a digest of all its content: equal inputs give equal plans."""
 
     id: str
     at_ms: int
@@ -151,7 +151,7 @@ class Plan:
     placements: tuple[Placement, ...]
 
     def placement(self, job_id: str) -> Placement:
-        """The placement of a job. Raises KeyError."""
+        """The placement of a job. Raises KeyError if the plan has none."""
         for placement in self.placements:
             if placement.job_id == job_id:
                 return placement

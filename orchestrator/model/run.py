@@ -1,8 +1,8 @@
-"""Run and Migration: what really happened to a job.
+"""Run and Migration: what actually happened to a job.
 
-A job is a chain of runs; each run is one continuous execution on one instance and has a generation of its own, which
-fences all older ones. A migration brings up one run (and releases the one before it, if there is one): the first
-placement, a planned move and a recovery are the same sequence of steps.
+A job is a chain of runs. Each run is one continuous execution on one machine and has its own generation, which fences
+all older ones. A migration starts one run and releases the one before it, if any: the first placement, a planned move
+and a recovery are the same sequence of steps.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Literal
 RunState = Literal["provisioning", "starting", "training", "quiesced", "ended"]
 RunEnd = Literal[
     "finished",  # all steps done
-    "failed",  # by the job's own doing: its code raised, died, stood still, or ended too early
+    "failed",  # through the job's own fault: its code raised, died, stalled, or ended too early
     "moved",  # handed over to its successor
-    "preempted",  # the provider took the instance
-    "lost",  # the instance or its trainer vanished
+    "preempted",  # the provider took the machine away
+    "lost",  # the machine or its trainer disappeared
     "paused",
     "cancelled",
-    "aborted",  # it never took over: its migration was given up before cutover
+    "aborted",  # it never took over: its migration was aborted before cutover
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution. `start_step` is where it restored, `last_step` the last that it reported.
+    """One execution. `start_step` is where it restored, `last_step` the last step that it reported.
 
-    All instants are market time. `created_at_ms` is when it was decided that the job goes there; of a standby, when it
-    was taken. `repeated_steps` were done by an earlier run already and lost with it. `machine_from_ms` is set when an
-    earlier run had its machine: that one's bill began then, and this run's own interval is the rest of it. To its
-    machine a checkpoint of `moved_bytes` was brought from the place `moved_from` (provider/region/zone); `kept_bytes`
-    are the room there for as many checkpoints as the job keeps (None: their size is not known). `save_wall_s` is what
-    its latest save took, `setup_wall_s` the set-up of its environment.
+    All times are market ms. `created_at_ms` is when it was decided to run there; for a standby, when it was promoted.
+    `repeated_steps` had been done by an earlier run and lost with it. `machine_from_ms` is set if an earlier run had
+    the same machine: the machine's bill began then, and this run's own interval is the rest. `moved_bytes` of
+    checkpoint were brought to its machine from the location `moved_from` (provider/region/zone); `kept_bytes` is the
+    storage there for as many checkpoints as the job keeps (None: size not known). `save_wall_s` is the duration of its
+    latest save, `setup_wall_s` that of setting up its environment.
     """
 
     id: str
@@ -64,12 +64,12 @@ class Run:
 
     @property
     def machine_billed_from_ms(self) -> int | None:
-        """When the bill of its machine began, whichever run had it then; None while it is not billed."""
+        """When its machine's bill began, whichever run had it then (market ms); None while it is not billed."""
         return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
 
 
 class Step(StrEnum):
-    """The persisted steps of a migration, in order. Before CUTOVER it can be given up; after it, only forward."""
+    """The stored steps of a migration, in order. It can be aborted before CUTOVER; after that it only goes forward."""
 
     PROVISION = "provision"
     READY = "ready"
@@ -96,21 +96,21 @@ STEP_ORDER: tuple[Step, ...] = (
 )
 
 Reason = Literal[
-    "first placement", "probe", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "by hand", "standby"
+    "first placement", "probe", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "manual", "standby"
 ]
-"""Why a job moves. One of "standby" moves nothing: it brings up a standby and waits; whoever takes that opens
-another."""
+"""Why a job moves. A "standby" moves nothing: it starts a standby and waits; promoting the standby opens another
+migration."""
 
 VOLUNTARY: frozenset[Reason] = frozenset({"cheaper offer", "objective", "probe"})
-"""Reasons of moves that a job could do without: such a move is made only while it pays."""
+"""Reasons of optional moves: such a move is made only while it pays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One move. `token` is deterministic in (migration, attempt) and is on disk before the launch that uses it.
+    """One move. `token` is derived from (migration, attempt) and stored before the launch that uses it.
 
-    `manifest` names the checkpoint that the target starts from (None: from scratch), fixed at CHECKPOINT or RESTORE.
-    `expected_saving_nano_usd` is what the plan promised; the report compares it with what came of it.
+    `manifest` names the checkpoint that the target starts from (None: from scratch), chosen at CHECKPOINT or RESTORE.
+    `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Throughput: how many steps per market second a job makes on a kind of hardware. Pure."""
+"""Perf: how many steps per market second a job makes on each kind of hardware. Pure."""
 
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW

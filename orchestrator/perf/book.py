@@ -1,11 +1,11 @@
-"""PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and where it comes from.
+"""PerfBook: steps per second of every job on every kind of hardware, with a 90 % interval and its source.
 
-Without evidence of a job's speed (`PerfBook.evidence`) only its `relative` speeds may be shown.
+Without evidence of a job's speed (`PerfBook.evidence`), only its `relative` speeds may be shown.
 
-Best first: measured on this kind (by the job, or by one of the same program and settings; else in an imported table
-under the job's name); predicted from the kinds where it was measured, by the ratios that other models showed; modelled
-from a profile of its step; typical of the models in the tables, which only says something about ratios. Rates are per
-*market* second, like prices and deadlines.
+Sources, best first: measured on this kind (by the job, or by one with the same program and settings; else in an
+imported table under the job's name); predicted from the kinds where it was measured, with ratios known from other
+models; modelled from a profile of its step; typical for the models in the tables, which only gives ratios. Rates are
+per *market* second, like prices and deadlines.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from orchestrator.perf.work import Work
 from providers.hardware import Precision
 from providers.offer import Offer
 
-_TABLE_SPREAD = 0.10  # somebody else's program, driver and data, under the same name
-_EXPECTED_SPREAD = 0.5  # what a user says of the job, who may have seen it elsewhere
-_MOST_RELATIVES = 24  # cells of other jobs of the program that are listened to, the best measured ones
+_TABLE_SPREAD = 0.10  # another program, driver and data under the same name
+_EXPECTED_SPREAD = 0.5  # stated by a user, perhaps from other hardware
+_MOST_RELATIVES = 24  # at most this many measurements of the program's other jobs are used, the best ones
 
 
 class PerfBook:
-    """Throughput of every job on every kind of hardware, as known at an instant."""
+    """Throughput of every job on every kind of hardware, as known at one time."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PerfBook:
         works: Mapping[Program, Work],
         tables: Sequence[Row],
     ) -> None:
-        """Use `as_of`."""
+        """Use `as_of` instead."""
         self._table: dict[str, dict[InstanceKind, Measured]] = defaultdict(dict)
         for row in tables:
             self._table[row.job][row.kind] = Measured(row.steps_per_s, 0, _TABLE_SPREAD)
@@ -75,11 +75,11 @@ class PerfBook:
         works: Mapping[Program, Work] | None = None,
         tables: Sequence[Row] = (),
     ) -> PerfBook:
-        """A book of what was observed up to `at_ms`; the order of observations does not matter.
+        """A book of the observations up to `at_ms` (market ms), in any order.
 
-        `programs` names what jobs run (`program_of`), by job id: without it jobs tell nothing of each other. `works`
-        are the profiles of programs. `tables` are rates that others measured: they refine the ratios of `model`, and
-        speak for a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower ones.
+        `programs` maps job ids to what they run (`program_of`); without it, jobs say nothing about each other. `works`
+        are profiles of programs. `tables` are rates measured by others: they refine the ratios of `model`, and apply to
+        a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower precisions.
         """
         known = [seen for seen in observations if seen.at_ms <= at_ms]
         return cls(known, _refined(model, tuple(tables)), narrow_model, programs or {}, works or {}, tables)
@@ -100,8 +100,8 @@ class PerfBook:
         return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
 
     def evidence(self, job: Job) -> Evidence:
-        """What the speed of the job is known from, the best there is. What other jobs of its program did is none: with
-        other settings a step may be another amount of work."""
+        """The best evidence of the job's speed. Other jobs of its program with different settings do not count: their
+        steps may be a different amount of work."""
         known = self._of(job)
         if known.measured:
             return "measured" if any(each.steps for each in known.measured.values()) else "table"
@@ -110,11 +110,11 @@ class PerfBook:
         return "none" if job.spec.expected is None else "expected"
 
     def relative(self, job: Job, kind: InstanceKind) -> Estimate:
-        """How many times as fast as on the kind that its provenance names, with the 90 % interval of that ratio."""
+        """The speed relative to the kind named in the provenance, with the 90 % interval of that ratio."""
         known, other = self._of(job), relative_to(kind)
         key = (known.cells, known.work, known.precision, kind)
         if key not in self._ratios:
-            posterior = self._belief(known, (kind, other))
+            posterior = self._posterior(known, (kind, other))
             mean = float(posterior.mean[0] - posterior.mean[1])
             spread = posterior.spread_between(0, 1)
             reported = (math.exp(mean), math.exp(mean - spread), math.exp(mean + spread))
@@ -122,16 +122,16 @@ class PerfBook:
         return self._ratios[key]
 
     def joint(self, job: Job, kinds: Sequence[InstanceKind]) -> Posterior:
-        """What is held of the logarithms of the rates on `kinds` together: for `policy.probe`."""
-        return self._belief(self._of(job), kinds)
+        """The joint posterior of the log rates on `kinds`, for `policy.probe`."""
+        return self._posterior(self._of(job), kinds)
 
     def measured(self, job: Job, kind: InstanceKind) -> bool:
-        """Whether the job, or one that is its like, has run on this kind."""
+        """Whether the job, or one with the same program and settings, was measured on this kind."""
         return kind in self._of(job).measured
 
     def shortfalls(self, job: Job, kinds: Sequence[InstanceKind]) -> tuple[int, ...]:
         """Bytes of memory that one GPU of each kind lacks for the job, by the profile of its step; 0 where it has run.
-        Empty when it was not profiled."""
+        Empty if it was not profiled."""
         known = self._of(job)
         if known.work is None:
             return ()
@@ -144,21 +144,21 @@ class PerfBook:
         return self._works.get(program_of(job.spec.train))
 
     def precision(self, job: Job) -> Precision:
-        """What the job computes in: as its file says, else as its profile saw it, else the default."""
+        """The job's precision: from its file, else its profile, else the default."""
         return self._of(job).precision
 
     def _model_of(self, known: _Known) -> RatioModel:
         return self._narrow if narrow(known.precision) else self._model
 
-    def _belief(self, known: _Known, kinds: Sequence[InstanceKind]) -> Posterior:
+    def _posterior(self, known: _Known, kinds: Sequence[InstanceKind]) -> Posterior:
         return self._model_of(known).posterior(kinds, known.cells, known.work, precision=known.precision)
 
     def _predicted(self, known: _Known, kinds: tuple[InstanceKind, ...]) -> tuple[Estimate, ...]:
-        """Jobs of which the same is known, above all those of which nothing is, share the work."""
+        """Cached: jobs with equal evidence, above all those with none, share the result."""
         provenance = known.provenance(self._model_of(known).families)
         key = (known.cells, known.work, known.precision, kinds, provenance)
         if key not in self._estimates:
-            posterior = self._belief(known, kinds)
+            posterior = self._posterior(known, kinds)
             rates = [math.exp(mean) for mean in posterior.mean]
             factors = [math.exp(posterior.spread(index)) for index in range(len(kinds))]
             self._estimates[key] = tuple(
@@ -181,19 +181,19 @@ class PerfBook:
         every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
-        said = None if measured else job.spec.expected
-        if said is not None:
-            kind = kind_of(said.gpu.name, said.gpu.count)
-            cells.append(Cell(kind, math.log(said.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
+        stated = None if measured else job.spec.expected
+        if stated is not None:
+            kind = kind_of(stated.gpu.name, stated.gpu.count)
+            cells.append(Cell(kind, math.log(stated.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
         near = {job.id, *twins}
         relatives = [cell for cell in self._related(program.name) if cell.job not in near]
         cells += relatives[:_MOST_RELATIVES]
         work = self._works.get(program)
         precision = job.spec.precision or (work.precision if work is not None else None)
-        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, said)
+        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, stated)
 
     def _related(self, name: str) -> list[Cell]:
-        """What the jobs of the program of that name are for another one of it, the best measured first."""
+        """Measurements of the jobs of a program as evidence for another job of it, best first."""
         if name not in self._relatives:
             cells = [
                 Cell(kind, math.log(seen.rate), seen.log_variance, 1, job_id)
@@ -207,7 +207,7 @@ class PerfBook:
 
 
 class _Known:
-    """Everything that is known of one job."""
+    """Everything that is known of one job's speed."""
 
     def __init__(
         self,
@@ -216,32 +216,32 @@ class _Known:
         work: Work | None,
         relatives: int,
         precision: Precision | None,
-        said: Expected | None,
+        stated: Expected | None,
     ) -> None:
         self.measured = measured
         self.cells = cells
         self.work = work
         self.relatives = relatives
         self.precision = precision or DEFAULT_PRECISION
-        self.said = said
+        self.stated = stated
 
     def estimate(self, kind: InstanceKind) -> Estimate:
-        """On a kind where it was measured."""
+        """The estimate on a kind where the job was measured."""
         here = self.measured[kind]
         by = f"over {here.steps} steps" if here.steps else "by an imported table"
         provenance = f"measured on {kind_name(kind)} {by}"
         return Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), provenance)
 
     def provenance(self, families: int) -> str:
-        """Where a rate on a kind that was not measured comes from."""
+        """The source of a rate on a kind that was not measured, in words."""
         sources = []
         if self.measured:
             steps = sum(each.steps for each in self.measured.values())
             how = f"measured over {steps} steps" if steps else "in an imported table"
             sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
-        if self.said is not None:
-            kind = kind_of(self.said.gpu.name, self.said.gpu.count)
-            sources.append(f"what its job file expects of {kind_name(kind)}")
+        if self.stated is not None:
+            kind = kind_of(self.stated.gpu.name, self.stated.gpu.count)
+            sources.append(f"the speed that its job file states for {kind_name(kind)}")
         if self.relatives:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:

@@ -1,4 +1,4 @@
-"""Kinds of hardware as the throughput model sees them: a few logarithms of data-sheet figures. Pure."""
+"""Kinds: hardware as the throughput model sees it: logarithms of a few data-sheet figures. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from providers.hardware import GPUS, Precision
 InstanceKind = tuple[str | None, int]  # GPU and how many; (None, 0) is any machine without one
 
 FEATURES = ("level", "arithmetic", "half_peak", "bandwidth", "power", "amd", "doublings", "link_doublings")
-"""1, then the logarithms of peak arithmetic at the job's precision, of that at 16 bits for a job in FP32 (it tells how
-new a chip is; 0 for others), of memory bandwidth and of the power that the board may draw (0 in FP32: its tables have
-three chips), over the reference GPU's; 1 for a chip of AMD's, whose sheets and kernels are others; then log2 of the
-number of GPUs, and that times the logarithm of the link between them."""
+"""1; then the logarithms, relative to the reference GPU, of peak arithmetic at the job's precision, of peak 16-bit
+arithmetic for jobs in FP32 (an indicator of how new a chip is; 0 for others), of memory bandwidth, and of board power
+(0 in FP32, whose tables have three chips); 1 for AMD chips, whose data sheets and kernels differ; then log2 of the
+number of GPUs, and that times the logarithm of the bandwidth of the link between them."""
 
 HOST = "host"
 _HOSTS = "hosts"
-# A server CPU core or two: far below any GPU, so that what is predicted across the gap is rightly very uncertain.
+# One or two server CPU cores: far below any GPU, so that predictions across the gap are rightly very uncertain.
 _HOST_FLOPS = 1e11
 _HOST_BANDWIDTH = 20e9
 REFERENCE: dict[bool, str] = {False: "V100", True: "A100-80GB"}
-"""The GPU whose figures are 0, by `narrow`: the one that each collection of measured rates knows best."""
-# Simulated kinds are throttled by exactly the declared ratio; what is left is the overhead of short steps.
+"""The GPU whose figures are 0, by `narrow`: the best measured one of each collection of rates."""
+# Simulated kinds are throttled by exactly the declared ratio; what remains is the overhead of short steps.
 _SIMULATED_VARIANCE = (math.log(1.1) / 1.645) ** 2
 # Machines without a GPU are one kind, whatever CPU they have.
 _CPU_VARIANCE = (math.log(1.5) / 1.645) ** 2
@@ -31,8 +31,9 @@ _CPU_VARIANCE = (math.log(1.5) / 1.645) ** 2
 
 @dataclass(frozen=True, slots=True)
 class InstanceKindFacts:
-    """`generation` and `architecture` name what kinds share besides figures (drivers, kernels): all chips of a design,
-    and those of one name. `shift` is a known logarithm of speed; `own_variance` the part that nothing else tells of."""
+    """What the model knows about a kind. `generation` and `architecture` name what kinds share besides figures
+    (drivers, kernels): all chips of a design, and those of one name. `shift` is a known logarithm of speed;
+    `own_variance` is the variance that no other kind explains."""
 
     features: tuple[float, ...]
     generation: str
@@ -42,12 +43,12 @@ class InstanceKindFacts:
 
 
 def kind_of(gpu: str | None, gpu_count: int) -> InstanceKind:
-    """The kind of a machine: all machines without a GPU are one."""
+    """The kind of a machine. All machines without a GPU are one kind."""
     return (None, 0) if gpu is None else (gpu, gpu_count)
 
 
 def kind_name(kind: InstanceKind) -> str:
-    """'CPU', 'V100', '8 x V100'."""
+    """The kind in words: 'CPU', 'V100', '8 x V100'. A `kind` is (GPU name or None, count)."""
     gpu, count = kind
     if gpu is None:
         return "CPU"
@@ -55,24 +56,24 @@ def kind_name(kind: InstanceKind) -> str:
 
 
 def relative_to(kind: InstanceKind) -> InstanceKind:
-    """The fixed kind that speeds on `kind` are compared with while nothing is known of the job."""
+    """The fixed kind with which speeds on `kind` are compared while nothing is known of the job."""
     return (None, 0) if on_host(kind) else ("A100-80GB", 1)
 
 
 def on_host(kind: InstanceKind) -> bool:
-    """Whether it is this machine's processor, simulated kinds included: those are as fast as their throttle says."""
+    """Whether it is this machine's processor, including simulated kinds, which run at their declared speed."""
     return facts(kind).architecture == HOST
 
 
 def narrow(precision: Precision) -> bool:
-    """Whether operands are narrower than 32 bits (TF32 has 19): matrix units take those, whose efficiency is another
-    matter."""
+    """Whether operands are narrower than 32 bits (TF32 has 19). These use matrix units, whose efficiency is
+    different."""
     return precision != "fp32"
 
 
 @cache
 def facts(kind: InstanceKind, precision: Precision = "fp32") -> InstanceKindFacts:
-    """Raises KeyError for a GPU that is not in the hardware table."""
+    """The facts of a kind at a precision. Raises KeyError for a GPU that is not in the hardware table."""
     gpu, count = kind
     if gpu is None:
         return InstanceKindFacts(_of_host(1, precision), _HOSTS, HOST, own_variance=_CPU_VARIANCE)

@@ -1,13 +1,13 @@
-"""Latencies: what starting a machine takes at each place, or handing over each job, learned from observations. Pure.
+"""Latencies: how long it takes to start a machine at each place, or to hand over each job, learned from observations.
 
-The logarithm of one such time is what is usual at the provider, plus what the place has for itself, plus chance:
+The logarithm of one such time is what is usual at the provider, plus a part of the place, plus chance:
 
-    log seconds = provider + place + this once        three normal distributions, the first two unknown
+    log seconds = provider + place + chance           three normal distributions, the first two unknown
 
-Before anything was seen the provider's figure is a prior, good to a factor. Each start at a place moves what is held of
-that place, the more the more there were of them, and a little of all others. Scatter from one start to the next is
-learned as well, from starts at the same place (a scaled inverse chi-squared prior; Gelman et al., Bayesian Data
-Analysis, chapters 2 and 5).
+Before any observation the provider's figure is a prior with a given uncertainty factor. Each start at a place changes
+the estimate of that place, more with each observation, and slightly those of all others. The variation between starts
+at the same place is learned as well (a scaled inverse chi-squared prior; Gelman et al., Bayesian Data Analysis,
+chapters 2 and 5). Pure.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ from orchestrator.model import Estimate
 
 P = TypeVar("P", bound=Hashable)
 _Z95 = 1.6449
-_ONCE_SD = 0.2  # from one start to the next at the same place,
-_ONCE_WEIGHT = 4.0  # which weighs as so many observed ones
+_ONCE_SD = 0.2  # between starts at the same place,
+_ONCE_WEIGHT = 4.0  # with the weight of this many observations
 _LEAST_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPrior:
-    """What is usual at a provider before anything was seen there: `seconds`, good to `factor` either way at 90 %.
-    Places differ from each other by a factor `between` (90 %)."""
+    """What is usual at a provider before any observation: `seconds`, within `factor` either way at 90 %. Places differ
+    from each other by a factor `between` (90 %)."""
 
     seconds: float
     factor: float
     source: str
-    between: float = 1.5  # images that are cached, slower hosts
+    between: float = 1.5  # cached images, slower hosts
 
     @property
     def log_sd(self) -> float:
+        """The standard deviation of the logarithm of `seconds`."""
         return math.log(self.factor) / _Z95
 
     @property
     def variance_between(self) -> float:
+        """The variance between places of the logarithm."""
         return (math.log(self.between) / _Z95) ** 2
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies(Generic[P]):
-    """The next one at a provider: `usual` where nothing was observed, `at` at the places where something was. The value
-    is the mean, low and high are the 5th and 95th percentile, market seconds."""
+    """The next such time at a provider: `usual` where nothing was observed, `at` for places with observations. Values
+    are means; low and high are the 5th and 95th percentile; in market seconds."""
 
     usual: Estimate
     at: Mapping[P, Estimate]
 
 
 def learned(prior: LatencyPrior, observed: Iterable[tuple[P, float]]) -> Latencies[P]:
-    """What is held after the observations: (place, market seconds), in any order."""
+    """The estimates after the observations: (place, market seconds) in any order."""
     groups: dict[P, list[float]] = defaultdict(list)
     for place, seconds in observed:
         groups[place].append(math.log(max(seconds, _LEAST_S)))
@@ -74,14 +76,14 @@ def learned(prior: LatencyPrior, observed: Iterable[tuple[P, float]]) -> Latenci
     source = f"{count} observed at its provider" if count else f"prior: {prior.source}"
     at = {}
     for place, group in groups.items():
-        heard = places / (places + once / len(group))  # how much the place's own figures count
-        here = mean + heard * (means[place] - mean)
-        variance = (1 - heard) ** 2 * known_to + (1 - heard) * places + once
+        own_weight = places / (places + once / len(group))  # how much the place's own figures count
+        here = mean + own_weight * (means[place] - mean)
+        variance = (1 - own_weight) ** 2 * known_to + (1 - own_weight) * places + once
         at[place] = _estimate(here, variance, f"{len(group)} observed there, {source}")
     return Latencies(_estimate(mean, known_to + places + once, source), at)
 
 
 def _estimate(mean: float, variance: float, source: str) -> Estimate:
-    """Of a log-normal quantity."""
+    """The estimate of a log-normal quantity."""
     spread = _Z95 * math.sqrt(variance)
     return Estimate(math.exp(mean + variance / 2), math.exp(mean - spread), math.exp(mean + spread), source)

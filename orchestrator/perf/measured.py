@@ -1,4 +1,4 @@
-"""Measured rates of one job on one kind of hardware, made one figure that warm-up and hiccups do not bend. Pure."""
+"""Measured rates of one job on one kind of hardware, combined into one figure despite warm-up and hiccups. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Z95 = 1.6449  # standard normal quantile of 95 %
-# A first report includes compiling, caching and connecting; it goes as soon as two later ones can stand for it.
+# The first report includes compiling, caching and connecting; it is dropped once two later ones can replace it.
 _ENOUGH_WITHOUT_FIRST = 3
-# Reports that lie off the median by more than three of its scatter, and by a tenth, tell of a neighbour or a stall.
+# Reports further from the median than three times its scatter, and than a tenth, show a noisy neighbour or a stall.
 _ENOUGH_FOR_OUTLIERS = 5
 _OUTLIER_SCATTERS = 3 * 1.4826
 _OUTLIER_LEAST = 0.10
@@ -17,9 +17,9 @@ _OUTLIER_LEAST = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A job made `steps` steps on a kind of hardware at `steps_per_s` (market seconds); known from `at_ms` on.
+    """A job made `steps` steps on a kind of hardware at `steps_per_s` (market seconds), recorded at `at_ms`.
 
-    Raises ValueError when a rate or a count is not positive.
+    Raises ValueError if the rate or the count is not positive.
     """
 
     job_id: str
@@ -36,7 +36,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Total steps over total time of what counts; `spread` is the half width of the 90 % interval, relative."""
+    """Total steps over total time; `spread` is the relative half width of the 90 % interval."""
 
     rate: float
     steps: int
@@ -44,16 +44,17 @@ class Measured:
 
     @property
     def log_variance(self) -> float:
+        """The variance of the logarithm of the rate."""
         return (math.log1p(self.spread) / Z95) ** 2
 
 
 def aggregate(group: Sequence[Observation]) -> Measured:
-    """One figure of at least one observation; their order does not matter."""
+    """Combine at least one observation into one figure. Their order does not matter."""
     counted = _without_outliers(_without_warm_up(group))
     steps = sum(seen.steps for seen in counted)
     rate = steps / math.fsum(seen.steps / seen.steps_per_s for seen in counted)
     variance = math.fsum(seen.steps * (seen.steps_per_s / rate - 1) ** 2 for seen in counted) / steps
-    # 3 % at best, 50 % for a single step.
+    # at least 3 %; 50 % for a single step.
     return Measured(rate, steps, min(max(0.03 + 0.47 / math.sqrt(steps), Z95 * math.sqrt(variance)), 1.0))
 
 
@@ -78,11 +79,11 @@ def _without_outliers(group: list[Observation]) -> list[Observation]:
 
 
 def _median(weighted: list[tuple[float, int]]) -> float:
-    """Where half of the weight lies below; the lower one of two."""
+    """The weighted median; the lower of two."""
     half = sum(weight for _, weight in weighted) / 2
     passed = 0
     for value, weight in sorted(weighted):
         passed += weight
         if passed >= half:
             return value
-    raise ValueError("the median of nothing")
+    raise ValueError("there is no median of no values")

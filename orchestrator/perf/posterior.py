@@ -1,7 +1,7 @@
-"""Posterior: what is held of several logarithms of rates at once, as a multivariate Student distribution. Pure.
+"""Posterior: the joint distribution of several log rates, as a multivariate Student distribution. Pure.
 
-Learning one of them moves the others by their correlation, and a surprise widens them all. Student's tails, not the
-normal's, because the spread between models is itself known from a handful of model families only.
+Learning one of them moves the others by their correlation, and a surprise widens them all. It has Student's tails, not
+the normal's, because the spread between models is itself known from only a few model families.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NORMAL = NormalDist()
 
 @cache
 def student_quantile(probability: float, dof: float) -> float:
-    """Quantile of Student's t: the expansion of Abramowitz and Stegun 26.7.5, good to 0.1 % between 0.5 % and 99.5 %
-    from 5 degrees of freedom on. Raises ValueError below 3, where it would be wrong."""
+    """A quantile of Student's t: the expansion of Abramowitz and Stegun 26.7.5, accurate to 0.1 % between 0.5 % and
+    99.5 % from 5 degrees of freedom on. Raises ValueError below 3, where it is wrong."""
     if dof < 3:
         raise ValueError(f"the expansion needs at least 3 degrees of freedom, got {dof}")
     z = _NORMAL.inv_cdf(probability)
@@ -52,7 +52,7 @@ class Posterior:
         return student_quantile(0.95, self.dof) * math.sqrt(max(float(self.scale[index, index]), 0.0))
 
     def spread_between(self, index: int, other: int) -> float:
-        """The same of the difference of two logarithms."""
+        """Half the width of the 90 % interval of the difference of two logarithms."""
         return student_quantile(0.95, self.dof) * self.deviation_between(index, other)
 
     def deviation_between(self, index: int, other: int) -> float:
@@ -61,7 +61,7 @@ class Posterior:
         return math.sqrt(max(float(variance), 0.0))
 
     def condition(self, index: int, value: float) -> Posterior:
-        """The belief after logarithm `index` turned out to be `value`; a certain one stays as it is.
+        """The posterior given that logarithm `index` is `value`. If it was certain already, nothing changes.
 
         Ding 2016, "On the conditional distribution of the multivariate t distribution".
         """

@@ -1,4 +1,4 @@
-"""Which jobs tell of each other's speed: those of one program, and closest those with the same settings. Pure."""
+"""Program: tells which jobs inform each other's speed: those of one program, most of all with equal settings. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from orchestrator.model import TrainSpec
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`name`: the code that runs; `settings`: its arguments but paths, which say where and not how much."""
+    """`name`: the code that runs; `settings`: its arguments except paths, which do not change the amount of work."""
 
     name: str
     settings: str
 
 
 def program_of(train: TrainSpec) -> Program:
-    """The program of a job. Jobs of equal Programs are taken to be equally fast on the same hardware."""
+    """The program of a job. Jobs with equal Programs are assumed to be equally fast on the same hardware."""
     named = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
     reported = [word for word in train.argv if "/" not in word] if train.argv else named
     return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(reported, sort_keys=True))

@@ -1,13 +1,13 @@
-"""RatioModel: what the rate of a model on one kind of hardware tells of its rate on others. Pure.
+"""RatioModel: what the rate of a model on one kind of hardware says about its rate on others. Pure.
 
-A logarithm of steps per second is a sum of what all models share, what a family of models shares and what one job has
-for itself, each linear in a few figures of the hardware (`kinds.FEATURES`) plus an offset per architecture:
+A logarithm of steps per second is the sum of what all models share, what a family of models shares, and what is
+specific to one job, each linear in a few figures of the hardware (`kinds.FEATURES`) plus an offset per architecture:
 
     log rate = (shared + sort + family + job) . features + offsets (shared + family + job) + shift + noise
 
-`sort` is there where tables tell what their models compute. All parts are normal, so that everything that was ever
-measured, on whatever kinds, is conditioned on at once. How large they are (`Spreads`) is fitted to tables by marginal
-likelihood; what physics says of them is the prior.
+`sort` is included if the tables say what their models compute. All parts are normal, so all measurements, on whatever
+kinds, are conditioned on at once. Their sizes (`Spreads`) are fitted to tables by marginal likelihood, with physics as
+the prior.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from orchestrator.perf.structure import (
 from orchestrator.perf.work import EFFICIENCY_SD, SORTS, Sort, Work
 from providers.hardware import Precision
 
-_TABLE_VARIANCE = 1e-4  # a printed rate is good to 1 %
-_UNIT_VARIANCE = 25.0  # of a rate whose unit is no step
-# The logarithm of each spread is taken to be known to +-0.5 before any table is seen: as much as two families tell.
+_TABLE_VARIANCE = 1e-4  # a published rate is accurate to 1 %
+_UNIT_VARIANCE = 25.0  # of a rate whose unit is not a step
+# Before any table, the logarithm of each spread is assumed known to +-0.5: as much as two families would tell.
 _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
 _LEAST_STEP = 0.02
@@ -46,10 +46,10 @@ _Z95 = 1.645
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured rate of a table: `job` (a model and its settings) of a `family` of models on a kind of hardware.
+    """One measured rate of a table: a `job` (a model and its settings) of a `family` of models on a kind of hardware.
 
-    With `per_step` false the rate counts something else (tokens, images), the same for all rows of the job. Raises
-    ValueError when the rate or the number of GPUs is not positive.
+    If `per_step` is False, the rate counts something else (tokens, images), the same for all rows of the job. Raises
+    ValueError if the rate or the number of GPUs is not positive.
     """
 
     job: str
@@ -63,10 +63,11 @@ class Row:
 
     def __post_init__(self) -> None:
         if not (self.steps_per_s > 0 and math.isfinite(self.steps_per_s)) or self.gpu_count <= 0:
-            raise ValueError(f"a rate and a number of GPUs must be positive: {self}")
+            raise ValueError(f"the rate and the number of GPUs must be positive: {self}")
 
     @property
     def kind(self) -> InstanceKind:
+        """The kind of hardware: (GPU, count)."""
         return (self.gpu, self.gpu_count)
 
 
@@ -86,11 +87,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioModel:
-    """Fitted `spreads`, and what the tables say of the shared part: features first, then those of each of `sorts`, then
+    """Fitted `spreads`, and what the tables say about the shared part: features, then those of each of `sorts`, then
     the `offsets` of generations and chips.
 
-    `per_step`: whether the tables count steps, so that a rate tells something of ratios. `calibration` is a factor on
-    the intervals of a job that was measured on some GPU: with it nine of ten held, each family left out in turn.
+    `per_step`: whether the tables count steps, so that a rate says something about ratios. `calibration` scales the
+    intervals of a job measured on some GPU: with it, nine of ten intervals hold when each family is left out in turn.
     """
 
     spreads: Spreads
@@ -104,7 +105,7 @@ class RatioModel:
 
     @property
     def dof(self) -> float:
-        """The spread between families is known from this many of them, and from the prior."""
+        """Degrees of freedom: the spread between families is known from this many of them and the prior."""
         return max(self.families - 1, 1) + _SPREAD_DOF
 
     def posterior(
@@ -116,10 +117,10 @@ class RatioModel:
         precision: Precision = "fp32",
         sort: Sort | None = None,
     ) -> Posterior:
-        """The rates on `kinds` of a job of a family that is in no table, given what was measured of it.
+        """The rates on `kinds` of a job whose family is in no table, given its measurements.
 
-        With `work` the roofline says where the rates lie; the ratios between GPUs are still those of the tables where
-        they hold jobs of its sort. Raises KeyError for a GPU that is not in the hardware table.
+        With `work`, the roofline gives the level of the rates; ratios between GPUs still come from the tables if they
+        hold jobs of its sort. Raises KeyError for a GPU that is not in the hardware table.
         """
         cells = tuple(evidence)
         where = [*kinds, *(cell.kind for cell in cells)]
@@ -141,7 +142,7 @@ class RatioModel:
             covariance = np.zeros((len(where), len(where)))
             spreads = replace(spreads, level=EFFICIENCY_SD)
         if work is not None:
-            # On the host the rate was measured, not computed from figures that could be off.
+            # On the host the rate was measured, not computed from figures that may be inaccurate.
             design.features[design.on_host] = 0.0
         unsorted = bool(self.sorts) and sort not in self.sorts
         covariance = covariance + deviations(design, family, job, spreads, with_sort=unsorted)
@@ -163,7 +164,7 @@ class RatioModel:
         return Posterior(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
 
     def learn(self, rows: Iterable[Row]) -> RatioModel:
-        """The model after more tables, with the same spreads; whatever the order of rows."""
+        """The model after more tables, with the same spreads. The order of rows does not matter."""
         table = _sorted(rows)
         design = _design(table)
         family, job = _grouped(table)
@@ -186,9 +187,10 @@ class RatioModel:
     def _anchored(
         self, design: Design, where: Sequence[InstanceKind], work: Work, precision: Precision
     ) -> tuple[Floats, Floats]:
-        """Where the roofline of the reference GPU and the ratios of the tables put the rates of `work`.
+        """Mean and covariance of the rates of `work` from the roofline of the reference GPU and the ratios of the
+        tables.
 
-        A host stays where it was measured, and a step that is bound by its host's part is as fast on every GPU.
+        A host keeps its measured rate, and a step that is limited by the host's part is equally fast on every GPU.
         """
         anchor: InstanceKind = (REFERENCE[narrow(precision)], 1)
         with_anchor = [*where, anchor]
@@ -201,11 +203,11 @@ class RatioModel:
         return mean, apart @ shared @ apart.T
 
     def _beyond(self, off: Floats) -> float:
-        """By how much a job lies outside the rates of the tables' middle 90 %, on the whole.
+        """By how much a job lies outside the middle 90 % of the tables' rates, on average.
 
-        Fast steps gain less from fast hardware than slow ones, which is worth knowing within the range of the tables.
-        But what a program calls a step is its own affair: beyond their range a rate says nothing more of ratios, and
-        nothing at all where the tables count no steps.
+        Fast steps gain less from fast hardware than slow ones, which is useful within the range of the tables. But what
+        a program calls a step is arbitrary: outside that range a rate says nothing more about ratios, and nothing at
+        all if the tables count no steps.
         """
         whole = float(off.mean())
         if not self.per_step:
@@ -223,11 +225,11 @@ class RatioModel:
 
 
 def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
-    """The spreads that make the rows most likely (times their prior), and the shared part given the rows.
+    """Fit the spreads that make the rows most likely (times their prior), and the shared part given the rows.
 
-    Deterministic, whatever the order of rows. Rows of several GPUs decide `doubling` and `gang`, those that tell their
-    sort `sort`, those of steps `level`, the others `residual`; without any these stay at their prior. Given `spreads`
-    are not searched for. Raises ValueError without rows, KeyError for a GPU that is not in the hardware table.
+    Deterministic, whatever the order of rows. Rows with several GPUs determine `doubling` and `gang`, those with a sort
+    `sort`, those in steps `level`, the others `residual`; without such rows these keep their prior. If `spreads` are
+    given, they are used as they are. Raises ValueError without rows, KeyError for a GPU not in the hardware table.
     """
     table = _sorted(rows)
     per_step = any(row.per_step for row in table)
@@ -235,7 +237,7 @@ def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
     prior = Spreads(residual=0.0) if per_step else Spreads()
     family, job = _grouped(table)
     design = _design(table)
-    sorts = SORTS if any(design.sort) else ()  # of those that no row has, what physics says
+    sorts = SORTS if any(design.sort) else ()  # sorts without rows keep their prior
     names = sorted(design.labels)
     fixed = {
         *(() if (design.features[:, DOUBLINGS] > 0).any() else ("doubling", "gang")),
@@ -256,17 +258,17 @@ def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
         unlikely = sum((math.log(getattr(tried, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in free)
         return float(whitened @ whitened / 2 + np.log(np.diag(lower)).sum()) + unlikely / 2
 
-    return _unread(spreads or _descend(loss, prior, free), sorts, per_step).learn(table)
+    return _untaught(spreads or _descend(loss, prior, free), sorts, per_step).learn(table)
 
 
 def calibrated(model: RatioModel, rows: Iterable[Row]) -> RatioModel:
-    """The model, fitted to these rows, with the factor on every interval by which nine of ten ratios of a family that
-    was left out lie inside. Raises ValueError where no job was measured on two kinds of hardware."""
+    """The model, fitted to these rows, with a factor on every interval: with it, nine of ten ratios of a family that
+    was left out lie within their interval. Raises ValueError without a job on two kinds of hardware."""
     table = _sorted(rows)
-    unread = _unread(model.spreads, model.sorts, model.per_step)
+    untaught = _untaught(model.spreads, model.sorts, model.per_step)
     off = []
     for family in sorted({row.family for row in table}):
-        others = unread.learn(row for row in table if row.family != family)
+        others = untaught.learn(row for row in table if row.family != family)
         left_out: dict[str, list[Row]] = {}
         for row in table:
             if row.family == family:
@@ -282,12 +284,12 @@ def calibrated(model: RatioModel, rows: Iterable[Row]) -> RatioModel:
                     if other.kind != row.kind
                 ]
     if not off:
-        raise ValueError("a calibration needs jobs that were measured on several kinds of hardware")
+        raise ValueError("calibration needs jobs measured on several kinds of hardware")
     return replace(model, calibration=float(np.quantile(off, 0.9)))
 
 
-def _unread(spreads: Spreads, sorts: tuple[Sort, ...], per_step: bool) -> RatioModel:
-    """A model that no table has taught yet."""
+def _untaught(spreads: Spreads, sorts: tuple[Sort, ...], per_step: bool) -> RatioModel:
+    """A model before any table."""
     mean, variance = blank(spreads, sorts, per_step)
     return RatioModel(spreads, (), mean, np.diag(variance), 0, sorts, per_step)
 
@@ -295,7 +297,7 @@ def _unread(spreads: Spreads, sorts: tuple[Sort, ...], per_step: bool) -> RatioM
 def _sorted(rows: Iterable[Row]) -> list[Row]:
     table = sorted(rows, key=lambda row: (row.family, row.job, row.gpu, row.gpu_count, row.steps_per_s))
     if not table:
-        raise ValueError("a model of ratios needs at least one row")
+        raise ValueError("the table has no rows")
     return table
 
 
@@ -308,7 +310,7 @@ def _grouped(table: Sequence[Row]) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def _off(table: Sequence[Row], job: NDArray[np.int64], expected: Floats) -> Floats:
-    """By how much rates lie off; of a rate that counts no steps only its difference from the job's others is told."""
+    """The deviations of the log rates; for rates that do not count steps, only relative to the job's other rows."""
     off: Floats = np.log([row.steps_per_s for row in table]) - expected
     for number in set(job[[not row.per_step for row in table]].tolist()):
         off[job == number] -= off[job == number].mean()
@@ -322,7 +324,7 @@ def _within(
     job: NDArray[np.int64],
     spreads: Spreads,
 ) -> Floats:
-    """Covariance of rows beyond what all of their sort share."""
+    """The covariance of rows beyond what all rows of their sort share."""
     unit = np.array([0.0 if row.per_step else 1.0 for row in table])
     covariance = deviations(design, family, job, spreads, with_sort=False)
     covariance += _UNIT_VARIANCE * np.outer(unit, unit) * (job[:, None] == job[None, :])
@@ -331,7 +333,7 @@ def _within(
 
 
 def _descend(loss: Callable[[Spreads], float], start: Spreads, free: Sequence[str]) -> Spreads:
-    """Coordinate descent over logarithms; a smooth bowl of six dimensions needs nothing better."""
+    """Coordinate descent over logarithms, which suffices for a smooth function of six variables."""
     best, least = start, loss(start)
     steps = dict.fromkeys(free, 0.5)
     while max(steps.values()) > _LEAST_STEP:

@@ -1,7 +1,8 @@
-"""What rates of all models have in common: figures of the hardware, how models differ in them, and by how much. Pure.
+"""Structure: what rates of all models have in common: figures of the hardware, and how and how much models differ.
+Pure.
 
-The matrices of `ratios.RatioModel`: which part of the shared mean each rate takes (`weights`), and how rates of one
-family and one job move together (`deviations`).
+The matrices of `ratios.RatioModel`: the shares of each rate in the shared mean (`weights`), and the covariance of rates
+of one family and one job (`deviations`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from orchestrator.perf.work import Sort
 from providers.hardware import Precision
 
 SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.85 * math.log(2), 0.02])
-"""Half by memory, half by arithmetic and how new it is; another GPU of the same kind adds 85 % per doubling, a little
-less over a slower link (5 % for PCIe instead of NVLink)."""
+"""Half from memory, half from arithmetic and age; another GPU of the same kind adds 85 % per doubling, a little less
+over a slower link (5 % for PCIe instead of NVLink)."""
 _SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.25, 0.3, 0.2, 0.05])
-# Where tables hold no steps: those of 2020 tell how many per second are usual on a V100 (2.5, +-0.6); times 3.
+# For tables without steps: the tables of 2020 give the usual level per second on a V100 (2.5, +-0.6), times 3.
 _USUAL_LEVEL, _USUAL_LEVEL_SD = 3.5, 0.6
 _SORT_MEAN: dict[Sort, dict[str, float]] = {
     "matrices": {"arithmetic": 0.45, "bandwidth": 0.4},
@@ -30,23 +31,23 @@ _SORT_MEAN: dict[Sort, dict[str, float]] = {
     "recurrences": {"arithmetic": 0.35, "bandwidth": 0.4},
     "lookups": {"arithmetic": 0.05, "bandwidth": 0.85, "link_doublings": 0.07},
 }
-"""What a roofline expects of each sort where it differs: large matrix products are bound by arithmetic, tables by
+"""What a roofline expects of each sort where it differs: large matrix products are limited by arithmetic, lookups by
 memory and by the links between GPUs."""
-_UNTOLD = {"matrices": 0.5, "convolutions": 0.5}  # what a job of an untold sort is taken for: these are most
+_UNKNOWN_SORT = {"matrices": 0.5, "convolutions": 0.5}  # assumed for a job of unknown sort: the most common
 _OFFSET_WEIGHT = math.sqrt(0.5)  # half of its variance is the generation's, half the chip's own
 DOUBLINGS, LINK_DOUBLINGS = FEATURES.index("doublings"), FEATURES.index("link_doublings")
 
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """Standard deviations between families, of natural logarithms; the defaults are what physics says.
+    """Standard deviations between families, of natural logarithms; the defaults are physical expectations.
 
-    `level`: steps/s themselves. `exponent`: of each figure of the hardware; a model that does not feel the GPU at all
-    (total exponent 0 instead of 1) then lies two standard deviations out. `architecture`: kernels that suit one
-    architecture and not another. `doubling`: of scaling to twice the GPUs; `gang`: what one number of GPUs has for
-    itself (links, batch split). `within`: variance between jobs of one family over that between families; `sort`: the
-    same of sorts of work. `residual`: what one kind has for itself in one job (another batch size or release).
-    `offset`: by how much a chip lies off what its figures say, for all models.
+    `level`: of steps/s themselves. `exponent`: of each figure of the hardware; a model whose speed does not depend on
+    the GPU (total exponent 0 instead of 1) is then two standard deviations out. `architecture`: kernels that suit one
+    architecture and not another. `doubling`: of scaling to twice the GPUs; `gang`: specific to one number of GPUs
+    (links, batch split). `within`: variance between jobs of one family relative to that between families; `sort`: the
+    same for sorts of work. `residual`: specific to one kind in one job (another batch size or release). `offset`: how
+    far a chip deviates from what its figures predict, for all models.
     """
 
     level: float = 1.5
@@ -62,6 +63,9 @@ class Spreads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
+    """The hardware of n rates as columns of length n: `features` is n x len(FEATURES), `same_architecture` and
+    `same_kind` are n x n; `shift` and `own` are a known log speed and a variance of its own per rate."""
+
     features: Floats
     generation: list[str]
     architecture: list[str]
@@ -73,14 +77,17 @@ class Design:
 
     @property
     def on_host(self) -> NDArray[np.bool_]:
+        """Whether each rate is on a host's processor."""
         return np.array([name == HOST for name in self.architecture])
 
     @property
     def labels(self) -> set[str]:
+        """The names of all generations and architectures."""
         return {*self.generation, *self.architecture}
 
     @classmethod
     def of(cls, kinds: Sequence[InstanceKind], precisions: Sequence[Precision], sorts: Sequence[Sort | None]) -> Design:
+        """The design of rates on `kinds`, one precision and sort each. Raises KeyError for an unknown GPU."""
         found = [facts(kind, precision) for kind, precision in zip(kinds, precisions, strict=True)]
         generation, architecture = [each.generation for each in found], [each.architecture for each in found]
         return cls(
@@ -96,7 +103,7 @@ class Design:
 
 
 def blank(spreads: Spreads, sorts: Sequence[Sort], per_step: bool) -> tuple[Floats, Floats]:
-    """Mean and variance of the shared part, without offsets, before any table."""
+    """The mean and variance of the shared part, without offsets, before any table."""
     mean, sd = SHARED_MEAN.copy(), _SHARED_SD.copy()
     if not per_step:
         mean[0], sd[0] = _USUAL_LEVEL, _USUAL_LEVEL_SD
@@ -107,7 +114,7 @@ def blank(spreads: Spreads, sorts: Sequence[Sort], per_step: bool) -> tuple[Floa
 
 
 def _feature_spreads(spreads: Spreads) -> Floats:
-    """Power and vendor are the same for all models, which differ in what they ask of arithmetic, memory and links."""
+    """The spread of each feature. Power and vendor affect all models alike, so their spread is 0."""
     exponent, doubling = spreads.exponent, spreads.doubling
     return np.array([spreads.level, exponent, exponent, exponent, 0.0, 0.0, doubling, doubling])
 
@@ -115,7 +122,7 @@ def _feature_spreads(spreads: Spreads) -> Floats:
 def deviations(
     design: Design, family: NDArray[np.int64], job: NDArray[np.int64], spreads: Spreads, *, with_sort: bool
 ) -> Floats:
-    """Covariance of what families and jobs have for themselves, and their sort if nothing is known of that."""
+    """The covariance of the parts specific to families and jobs, and of their sort if that is unknown."""
     weighted = design.features * _feature_spreads(spreads)
     shape = weighted @ weighted.T + spreads.architecture**2 * design.same_architecture
     same_family, same_job = family[:, None] == family[None, :], job[:, None] == job[None, :]
@@ -129,8 +136,8 @@ def deviations(
 
 
 def weights(design: Design, sorts: Sequence[Sort], offsets: Sequence[str]) -> Floats:
-    """What each kind takes of the shared part: its features, again for its sort, and the offsets that are known."""
-    reported = [_UNTOLD if sort is None else {sort: 1.0} for sort in design.sort]
+    """The share of each rate in the shared part: its features, again for its sort, and the known offsets."""
+    reported = [_UNKNOWN_SORT if sort is None else {sort: 1.0} for sort in design.sort]
     of_sorts = [
         np.array([each.get(sort, 0.0) for each in reported])[:, None] * design.features[:, 1:] for sort in sorts
     ]
@@ -140,13 +147,13 @@ def weights(design: Design, sorts: Sequence[Sort], offsets: Sequence[str]) -> Fl
 
 
 def same(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which pairs of them are equal."""
+    """An n x n matrix of which pairs of names are equal."""
     numbers = numbered(names)
     equal: NDArray[np.bool_] = numbers[:, None] == numbers[None, :]
     return equal
 
 
 def numbered(names: Sequence[str]) -> NDArray[np.int64]:
-    """Each name's place in their order."""
+    """The index of each name in the sorted set of names."""
     index = {name: i for i, name in enumerate(sorted(set(names)))}
     return np.array([index[name] for name in names], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Work: what one training step of a job does, counted on any machine, and what hardware makes of it. Pure.
+"""Work: what one training step of a job does, counted on any machine, and how long hardware takes for it. Pure.
 
-A step takes the longer of two: its arithmetic and memory traffic at the share of the data sheet's peaks that training
-reaches (Williams et al. 2009, "Roofline"), and what the host does for it whatever the GPU: loading data and running
+A step takes the longer of two times: its arithmetic and memory traffic at the share of the data sheet's peaks that
+training reaches (Williams et al. 2009, "Roofline"); and the host's part, whatever the GPU: loading data and running
 Python, as long as that took where the step was counted, and launching its operations one after the other.
 """
 
@@ -17,16 +17,16 @@ from providers.hardware import GPUS, Precision
 
 Sort = Literal["matrices", "convolutions", "recurrences", "lookups"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
-"""What most of a program's time goes into: matrix products and attention, convolutions, recurrent layers, or reading
-tables with hardly any arithmetic."""
+"""What most of a program's time is spent on: matrix products and attention, convolutions, recurrent layers, or table
+lookups with little arithmetic."""
 
 # ResNet-50 (24.6 GFLOP per image and step) in Gavel's table reaches 44 % of FP32 peak on V100 and P100, 24 % on K80.
 _ARITHMETIC_SHARE = 0.4
 _TRAFFIC_SHARE = 0.7
 _LAUNCH_S = 7e-6  # an eager PyTorch operation from Python to the GPU's queue
 EFFICIENCY_SD = 0.5
-"""How far (natural logarithm, one standard deviation) programs lie off these shares: a factor 2.3 both ways at 90 %."""
-# What a process holds on a GPU before its first tensor: CUDA context and the libraries' workspaces.
+"""One standard deviation (natural logarithm) of programs around these shares: a factor 2.3 either way at 90 %."""
+# What a process occupies on a GPU before its first tensor: CUDA context and the libraries' workspaces.
 _RUNTIME_BYTES = 1_000_000_000
 
 
@@ -34,11 +34,11 @@ _RUNTIME_BYTES = 1_000_000_000
 class Work:
     """Counts of one step of the whole job: FLOPs by dtype, bytes that operations read and write, operations.
 
-    `resident_bytes` are parameters, gradients and optimizer state; of those, `weight_bytes` and `gradient_bytes`, both
-    0 when they were not told apart. `activation_bytes` is what forward keeps for backward. `precision` is the one that
-    most FLOPs were seen in, `sort` what they are. `host_steps_per_s` is the rate on the machine that counted, without
-    counting, and `outside_s` the wall seconds of a step there in which no operation computed. Raises ValueError when a
-    count is negative or not finite, or there is no traffic at all.
+    `resident_bytes` are parameters, gradients and optimizer state; of these, `weight_bytes` and `gradient_bytes`, both
+    0 if they were not counted separately. `activation_bytes` is what the forward pass keeps for the backward pass.
+    `precision` is that of most FLOPs, `sort` is what they compute. `host_steps_per_s` is the rate on the counting
+    machine without counting, and `outside_s` the wall seconds of a step there in which no operation computed. Raises
+    ValueError if a count is negative or not finite, or there is no traffic.
     """
 
     flops: float
@@ -58,21 +58,21 @@ class Work:
     def __post_init__(self) -> None:
         counts = (self.flops, self.half_flops, self.traffic_bytes, self.resident_bytes, self.activation_bytes)
         if any(not (count >= 0 and math.isfinite(count)) for count in counts) or self.half_flops > self.flops:
-            raise ValueError(f"work is counted from 0 on: {self}")
+            raise ValueError(f"counts of work must be at least 0: {self}")
         if min(self.weight_bytes, self.gradient_bytes, self._optimizer_bytes) < 0:
-            raise ValueError(f"weights and gradients are part of what is resident: {self}")
+            raise ValueError(f"weights and gradients must be at least 0 and within resident_bytes: {self}")
         if not (self.outside_s >= 0 and math.isfinite(self.outside_s)):
-            raise ValueError(f"time goes forward: {self}")
+            raise ValueError(f"outside_s must be at least 0: {self}")
         if self.operations <= 0 or self.traffic_bytes <= 0:
-            raise ValueError(f"a training step does something: {self}")
+            raise ValueError(f"a training step must have operations and traffic: {self}")
         if not (self.host_steps_per_s > 0 and math.isfinite(self.host_steps_per_s)):
-            raise ValueError(f"a rate must be positive: {self}")
+            raise ValueError(f"the rate must be positive: {self}")
 
     def log_rate(self, kind: InstanceKind, precision: Precision = "fp32", *, hosted: bool = True) -> float:
-        """Logarithm of steps/s on ONE device of the kind, computing at `precision`. Raises KeyError for an unknown GPU.
+        """The logarithm of steps/s on ONE device of the kind, at `precision`. Raises KeyError for an unknown GPU.
 
-        What was counted in 32 bits beside 16-bit operations stays in 32; counted without any (on a processor that has
-        no use for them), all of it is taken to be at `precision`. With `hosted` false the host is infinitely quick.
+        FLOPs counted in 32 bits next to 16-bit operations stay in 32 bits; counted without any (on a processor that
+        does not use them), all are assumed to be at `precision`. With `hosted` False the host is infinitely fast.
         """
         known = facts(kind)
         if known.architecture == HOST or kind[0] is None:
@@ -87,20 +87,20 @@ class Work:
 
     @property
     def log_host_rate(self) -> float:
-        """Logarithm of the steps/s for which a host can do its part; more GPUs in a machine change nothing about it."""
+        """The logarithm of steps/s that the host's part allows, however many GPUs the machine has."""
         return -math.log(self.outside_s + self.operations * _LAUNCH_S)
 
     @property
     def gpu_memory_bytes(self) -> int:
-        """What one GPU needs to hold the whole job."""
+        """Bytes that one GPU needs to hold the whole job."""
         return self.memory_bytes(1, "none")
 
     def memory_bytes(self, gpus: int, sharding: Sharding) -> int:
-        """What each of the `gpus` of one machine needs when the state is divided over them as `sharding` says."""
+        """Bytes that each of the `gpus` of one machine needs if the state is divided among them by `sharding`."""
         return self._state_bytes(gpus, sharding) + self.activation_bytes + _RUNTIME_BYTES
 
     def shortfall_bytes(self, kind: InstanceKind, sharding: Sharding = "none") -> int:
-        """By how much the job does not fit into a GPU of the kind; 0 where it fits, and on a host."""
+        """Bytes that the job lacks on a GPU of the kind; 0 if it fits, and on a host."""
         gpu, count = kind
         if gpu is None or GPUS[gpu].simulated:
             return 0
@@ -111,9 +111,10 @@ class Work:
         return self.resident_bytes - self.weight_bytes - self.gradient_bytes
 
     def _state_bytes(self, gpus: int, sharding: Sharding) -> int:
-        """The stages of ZeRO (Rajbhandari et al. 2020, section 5); full sharding (FSDP) is its third.
+        """Bytes of state per GPU: the stages of ZeRO (Rajbhandari et al. 2020, section 5); FSDP's full sharding is
+        stage 3.
 
-        Without the parts told apart only full sharding is known to divide anything.
+        If the parts were not counted separately, only full sharding is known to divide anything.
         """
         reported = self.weight_bytes > 0
         divided = {

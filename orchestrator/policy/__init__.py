@@ -1,4 +1,4 @@
-"""The decision: where each job should run, as a pure function. Same inputs, byte-identical Plan."""
+"""Policy: decides where each job should run, as a pure function. Equal inputs give a byte-identical Plan."""
 
 from orchestrator.policy.decide import decide
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway

@@ -1,8 +1,8 @@
-"""decide: jobs, market, throughput and what runs -> Plan. Pure and deterministic; `market.at` is now.
+"""decide: jobs, market, throughput and running jobs -> Plan. Pure and deterministic; the time is `market.at`.
 
-screen (eligible.py) -> forecast (cost.py) -> rank (objectives.py) -> gate (gate.py) -> explain (explain.py).
-Jobs are decided one by one, but what they have in common is worked out once: the screen of equal demands, and all of it
-for jobs that agree in everything. Decisions for groups will sit behind the same signature.
+filter (eligible.py) -> forecast (cost.py) -> rank (objectives.py) -> gate (gate.py) -> explain (explain.py).
+Jobs are decided one by one. Shared work is done once: the filter for equal requirements, and everything for jobs that
+are equal in all that matters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
 _PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
 NOTHING_UNDER_WAY: Mapping[str, Underway] = MappingProxyType({})
-MOST_PROBES = 3  # a program too slow to be measured in the minutes of a probe is given so many times of them
+MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
 
 
 def decide(
@@ -44,13 +44,13 @@ def decide(
     limits: MoveLimits | None = None,
     underway: Mapping[str, Underway] = NOTHING_UNDER_WAY,
 ) -> Plan:
-    """One placement per job, in order of job ids, with the offers that were looked at and why they were not taken.
+    """One placement per job, ordered by job id, with the alternatives considered and why they were not chosen.
 
-    `running` maps job ids to where they run; a job whose machine is gone is not in it. Actions: "place" a job that runs
-    nowhere or whose machine is leaving, "stay", "move", "wait" (no offer fits; a job that runs is to stop with a
-    checkpoint and to hold no machine), "none" (paused, ended, or a move is under way). With `Running.move`,
-    or for a job that runs nowhere with what is `underway`, it is whether that goes on ("move", to where it goes) or is
-    given up ("stay").
+    `running` maps job ids to where they run; jobs whose machine is gone are not in it. Actions: "place" (the job runs
+    nowhere or its machine is being taken away), "stay", "move", "wait" (no offer fits; a running job should save a
+    checkpoint and release its machine), "none" (paused, ended, or being moved). For a move that has begun
+    (`Running.move`, or `underway` for a job that runs nowhere), the action says whether to continue it ("move") or
+    abort it ("stay").
     """
     limits = limits if limits is not None else MoveLimits()
     filtering = Filter(market, limits)
@@ -62,7 +62,7 @@ def decide(
         placement = _place(demand, filtering, market, perf, where, move, limits, twins)
         placements.append(placement)
     digest = hashlib.blake2b(digest_size=16)
-    words: dict[int, bytes] = {}  # twins share their alternatives: each is written once
+    words: dict[int, bytes] = {}  # twins share their alternatives: each is hashed once
     for placement in placements:
         key = id(placement.alternatives)
         if key not in words:
@@ -101,7 +101,7 @@ def _place(
         setup_s=demand.setup_s,
     )
     forecast = forecast_of(demand, filtered.pool, perf, running)
-    twin = _sameness(demand, forecast) if running is None and move is None else None
+    twin = _equality_key(demand, forecast) if running is None and move is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
     ranking = rank(demand, forecast, filtered)
@@ -112,14 +112,14 @@ def _place(
 
 
 def _home(demand: Demand, running: Running | None) -> str | None:
-    """The provider where a job runs, or left its newest checkpoint."""
+    """The provider where a job runs or where its newest checkpoint is; None if neither."""
     if running is not None:
         return provider_of(running.offer_id)
     return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 
-def _sameness(demand: Demand, forecast: Forecast) -> Hashable:
-    """Jobs that run nowhere and agree in this are decided alike."""
+def _equality_key(demand: Demand, forecast: Forecast) -> Hashable:
+    """Jobs that run nowhere and have equal keys get equal decisions."""
     job, spec = demand.job, demand.job.spec
     return (
         (spec.resources, spec.where, spec.capacity, spec.objective, spec.budget_nano_usd, spec.checkpoint, spec.data),
@@ -138,12 +138,12 @@ def _decided(
     if demand.job.state in _HANDS_OFF:
         return builder.placement("none", None, f"the job is {demand.job.state}")
     if running is not None and running.migrating:
-        under_way = builder.placement("none", here, "a move is under way")
+        under_way = builder.placement("none", here, "a move is in progress")
         return replace(under_way, offer_id=running.offer_id)
     if move is not None:
         return weighed_again(builder, move, here, limits)
     if running is not None and not running.leaving and (here is None or not market.priced[here]):
-        stay = builder.placement("stay", None, "its offer is no longer listed or priced: nothing to compare with")
+        stay = builder.placement("stay", None, "its offer is no longer listed or has no price")
         return replace(stay, offer_id=running.offer_id)
     if ranking.mode == "infeasible":
         return builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking))
@@ -173,7 +173,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     probe_until_ms = _probe_until_ms(builder, running, current)
     on_probe = probe_until_ms is not None and market.at < probe_until_ms
     tried = None
-    if not on_probe and running.came_by != "by hand" and running.migrations_today + 1 < limits.max_migrations_per_day:
+    if not on_probe and running.came_by != "manual" and running.migrations_today + 1 < limits.max_migrations_per_day:
         tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
             return builder.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
@@ -181,7 +181,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     if best == current:
         target = None
     elif ranking.rejection_reasons[current] != NONE:
-        pass  # it breaks a promise that the best keeps: no gate
+        pass  # it misses a limit that the best offer keeps: no gate
     elif ranking.mode == "safe":
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
         order = ranking.order.tolist()
@@ -217,8 +217,8 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
 
 
 def _probe_until_ms(builder: PlacementBuilder, running: Running, current: int) -> int | None:
-    """The end of the probe for which a job is where it is: after its minutes, or when it has been measured there at
-    last. None: it is not there for a probe."""
+    """The market time (ms) when the job's present probe ends: after PROBE_MINUTES, or up to MOST_PROBES times as late
+    if it is not measured before. None if it is not on a probe."""
     if running.came_by != "probe":
         return None
     job, listing = builder.demand.job, builder.market.listing

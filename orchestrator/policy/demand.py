@@ -1,4 +1,4 @@
-"""What `decide` is told of each job, and the limits within which it may move them. Values only."""
+"""What `decide` knows of each job, and the limits on moves. Values only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from orchestrator.model import Job, Reason
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job with what is known of its progress.
+    """A job and its progress.
 
-    `total_steps` is None while the trainer has not yet said how many steps its epochs are. `done_steps` are safe in a
-    checkpoint or in a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is how long one save takes
-    (market seconds), `handover_s` for how long training stands still when the job moves (None: one save, one restore);
-    `checkpoint_at` where the newest checkpoint lies when the job is not running. `setup_s` is what setting its
-    environment up adds to the start of each machine, good to a factor of two. `excluded` are the ids of offers that
-    failed this job lately and are not to be used now, each with the reason.
+    `total_steps` is None until the trainer has reported how many steps its epochs are. `done_steps` are saved in a
+    checkpoint or held by a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is the time of one
+    save (market seconds), `handover_s` the time without training during a move (None: one save and one restore);
+    `checkpoint_at` is where the newest checkpoint is if the job is not running. `setup_s` is the time that setting up
+    its environment adds to each machine's start, within a factor of two. `excluded` are (offer id, reason) of offers
+    that failed this job lately and must not be used now.
     """
 
     job: Job
@@ -33,21 +33,21 @@ class Demand:
 
     @property
     def gap_s(self) -> float:
-        """Market seconds without training when it moves, besides what moving its bytes takes."""
+        """Market seconds without training during a move, not counting the transfer of its checkpoint."""
         return 2 * self.checkpoint_s if self.handover_s is None else self.handover_s
 
     @property
     def started(self) -> bool:
-        """It has done or cost something already."""
+        """Whether it has done steps or cost money already."""
         return self.done_steps > 0 or self.spent_nano_usd > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """A voluntary move that has begun, to the offer `to`, for `reason`.
+    """A voluntary move to the offer `to` that has begun, for `reason`.
 
-    What it has cost already is paid, whatever becomes of it: `ready`, the machine there has started; `restored`, it
-    holds the checkpoint, too.
+    `ready`: the machine there has started; `restored`: it also holds the checkpoint. What these steps cost is spent
+    either way.
     """
 
     to: str
@@ -58,11 +58,11 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where a job runs now. Instants in epoch milliseconds of market time.
+    """Where a job runs now. Times are epoch milliseconds of market time.
 
-    `last_migration_ms` and `migrations_today` count voluntary moves. `migrating`: a move is under way, whatever
-    `offer_id` says, and is left alone; with `move` that one is to be weighed again. `leaving`: its machine has its
-    notice, so that staying is no option. `came_by` is why it is there.
+    `last_migration_ms` and `migrations_today` count voluntary moves. `migrating`: the job is being moved and is left
+    alone. With `move`, that move is judged again. `leaving`: the machine was given notice, so the job cannot stay.
+    `came_by` is why the job is there.
     """
 
     offer_id: str
@@ -77,11 +77,11 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """Limits on voluntary moves and on stale knowledge. A job that is about to break a promise may move at once.
+    """Limits on voluntary moves and on stale prices. A job that is about to miss a deadline or budget may move at once.
 
-    `move_margin`: a move must bring in its own cost so many times over ("balanced consolidation", Karpenter).
-    `min_gain`: and at least this share of what staying would take, for prices wobble: list prices of spot machines step
-    by 5 % in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026).
+    `move_margin`: a move must gain this many times its own cost ("balanced consolidation", Karpenter). `min_gain`: and
+    at least this share of what staying would cost, because prices fluctuate: list prices of spot machines change by 5 %
+    in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026).
     """
 
     min_dwell_s: float = 3_600.0

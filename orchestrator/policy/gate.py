@@ -1,10 +1,10 @@
-"""The gate of voluntary moves: stay unless a move pays for itself, with a margin, while it lasts.
+"""The gate for voluntary moves: stay unless a move pays for itself, with a margin, while it lasts.
 
-A move is judged over its expected residence: until the work is done, the target is lost, or the next voluntary move may
-come, whichever is first. Over that horizon, what staying takes must exceed what the target takes plus `move_margin`
-times the cost of moving (both machines billed during start-up, the gap in training, egress) by `min_gain`. The idea is
-Karpenter's balanced consolidation (savings weighed against disruption); its spot consolidation RFC tells what happens
-without: a walk down the price ladder into one interruption after the other.
+A move is judged over its expected residence: until the work is done, the target is lost, or the next voluntary move is
+allowed, whichever comes first. Over that horizon, staying must cost more than the target plus `move_margin` times the
+cost of moving (both machines billed during start-up, the gap in training, egress), by `min_gain`. This follows
+Karpenter's balanced consolidation (savings weighed against disruption). Its spot consolidation RFC describes what
+happens without it: a job moves down the price ladder from one interruption to the next.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _DAY_S = 86_400.0
 
 
 def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_ms: int | None = None) -> str:
-    """Why no voluntary move may be made now; empty if one may. A job that is somewhere for a probe (`probe_until_ms`)
-    stays until that is over, and is then free to go."""
+    """Why no voluntary move may be made now; empty if one may. A job on a probe stays until `probe_until_ms` (market
+    ms), and may then move."""
     if probe_until_ms is not None:
         return (
             f"is on probe here for {(probe_until_ms - running.since_ms) / 60_000:.0f} min"
@@ -50,22 +50,22 @@ def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, l
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
-    """The price (nano-USD per hour) of row `go` up to which a move there would pay; None if it would at no price."""
+    """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     if objective.cost_weight == 0:
         return None
     limit, share, seconds = _limit(objective, forecast, stay, go, limits)
     there = _Row.of(forecast, go, share)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
     billed_s = share * there.run_s + limits.move_margin * there.move_billed_s
-    spare = math.exp(log_cost) - share * there.run_dues - limits.move_margin * there.move_fixed
-    if spare <= 0 or billed_s <= 0:
+    left = math.exp(log_cost) - share * there.run_charges - limits.move_margin * there.move_fixed
+    if left <= 0 or billed_s <= 0:
         return None
-    return _price_now(forecast, go, spare / billed_s, share * there.run_s)
+    return _price_now(forecast, go, left / billed_s, share * there.run_s)
 
 
 def price_worth_choosing(objective: Objective, forecast: Forecast, row: int, rival: int) -> int | None:
-    """The price (nano-USD per hour) up to which `row` is no worse than `rival` for a job that runs nowhere; None if it
-    is so at no price, or at any."""
+    """The highest price (nano-USD per hour) at which `row` is no worse than `rival` for a job that runs nowhere; None
+    if there is no such price or no limit."""
     if objective.cost_weight == 0:
         return None
     pool, mid = forecast.pool, forecast.mid
@@ -74,45 +74,47 @@ def price_worth_choosing(objective: Objective, forecast: Forecast, row: int, riv
     value = log_value(objective, float(mid.cost[other]), float(mid.seconds[other]))
     log_cost = (value - objective.time_weight * math.log(max(float(mid.seconds[at]), 1e-3))) / objective.cost_weight
     billed_s = float(mid.billed_s[cell])
-    spare = math.exp(min(log_cost, 700.0)) - float(mid.dues[cell])
-    if spare <= 0 or billed_s <= 0:
+    left = math.exp(min(log_cost, 700.0)) - float(mid.charges[cell])
+    if left <= 0 or billed_s <= 0:
         return None
-    return _price_now(forecast, row, spare / billed_s, billed_s)
+    return _price_now(forecast, row, left / billed_s, billed_s)
 
 
 def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> int:
-    """The price (nano-USD per hour) of a row at which the mean to come is expected to be `mean_s` per second."""
+    """A row's present price (nano-USD per hour) at which its mean over `seconds` is expected to be `mean_s` per
+    second."""
     return int(forecast.pool.ahead.price_for(forecast.pool.at(row), mean_s * 3600, seconds))
 
 
 class _Row(NamedTuple):
-    """What a row's cell and price say of it; the price is the mean that is expected while the move lasts."""
+    """A row's cell values and price; the price is the expected mean over the residence."""
 
     price_s: float
     run_s: float
-    run_dues: float
+    run_charges: float
     begin_s: float
     move_billed_s: float
     move_fixed: float
 
     @classmethod
     def of(cls, forecast: Forecast, row: int, share: float) -> _Row:
-        """`share`: of what is left to do, that much is looked at."""
+        """The values of `row` for the given share of the remaining work."""
         pool, mid = forecast.pool, forecast.mid
         at = pool.at(row)
         price_s = pool.mean_price_s(share * mid.run_s)[at]
-        columns = (mid.run_s, mid.run_dues, forecast.begin_s, forecast.move_billed_s, forecast.move_fixed)
+        columns = (mid.run_s, mid.run_charges, forecast.begin_s, forecast.move_billed_s, forecast.move_fixed)
         return cls(float(price_s), *(float(column[pool.cell[at]]) for column in columns))
 
     @property
     def run_cost(self) -> float:
-        return self.price_s * self.run_s + self.run_dues
+        """nano-USD for finishing the work there once the job trains there."""
+        return self.price_s * self.run_s + self.run_charges
 
 
 def _limit(
     objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
 ) -> tuple[float, float, float]:
-    """(log of the objective that a move may reach at most, share of the work within the horizon, its seconds)."""
+    """(highest log objective at which a move pays, share of the work within the horizon, its seconds)."""
     residence_s = _DAY_S / max(limits.max_migrations_per_day, 1)
     pool, run_s = forecast.pool, forecast.mid.run_s
     hazard_s, left_s = (float(column[pool.cell[pool.at(row)]]) for column, row in ((pool.hazard_s, go), (run_s, stay)))

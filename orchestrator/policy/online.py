@@ -1,15 +1,15 @@
-"""The product's policy, driven tick by tick by anyone's simulator.
+"""The product's policy, driven tick by tick by any simulator.
 
     policy = make()                      # a fresh object for each simulation
     policy.start(job, market)            # once
     policy.step(observation, cloud)      # at every tick
 
-The protocol's objects are the caller's and are read by attribute: job (work_hours, deadline_hours,
+The protocol's objects belong to the caller and are read by attribute: job (work_hours, deadline_hours,
 restart_overhead_hours, checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb, tick_hours),
 observation (tick, elapsed_hours, ticks_left, done_hours, running, overhead_left_hours, preempted, spot_usd_per_hour,
-checkpoint_zone) and cloud (try_launch, terminate). Where to run is always `decide`'s answer; what is here is when to
-ask it, what no price or egress may exceed (what on-demand would cost), and the deadline, which is never missed while
-on-demand is there.
+checkpoint_zone) and cloud (try_launch, terminate). `decide` always answers where to run. This module decides when to
+ask it, applies the upper limit on price plus egress (the on-demand cost), and keeps the deadline, which is never missed
+while on-demand capacity is available.
 
 Pure: no clock, no I/O, no random source, nothing shared between objects.
 """
@@ -26,44 +26,49 @@ from orchestrator.policy.demand import MoveLimits, Running
 from orchestrator.policy.tick_market import ON_DEMAND, SPOT, TickAdapter, TickPlace
 
 _EPS = 1e-9
-_STAY_H = 4.0  # how long a spot machine is expected to stay before any was seen; weighs as one that was lost
-_PRICE_H = 4.0  # how long a price is trusted to hold when it calls for leaving a machine that runs
+_STAY_H = 4.0  # expected lifetime of a spot machine before any was seen; counts as one loss
+_PRICE_H = 4.0  # how long a price is assumed to hold when it argues for leaving a running machine
 _DAY_MS = 86_400_000
 
 
 class OnlinePolicy(Protocol):
-    """What `make` gives."""
+    """A policy as `make` returns it: one object per simulation."""
 
     name: str
 
-    def start(self, job: Any, market: Any) -> None: ...
+    def start(self, job: Any, market: Any) -> None:
+        """Set up for one job on one market. Raises ValueError if either is not valid."""
+        ...
 
-    def step(self, observation: Any, cloud: Any) -> None: ...
+    def step(self, observation: Any, cloud: Any) -> None:
+        """Look at one tick's observation and act on the cloud (try_launch, terminate)."""
+        ...
 
 
 def make(name: str = "deadline", **options: Any) -> OnlinePolicy:
     """A fresh policy.
 
-    "deadline"  spot where `decide` ranks it first; on-demand while progress lags behind the share of time gone
+    "deadline"  spot where `decide` ranks it first; on-demand while progress lags behind the elapsed share of time
     "daily"     spot where `decide` ranks it first, waiting for it; on-demand only at the last safe tick
-    "decide"    as live: the plan of `decide`, with the deadline told to it, at every decision
+    "decide"    as in production: the plan of `decide`, which knows the deadline, at every decision
 
-    Option `replan_hours`: how often a job that runs is decided anew (24, 24 and 1). Raises ValueError for an unknown
-    name, TypeError for an unknown option.
+    Option `replan_hours`: how often the placement of a running job is decided again (24, 24 and 1). Raises ValueError
+    for an unknown name, TypeError for an unknown option.
     """
     if name not in _POLICIES:
-        raise ValueError(f"no policy is called {name!r}; there are {', '.join(sorted(_POLICIES))}")
+        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(_POLICIES))}")
     return _POLICIES[name](name=name, **options)
 
 
 @dataclass
 class _Ticking(ABC):
-    """What all of them do: the arithmetic of ticks, the last safe tick, and remembering what was seen."""
+    """What all policies share: tick arithmetic, the last safe tick, and a record of what was observed."""
 
     name: str
     replan_hours: float = 24.0
 
     def start(self, job: Any, market: Any) -> None:
+        """See OnlinePolicy.start."""
         self.adapter = TickAdapter(job, market)
         self._work_h, self._overhead_h = float(job.work_hours), float(job.restart_overhead_hours)
         self._deadline_h, self._tick_h = float(job.deadline_hours), float(market.tick_hours)
@@ -78,6 +83,7 @@ class _Ticking(ABC):
         self._orders: dict[str, tuple[tuple[Any, ...], list[int]]] = {}
 
     def step(self, seen: Any, cloud: Any) -> None:
+        """See OnlinePolicy.step."""
         running = None if seen.running is None else (int(seen.running[0]), str(seen.running[1]))
         if self._up is not None and self._up[1] == SPOT:
             self._stayed_h += self._tick_h
@@ -89,70 +95,71 @@ class _Ticking(ABC):
 
     @abstractmethod
     def _act(self, seen: Any, cloud: Any) -> None:
-        """What this policy orders at a tick, once what was seen is remembered."""
+        """Act on one tick, after its observation was recorded."""
 
     def _late(self, seen: Any, overheads: float = 1.0) -> bool:
-        """So many overheads and the work left fill all ticks that are left but one."""
+        """Whether this many restart overheads and the remaining work fill all remaining ticks but one."""
         return self._ticks(seen, max(self.adapter.speed), overheads) + 1 >= int(seen.ticks_left)
 
     def _ticks(self, seen: Any, speed: float, overheads: float) -> int:
-        """Ticks to sit out so many overheads and finish at a speed, without interruption."""
+        """Ticks for this many restart overheads and the remaining work at a speed, without interruption."""
         left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
         return math.ceil(left_h / self._tick_h - _EPS)
 
     def _behind(self, seen: Any, ahead_h: float = 0.0) -> bool:
-        """Progress lags behind the share of time that is gone so many hours from now."""
+        """Whether progress is behind the share of the deadline that will have elapsed in `ahead_h` hours."""
         gone = float(seen.elapsed_hours) + ahead_h
         return float(seen.done_hours) < gone * (self._work_h / self._deadline_h)
 
     def _must_buy(self, seen: Any) -> bool:
-        """What makes progress at full speed uses up no slack; anything else must be on demand by the last safe tick."""
+        """Whether on-demand is needed now: progress at full speed uses up no slack, anything else must end at the last
+        safe tick."""
         if self._up is None or self._up[1] != SPOT:
             return self._late(seen)
         steady = float(seen.overhead_left_hours) <= 0 and self.adapter.speed[self._up[0]] == max(self.adapter.speed)
         return not steady and self._late(seen)
 
     def _hours(self, seen: Any, zone: int, most: float) -> float:
-        """How long a machine there is of use: till the work is done, at most so long, at least a tick."""
+        """Hours for which a machine there is useful: until the work is done, at most `most`, at least one tick."""
         left_h = (self._work_h - float(seen.done_hours)) / self.adapter.speed[zone]
         return max(min(left_h, most), self._tick_h)
 
-    def _toll(self, seen: Any, zone: int) -> float:
+    def _egress_usd(self, seen: Any, zone: int) -> float:
         """USD to bring the checkpoint to a zone."""
         here = seen.checkpoint_zone
         return 0.0 if here is None else self._egress[int(here)][zone]
 
     def _bought(self, seen: Any, overhead_h: float = 0.0, most: float = math.inf) -> float:
-        """USD per hour of work on demand where that is cheapest, egress and a restart spread over so many hours."""
+        """USD per hour of work on the cheapest on-demand offer, with egress and a restart spread over `most` hours."""
         rates = []
         for zone, price in enumerate(self._on_demand):
-            toll = self._toll(seen, zone) + overhead_h * price
-            rates.append((price + toll / self._hours(seen, zone, most)) / self.adapter.speed[zone])
+            extra = self._egress_usd(seen, zone) + overhead_h * price
+            rates.append((price + extra / self._hours(seen, zone, most)) / self.adapter.speed[zone])
         return min(rates)
 
     def _worth(self, seen: Any, zone: int) -> bool:
-        """Spot there costs less than the same work on demand, even if egress has to be paid twice in the expected stay:
-        who waits for spot where the checkpoint is often gets there without."""
+        """Whether spot there costs less than the same work on demand, even with egress paid twice in the expected stay.
+        (Waiting for spot where the checkpoint is often avoids the egress.)"""
         stay_h = self._hours(seen, zone, self._stayed_h / self._lost)
-        price = float(seen.spot_usd_per_hour[zone]) + 2 * self._toll(seen, zone) / stay_h
+        price = float(seen.spot_usd_per_hour[zone]) + 2 * self._egress_usd(seen, zone) / stay_h
         return price / self.adapter.speed[zone] < self._bought(seen)
 
-    def _dear(self, seen: Any) -> bool:
-        """It runs on spot that by now costs more than on-demand would, with the restart to get there."""
+    def _overpriced(self, seen: Any) -> bool:
+        """Whether the job runs on spot that now costs more than on-demand, including the restart to get there."""
         if self._up is None or self._up[1] != SPOT:
             return False
         zone = self._up[0]
         bought = self._bought(seen, self._overhead_h, _PRICE_H)
         return float(seen.spot_usd_per_hour[zone]) / self.adapter.speed[zone] > bought
 
-    def _outbid(self, seen: Any) -> bool:
-        """It runs on spot, and another zone asks so much less that a move would soon pay twice over."""
+    def _undercut(self, seen: Any) -> bool:
+        """Whether another zone's spot price is so much lower that a move there would soon pay for itself twice."""
         if self._up is None or self._up[1] != SPOT:
             return False
         here, speed, asks = self._up[0], self.adapter.speed, [float(price) for price in seen.spot_usd_per_hour]
         return any(
             (asks[here] * speed[zone] / speed[here] - asks[zone]) * self._hours(seen, zone, _PRICE_H)
-            > 2 * (self._toll(seen, zone) + self._overhead_h * asks[zone])
+            > 2 * (self._egress_usd(seen, zone) + self._overhead_h * asks[zone])
             for zone in range(self.adapter.zones)
         )
 
@@ -173,7 +180,7 @@ class _Ticking(ABC):
         return True
 
     def _buy(self, seen: Any, cloud: Any) -> None:
-        """On-demand where `decide` wants it, of the kinds that make the deadline, or of the fastest."""
+        """Rent on-demand in the zone that `decide` prefers among those fast enough for the deadline, or the fastest."""
         if self._up is None or self._up[1] != ON_DEMAND:
             order, speed, left = self._order(seen, ON_DEMAND), self.adapter.speed, int(seen.ticks_left)
             quick = [zone for zone in order if self._ticks(seen, speed[zone], 1.0) <= left]
@@ -181,8 +188,8 @@ class _Ticking(ABC):
             self._launch(seen, cloud, ((quick or fastest)[0], ON_DEMAND))
 
     def _order(self, seen: Any, kind: str) -> list[int]:
-        """Zones as `decide` ranks them; asked again when prices, sightings or the checkpoint's place changed, or after
-        an hour, when a zone that was lost may be worth a try again."""
+        """Zones in the order of `decide`. Asked again when prices, observations or the checkpoint's zone change, or
+        after an hour, when a lost zone may be worth another try."""
         hour = int(seen.elapsed_hours)
         facts = (tuple(seen.spot_usd_per_hour), len(self.adapter.points), seen.checkpoint_zone, hour)
         known = self._orders.get(kind)
@@ -200,10 +207,10 @@ class _Ticking(ABC):
         return Running(self.adapter.offers[self._up].id, self._since_ms, last, today)
 
     def _due(self, seen: Any) -> bool:
-        """It is time to look at a job that runs: so long after the last look, or new prices are far above others."""
+        """Whether to reconsider a running job: `replan_hours` have passed, or its price is now far above others."""
         now, asks = self.adapter.at_ms(seen), tuple(seen.spot_usd_per_hour)
         early = now - max(self._planned_ms, self._since_ms) < self.replan_hours * 3_600_000
-        if early and (asks == self._looked or not (self._dear(seen) or self._outbid(seen))):
+        if early and (asks == self._looked or not (self._overpriced(seen) or self._undercut(seen))):
             return False
         self._planned_ms, self._looked = now, asks
         return True
@@ -211,7 +218,7 @@ class _Ticking(ABC):
 
 @dataclass
 class _Daily(_Ticking):
-    """Greedy in time: waits for spot until on-demand must step in."""
+    """Waits for spot until on-demand is needed for the deadline."""
 
     _patient: ClassVar[bool] = True
 
@@ -222,7 +229,7 @@ class _Daily(_Ticking):
             self._buy(seen, cloud)
         elif self._up is None:
             self._try_spot(seen, cloud)
-        elif self._dear(seen):
+        elif self._overpriced(seen):
             self._leave(seen, cloud)
         else:
             self._reconsider(seen, cloud)
@@ -232,8 +239,8 @@ class _Daily(_Ticking):
         return any(self._launch(seen, cloud, (zone, SPOT)) for zone in zones)
 
     def _leave(self, seen: Any, cloud: Any) -> None:
-        """Off a machine that costs more than on-demand: to other spot, else to wait while there is slack, else to buy;
-        where not even on-demand would make the deadline after a restart, it stays."""
+        """Leave a machine that costs more than on-demand: for other spot, or wait while there is slack, or rent
+        on-demand. Stay if even on-demand would miss the deadline after a restart."""
         if self._late(seen, 2.0):
             if self._ticks(seen, max(self.adapter.speed), 1.0) <= int(seen.ticks_left):
                 self._buy(seen, cloud)
@@ -244,7 +251,7 @@ class _Daily(_Ticking):
                 self._buy(seen, cloud)
 
     def _reconsider(self, seen: Any, cloud: Any) -> None:
-        """A voluntary move, where `decide` finds that it pays; not when it would use up the last slack."""
+        """Move voluntarily if `decide` finds that it pays, but not if that would use up the last slack."""
         if self._due(seen) and not self._late(seen, 2.0):
             placement = self.adapter.plan(seen, (SPOT,), self._running(seen)).placements[0]
             if placement.action == "move" and placement.offer_id is not None:
@@ -255,7 +262,7 @@ class _Daily(_Ticking):
 
 @dataclass
 class _Deadline(_Daily):
-    """Uniform Progress (Can't Be Late, NSDI '24) says when to be on demand; `decide` says where."""
+    """Uniform Progress (Can't Be Late, NSDI '24) decides when to use on-demand; `decide` chooses where."""
 
     _patient: ClassVar[bool] = False
 
@@ -275,7 +282,7 @@ class _Deadline(_Daily):
 
 @dataclass
 class _Live(_Ticking):
-    """The plan is carried out as it is; a refused launch is a fact for the next decision of the same tick."""
+    """Carries the plan out as it is; a refused launch is an input to the next decision in the same tick."""
 
     replan_hours: float = 1.0
 
@@ -295,7 +302,7 @@ class _Live(_Ticking):
                 return
             place = self.adapter.location_of[placement.offer_id]
             if place[1] == SPOT and not self._worth(seen, place[0]):
-                if self._dear(seen):
+                if self._overpriced(seen):
                     self._buy(seen, cloud)
                 elif self._up is None:
                     self._second(seen, cloud, placement)
@@ -305,7 +312,7 @@ class _Live(_Ticking):
             self.adapter.saw(seen, place, "refused")
 
     def _second(self, seen: Any, cloud: Any, placement: Placement) -> None:
-        """The plan's first alternative that is worth its price; on-demand always is."""
+        """Launch the plan's first alternative that is worth its price; on-demand always is."""
         places = (self.adapter.location_of[each.offer_id] for each in placement.alternatives)
         worth = (place for place in places if place[1] == ON_DEMAND or self._worth(seen, place[0]))
         any(self._launch(seen, cloud, place) for place in worth)

@@ -1,22 +1,20 @@
-"""Probe rule: is it worth some minutes on another GPU kind to know, before a long job commits itself? Pure.
+"""Probe rule: should a long job run a few minutes on another GPU kind first, to measure it? Pure.
 
-The value of knowing is what a better choice saves, averaged over what the probe may show; it must exceed what the probe
-costs. A probe may be followed by another one, so each is valued with the best that can come after it:
+The value of measuring is what a better choice saves, averaged over the possible results; it must exceed the cost of the
+probe. A probe may be followed by another one, so each is valued with the best continuation:
 
     now         = least over kinds of E[finish there]
     probe k     = cost of the probe + E over its outcome x of min(commit given x, probe a second kind given x)
 
 (Howard 1966, "Information value theory"; looking two probes ahead is exact for three kinds, one of them measured.)
-Outcomes are the midpoints of equally likely slices of the belief, so that the same inputs give the same answer to the
-last bit, and a tail of which nobody knows the shape does not decide. Only money counts: for another objective give
-another price.
+Outcomes are the midpoints of equally likely slices of the posterior, so that equal inputs give bit-identical results
+and the unknown shape of the tails does not decide. Only money counts; other objectives are passed as another price.
 
-Contract. `posterior` is `PerfBook.joint(job, kinds)`, one entry per option in the same order. `steps` remain. Each
-option is the best offer of its kind, with what it costs in nano-USD: `nano_usd_per_hour` while it trains,
-`move_nano_usd` once to get there (start-up billed, egress; 0 where the job is), `probe_nano_usd` for the whole probe
-(its minutes at the price, start-up, and the way there and back). One that was `measured` is never probed. Work done
-during a probe counts for nothing, though the engine keeps it. After a probe the caller asks again with what was
-measured.
+Inputs: `posterior` is `PerfBook.joint(job, kinds)`, with one entry per option in the same order; `steps` remain. Each
+option is the best offer of its kind, with its costs in nano-USD: `nano_usd_per_hour` while training, `move_nano_usd`
+once to get there (start-up, egress; 0 where the job is), `probe_nano_usd` for the whole probe (its minutes, start-up,
+and moving there and back). A `measured` option is never probed. Work done during a probe counts for nothing, although
+the engine keeps it. After a probe the caller asks again with the new measurement.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from orchestrator.perf import Floats, InstanceKind, Posterior, kind_name, studen
 
 PROBE_MINUTES = 8.0
 _SLICES = 24
-_LOOKED_AT = 6  # kinds, those whose probe is worth most on its own, are looked at two probes ahead
+_LOOKED_AT = 6  # the kinds whose probe alone is worth most are examined two probes ahead
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A kind of hardware on which the job may run or be tried; nano-USD as floats, they are estimates."""
+    """A kind of hardware on which the job may run or be probed. nano-USD are floats because they are estimates."""
 
     kind: InstanceKind
     nano_usd_per_hour: float
@@ -48,10 +46,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`probe` indexes the options: try that kind for `minutes`; None: commit to `commit` now, for `reason`.
+    """What to do: probe the option with index `probe` for `minutes`, or (None) commit to `commit` now, for `reason`.
 
-    `saving_nano_usd` is expected, net of the probe's cost `cost_nano_usd`; `finish_nano_usd` what finishing on `commit`
-    is expected to cost without any probe.
+    `saving_nano_usd` is the expected saving, net of the probe's cost `cost_nano_usd`; `finish_nano_usd` is the expected
+    cost of finishing on `commit` without a probe.
     """
 
     probe: int | None
@@ -72,11 +70,11 @@ def advise(
     budget_left_nano_usd: float | None = None,
     allowed: bool = True,
 ) -> Advice:
-    """The probe to make now, or none and why. Raises ValueError when options and belief do not match or steps < 0."""
+    """The probe to run now, or none and why. Raises ValueError if options and posterior do not match or steps < 0."""
     if len(posterior) != len(options) or not options:
-        raise ValueError(f"{len(options)} options for a belief about {len(posterior)} kinds")
+        raise ValueError(f"{len(options)} options for a posterior over {len(posterior)} kinds")
     if not (steps >= 0 and math.isfinite(steps)):
-        raise ValueError(f"steps left must be a number from 0 on, got {steps}")
+        raise ValueError(f"steps must be a finite number of at least 0, not {steps}")
     price = np.array([option.nano_usd_per_hour for option in options]) * (steps / 3600)
     moves = np.array([option.move_nano_usd for option in options])
     probes = np.array([option.probe_nano_usd for option in options])
@@ -89,12 +87,12 @@ def advise(
         return Advice(None, commit, 0.0, 0.0, 0.0, finish, reason)
 
     if not allowed:
-        return none("the job file says probe: false")
+        return none("the job file has probe: false")
     if not unknown:
-        return none("what could be better has been measured")
+        return none("all kinds that could be better are measured")
     affordable = [i for i in unknown if budget_left_nano_usd is None or probes[i] + finish <= budget_left_nano_usd]
     if not affordable:
-        return none("the budget leaves no room for a probe")
+        return none("the budget does not cover a probe")
     promising = affordable
     if len(affordable) > _LOOKED_AT:
         alone = {i: _with_probe(posterior, price, moves, probes, i, ()) for i in affordable}
@@ -104,17 +102,17 @@ def advise(
     saving = finish - values[best]
     name = kind_name(options[best].kind)
     if saving <= 0:
-        return none(f"the best probe ({name}) would cost more than it is expected to save")
-    reason = f"{minutes:g} min on {name} are expected to save more than they cost"
+        return none(f"the best probe ({name}) costs more than it is expected to save")
+    reason = f"{minutes:g} min on {name} should save more than they cost"
     return Advice(best, commit, minutes, saving, float(probes[best]), finish, reason)
 
 
 def _with_probe(
     posterior: Posterior, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
 ) -> float:
-    """Expected cost of the whole job when kind `first` is probed now, and perhaps one more after it."""
+    """Expected cost (nano-USD) of the whole job if kind `first` is probed now, and perhaps one more after it."""
     mean, root, nodes = _after(posterior, first)
-    # What finishing on each kind is expected to cost once `first` is known and paid for, one row per outcome.
+    # Expected cost of finishing on each kind once `first` is known and paid for, one row per outcome.
     expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)
     expected[:, first] = price[first] * np.exp(-mean[:, first])
     best = expected.min(axis=1)
@@ -128,7 +126,7 @@ def _with_probe(
 
 
 def _after(posterior: Posterior, index: int) -> tuple[Floats, Floats, Floats]:
-    """`Posterior.given` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and
+    """`Posterior.condition` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and
     nodes."""
     nodes = _nodes(posterior.dof)
     variance = float(posterior.scale[index, index])

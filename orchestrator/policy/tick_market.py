@@ -1,10 +1,10 @@
-"""A tick simulator's job and market, told to `decide`: the inputs of one decision, from nothing but what was observed.
+"""Adapter from a tick simulator's job and market to `decide`, using only what was observed.
 
-Money per gigabyte of checkpoint is in the tariff, zone by zone; moving it takes no time, as in these simulators. Every
-zone is a site of its own, with one spot and one on-demand offer. One step is one second of work; where a market tells
-the `speed` of each zone (hours of work per hour; the protocol has none), machines are of as many kinds.
+The tariff holds the cost of moving the checkpoint between zones; moving takes no time, as in these simulators. Every
+zone is a site with one spot and one on-demand offer. One step is one second of work. If a market has a `speed` for each
+zone (hours of work per hour; not part of the protocol), each speed is a kind of machine.
 
-Objects of the caller are read by attribute.
+The caller's objects are read by attribute.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
 SPOT, ON_DEMAND = "spot", "on_demand"
-TickPlace = tuple[int, str]  # zone and kind, as the protocol has them
+TickPlace = tuple[int, str]  # zone and capacity type, as in the protocol
 
 _PROVIDER = "tick"
 _HOUR_MS = 3_600_000
-_MOVED_BYTES = 1_000  # no time at the speed of any link; the tariff makes it cost what the checkpoint costs
+_MOVED_BYTES = 1_000  # takes no time on any link; the tariff scales its cost to the checkpoint's
 _GPU = "V100"
-_EXACT = 10**12  # steps behind the throughput: it is known, not estimated
-_SOURCE = "told by the simulator"
+_EXACT = 10**12  # steps behind the throughput, which makes it exact
+_SOURCE = "reported by the simulator"
 
 
 class _Egress:
-    """Tariff by zone."""
+    """Egress prices by zone."""
 
     def __init__(self, usd_per_gb: Any, checkpoint_gb: float) -> None:
         scale = checkpoint_gb * 1e9 / _MOVED_BYTES
         self._nano = [[round(float(cell) * scale * 1e9) for cell in row] for row in usd_per_gb]
 
     def rate(self, source: Location, target: Location) -> int:
-        """nano-USD per 10^9 of the bytes that are said to be moved."""
+        """nano-USD per 10^9 of the nominal bytes (_MOVED_BYTES)."""
         if source == target:
             return 0
         return self._nano[int(source[1][1:])][int(target[1][1:])]
 
 
 class TickAdapter:
-    """Holds what was seen of one job and asks `decide`. Raises ValueError for a job or market that makes no sense."""
+    """Collects the observations of one job and asks `decide`. Raises ValueError for an invalid job or market."""
 
     def __init__(self, job: Any, market: Any) -> None:
         zones = len(market.zones)
         if zones == 0 or len(market.on_demand_usd_per_hour) != zones or len(market.egress_usd_per_gb) != zones:
-            raise ValueError(f"a market needs zones, with an on-demand price and egress prices for each: {market}")
+            raise ValueError(f"a market needs zones with an on-demand price and egress prices each: {market}")
         if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
-            raise ValueError(f"ticks and work must be positive, the overhead not negative: {job}, {market}")
+            raise ValueError(f"ticks and work must be positive and the overhead at least 0: {job}, {market}")
         self.zones = zones
         self.speed = tuple(float(each) for each in getattr(market, "speed", ())) or (1.0,) * zones
         if len(self.speed) != zones or min(self.speed) <= 0:
-            raise ValueError(f"a market that tells speeds tells a positive one for each zone: {market}")
+            raise ValueError(f"a market with speeds needs a positive one for each zone: {market}")
         self.tick_ms = float(market.tick_hours) * _HOUR_MS
-        # Kinds by name only: one of one, of two, of three ... of some GPU. How fast they are is known.
+        # Kinds differ only by name (1, 2, 3 ... GPUs of one model); their speeds are known.
         kinds = {speed: count for count, speed in enumerate(sorted(set(self.speed)), 1)}
         self.offers = {
             (z, kind): _offer(z, kind, kinds[self.speed[z]]) for z in range(zones) for kind in (SPOT, ON_DEMAND)
@@ -80,10 +80,11 @@ class TickAdapter:
         self._jobs: dict[tuple[tuple[str, ...], bool], Job] = {}
 
     def at_ms(self, seen: Any) -> int:
+        """The market time (ms) of an observation."""
         return round(int(seen.tick) * self.tick_ms)
 
     def saw(self, seen: Any, place: TickPlace, kind: AvailabilityKind) -> None:
-        """Something happened to an instance in this tick."""
+        """Record what happened to a machine in this tick."""
         self.points.append(AvailabilityPoint(self.offers[place].id, self.at_ms(seen), kind))
 
     def plan(
@@ -95,7 +96,7 @@ class TickAdapter:
         deadline: bool = False,
         limits: MoveLimits | None = None,
     ) -> Plan:
-        """What `decide` says now, with these capacity types; `deadline`: whether it is told of the deadline."""
+        """The plan of `decide` now, with these capacity types; `deadline`: whether the job has its deadline."""
         at_ms = self.at_ms(seen)
         spot = [
             PricePoint(self.offers[z, SPOT].id, usd(float(price)), at_ms, at_ms, _SOURCE)
@@ -122,7 +123,7 @@ class TickAdapter:
         return decide([demand], market, self._perf, {} if running is None else {"job": running}, limits=limits)
 
     def order(self, plan: Plan, kind: str) -> list[int]:
-        """Zones in the plan's order: what it chose, what else fits, what does not fit now (a lost zone, say)."""
+        """Zones in the plan's order: the choice, other fits, then those that do not fit now (such as a lost zone)."""
         ranked = [self.location_of[each.offer_id] for each in plan.placements[0].alternatives]
         return [zone for zone, of in ranked if of == kind]
 

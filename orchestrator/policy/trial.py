@@ -1,8 +1,8 @@
-"""Trial: the probe rule (probe.py) put to the offers at hand: which to try for minutes before a long job commits.
+"""Trial: applies the probe rule (probe.py) to real offers: which to try for minutes before a long job commits.
 
-Of every kind of hardware the best offer that may keep the job's promises is an option. What it takes to get there, to
-try it and to come back is the price of trying. Time counts as money at the rate at which the objective would trade the
-two where the job would be without a probe; an objective that asks for no money has none to spend on knowing.
+The options are the best offer of each kind of hardware that may keep the job's limits. The price of a trial is getting
+there, the trial itself and coming back. Time counts as money at the rate at which the objective trades the two where
+the job would be without a probe. An objective that ignores money allows no probes.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from orchestrator.policy.ranking.objectives import (
     objective_keys,
     time_left_s,
 )
-from orchestrator.policy.ranking.transition_costs import way_back
+from orchestrator.policy.ranking.transition_costs import egress_from_sites
 
 PROBE_S = PROBE_MINUTES * 60
-MOST = 12  # kinds that are weighed against each other
+MOST = 12  # at most this many kinds are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`row` is the offer to try now. None: `probe` names none, for its reason, or one to try later."""
+    """`row` is the offer to try now. None: `probe` has no offer, with the reason, or one to try later."""
 
     row: int | None
     probe: Probe
 
 
 def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ranking: Ranking) -> Trial | None:
-    """What the probe rule says; None where there is nothing to ask: one kind of hardware, kinds that differ by what is
-    declared of them (simulated ones), an unknown number of steps, promises in danger, no money in the objective, or a
-    job that was not measured yet where it is.
+    """The result of the probe rule. None if it does not apply: one kind of hardware, kinds whose speeds are declared
+    (simulated ones), an unknown number of steps, limits in danger, an objective that ignores money, or a job that is
+    not measured yet where it is.
 
-    Wherever a job begins of which nothing is known, it is measured for nothing. So it begins where it is expected to be
-    best, and what it would try next is what the rule says if it turns out there as expected.
+    A job of unknown speed is measured at no extra cost wherever it starts. So it starts where it is expected to be
+    best, and the rule says what to try next if the measurement is as expected.
     """
     pool, objective, here = forecast.pool, demand.job.spec.objective, forecast.pool.current
     if (
@@ -62,12 +62,12 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     if here is not None and not perf.measured(demand.job, _kind(market, here)):
         return None
     if not demand.job.spec.probe:
-        return _none("the job file says probe: false")
+        return _none("the job file has probe: false")
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)[0]
     safe, able = np.flatnonzero(ranking.tiers == SAFE), np.flatnonzero(ranking.tiers >= POSSIBLE)
     best = int(safe[keys[safe].argmin()])
     if float(forecast.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
-        return _none("what is left to do costs less than a probe")
+        return _none("the rest of the job costs less than a probe")
     rows = _best_of_kinds(pool, keys, able, best)
     forecast = forecast.over(rows if here is None else [*rows, here])
     rows = _promising(demand, forecast, rows)
@@ -92,7 +92,7 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     if advice.probe is None:
         return _none(advice.reason)
     if left is not None and float(forecast.high.cost[commit]) + advice.cost_nano_usd > left:
-        return _none("the budget leaves no room for a probe")  # and for the rest at its dearest
+        return _none("the budget does not cover a probe")  # plus the rest at its highest cost
     row, cost, saving = rows[advice.probe], round(advice.cost_nano_usd), round(advice.saving_nano_usd)
     return Trial(None if begins else row, Probe(market.ids[row], advice.minutes, cost, saving, advice.reason))
 
@@ -116,7 +116,7 @@ def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]
 
 
 def _promising(demand: Demand, forecast: Forecast, rows: list[int]) -> list[int]:
-    """The first of the rows and those that could beat it, were they as good as may be and it as bad; the MOST best."""
+    """The first row and those that at their best could beat it at its worst; at most MOST, the best ones."""
     objective, at = demand.job.spec.objective, [forecast.pool.at(row) for row in rows]
     at_best, at_worst = (
         objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (forecast.low, forecast.high)
@@ -130,9 +130,11 @@ def _options(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast,
     commit = pool.at(rows[0])
     second = objective.time_weight / objective.cost_weight * float(forecast.mid.cost[commit])
     second /= max(float(forecast.mid.seconds[commit]), 1e-3)
-    # Without a probe a job that is where it would stay pays nothing to get there; after one it must start there again.
+    # A job that stays pays nothing to be there; after a probe elsewhere it must start there again.
     again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
-    back = again + way_back(market, market.place(rows[0]), demand.checkpoint_bytes) * (pool.current is not None)
+    back = again + egress_from_sites(market, market.place(rows[0]), demand.checkpoint_bytes) * (
+        pool.current is not None
+    )
     options = []
     for row in rows:
         at, kind = pool.at(row), _kind(market, row)

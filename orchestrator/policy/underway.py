@@ -1,11 +1,11 @@
-"""Under way: whether what has begun still pays, now that prices, progress and bills are others.
+"""Underway: decides whether a move that has begun still pays, now that prices, progress and costs have changed.
 
-Asked before each step that costs money or cannot be taken back. What the move has cost already is paid either way
-(Forecast counts the rest alone), so it goes on while that rest brings in anything, or while it keeps a promise that
-staying breaks. To begin it took more than that (gate.py): between the two lies what keeps a job from going to and fro.
-A job that cannot stay where it is, or runs nowhere, goes where it is bound for unless that breaks a promise which
-another offer keeps, or another is better by as much as a voluntary move must bring in; of a job that was not measured
-also if another is cheaper to be wrong on by so much.
+Asked before each step that costs money or cannot be undone. What the move has cost so far is spent either way (Forecast
+counts only the rest), so it continues while the rest gains anything, or while it keeps a limit that staying would miss.
+Starting a move requires more (gate.py); the difference keeps jobs from moving back and forth. A job that cannot stay
+where it is, or runs nowhere, continues unless that misses a limit which another offer keeps, or another offer is better
+by as much as a voluntary move must gain; an unmeasured job also changes to an offer that is cheaper to try by that
+much.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
-from orchestrator.policy.unmeasured import stake
+from orchestrator.policy.unmeasured import cost_until_measured
 
-SURER = 0.05  # how much likelier another offer must be before a job that is not safe goes there instead
-EARLIER = 0.9  # how much sooner, as a share of the time, before a late one does
+SURER = 0.05  # by how much another offer's probability must be higher before a job at risk goes there instead
+EARLIER = 0.9  # by which factor another offer must be faster before a late job goes there instead
 
 
 def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, limits: MoveLimits) -> Placement:
-    """ "move" where the job is bound for, or "stay" with the reason why the move is given up.
+    """ "move" to continue, or "stay" with the reason to abort the move.
 
-    `here` is the row where it runs. A job that runs there and whose offer there is no longer priced goes on. "stay" of
-    a job that cannot stay anywhere means that another place is to be found for it.
+    `here` is the row where the job runs. If its offer has no price any more, the move continues. For a job that cannot
+    stay anywhere, "stay" means that another offer must be found.
     """
     target, current = builder.filtered.target, builder.filtered.current
     if target is None:
-        return builder.placement("stay", here, f"{move.to} is not offered any more")
+        return builder.placement("stay", here, f"{move.to} is no longer offered")
     if current is None:
         if why := _better_elsewhere(builder, move, target, limits):
             return builder.placement("stay", None, why)
-        return builder.placement("move", target, f"{move.to} is still to be taken")
+        return builder.placement("move", target, f"{move.to} is still the right choice")
     if builder.market.priced[current]:
-        why = _given_up(builder, move, current, target, limits)
+        why = _why_abort(builder, move, current, target, limits)
         if why:
             return builder.placement("stay", current, why)
     return builder.placement("move", target, f"the move to {move.to} still pays")
 
 
 def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, limits: MoveLimits) -> str:
-    """Why a job with nowhere to stay is not to go where it is bound for; empty if it is."""
+    """Why a job that cannot stay should go elsewhere than planned; empty if it should not."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     if ranking.rejection_reasons[target] != NONE:
         return f"{move.to}: {explain.why_barred(demand, market, forecast, ranking, target)}"
@@ -56,9 +56,12 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     if best == target or move.reason == "probe":
         return ""
     if not forecast.speed_known:
-        there, instead = stake(forecast, forecast.pool.at(target)), stake(forecast, forecast.pool.at(best))
+        there, instead = (
+            cost_until_measured(forecast, forecast.pool.at(target)),
+            cost_until_measured(forecast, forecast.pool.at(best)),
+        )
         if instead < (1 - limits.min_gain) * there:
-            return f"{market.ids[best]} is {1 - instead / there:.0%} cheaper to be wrong on by now"
+            return f"{market.ids[best]} now costs {1 - instead / there:.0%} less until the job's speed is measured"
     if ranking.mode == "likely":
         better = ranking.odds(best) > ranking.odds(target) + SURER
     elif ranking.mode == "late":
@@ -78,8 +81,8 @@ def _value(builder: PlacementBuilder, row: int) -> float:
     return log_value(builder.demand.job.spec.objective, float(builder.forecast.mid.cost[at]), _seconds(builder, row))
 
 
-def _given_up(builder: PlacementBuilder, move: Underway, current: int, target: int, limits: MoveLimits) -> str:
-    """Why the move is not worth its rest; empty if it is."""
+def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: int, limits: MoveLimits) -> str:
+    """Why the rest of the move does not pay; empty if it does."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     can_stay, can_go = ranking.rejection_reasons[current] == NONE, ranking.rejection_reasons[target] == NONE
     if not can_go and ranking.rejection_reasons[target] < RejectionReason.DEADLINE:

@@ -1,8 +1,8 @@
-"""Where a job begins of whose speed nothing is known: on a machine that may well be best, and is cheap to be wrong on.
+"""Unmeasured: chooses where a job of unknown speed starts: an offer that may well be best and is cheap to try.
 
-Ratios between kinds of hardware are known only so well. Each kind whose best offer has a chance of one in four to beat
-the one expected to be best is as good a guess; of those the job takes the one where its first minutes, until it is
-measured, cost least. Where the ratios are sure, as in a simulated market, that is the one expected to be best.
+Speed ratios between kinds of hardware are uncertain. Each kind whose best offer has a chance of at least one in four to
+beat the expected best is as good a guess; among those the job takes the one on which the first minutes, until it is
+measured, cost least. Where the ratios are exact, as in a simulated market, that is the expected best.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from orchestrator.policy.probe import PROBE_MINUTES
 from orchestrator.policy.ranking.cost import Forecast
 
 _ONE_IN_FOUR = 0.6745  # standard deviations
-_AT_MOST = math.log(4.0)  # kinds that are expected to be further behind than this are not looked at
+_AT_MOST = math.log(4.0)  # kinds expected to be worse by more than this factor (log) are ignored
 
 
-def beginning(objective: Objective, forecast: Forecast, candidates: NDArray[np.int64]) -> int:
-    """The position in the pool where it begins, one of `candidates`, of which there is one at least."""
+def starting_position(objective: Objective, forecast: Forecast, candidates: NDArray[np.int64]) -> int:
+    """The position in the pool where the job starts: one of `candidates`, which must not be empty."""
     pool, mid = forecast.pool, forecast.mid
     cost = np.maximum(mid.cost[candidates], 1.0)
     seconds = np.maximum(mid.seconds[candidates], 1e-3)
@@ -43,11 +43,11 @@ def beginning(objective: Objective, forecast: Forecast, candidates: NDArray[np.i
         for number, index in enumerate(first.values())
         if value[index] - value[best] <= _ONE_IN_FOUR * weight * posterior.deviation_between(number, own)
     ]
-    return min(able, key=lambda at: (stake(forecast, at), at))
+    return min(able, key=lambda at: (cost_until_measured(forecast, at), at))
 
 
-def stake(forecast: Forecast, at: int) -> float:
-    """nano-USD until a job is measured at a position of the pool: its start and some minutes, the minimum at least."""
+def cost_until_measured(forecast: Forecast, at: int) -> float:
+    """nano-USD until a job is measured at a position of the pool: its start and PROBE_MINUTES, at least the minimum."""
     pool, cell = forecast.pool, int(forecast.pool.cell[at])
     billed_s = float(forecast.move_billed_s[cell]) + PROBE_MINUTES * 60
     billed_s = max(billed_s, float(forecast.transition_costs.minimum_s[pool.site[cell]]))

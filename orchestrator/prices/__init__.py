@@ -1,1 +1,1 @@
-"""Prices: from what sources say to what may be paid and chosen."""
+"""Prices: from what sources report to what may be paid and chosen."""

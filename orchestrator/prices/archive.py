@@ -1,6 +1,6 @@
-"""Export of prices, the monthly archive, and letting old prices leave once they are in it.
+"""Archive: exports prices, writes the monthly archive, and deletes old prices once they are in it.
 
-The archive is one Parquet file per UTC month of `effective_at`, with the columns of an export, in <state>/archive.
+The archive is one Parquet file per UTC month of `effective_at` in <state>/archive, with the columns of an export.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def export(
     from_ms: int = 0,
     to_ms: int = 2**62,
 ) -> PriceExport:
-    """Write every change that took effect then to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+    """Write all price changes effective from `from_ms` to `to_ms` to a file. Raises UsageError, MissingExtraError."""
     with store.read() as tx:
         rows = (
             values_of(offer, point)
@@ -51,14 +51,16 @@ def archive(
     keep_days: int = KEEP_DAYS,
     leadership: Leadership | None = None,
 ) -> PriceArchive:
-    """Roll up days that are over, archive months that are over, and let go of what is older than `keep_days`.
+    """Roll up past days, archive past months, and delete what is older than `keep_days`.
 
-    A month leaves only whole, and only once its file is there. Prices that an as-of question since then may need, and
-    those of offers that jobs used, stay. `leadership` is a control plane's; a person has none.
-    Raises UsageError, MissingExtraError, StoreError.
+    A month is deleted only as a whole, and only once its file exists. Prices that as-of queries since then may need,
+    and those of offers that jobs used, are kept. `leadership` is the control plane's; None for a user. Raises
+    UsageError, MissingExtraError, StoreError.
     """
     if keep_days < 31:
-        raise UsageError(f"{keep_days} days are too few to keep", hint="at least 31: back-tests and reports need them")
+        raise UsageError(
+            f"keep_days must be at least 31, not {keep_days}", hint="back-tests and reports need the prices"
+        )
     rolled_up = roll_up(store, now_ms, leadership)
     with store.read() as tx:
         first_ms, kept_from = tx.first_price_ms(), tx.kept_from_ms()
@@ -68,8 +70,8 @@ def archive(
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="choose another folder") from error
-        for start in _months(month_of(first_ms), this_month):  # months that left, too: history may be learned late
+            raise UsageError(f"{folder} cannot be created: {error.strerror}", hint="choose another folder") from error
+        for start in _months(month_of(first_ms), this_month):  # also deleted months: history may be imported late
             made += _archive_month(store, folder, start)
     cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0
@@ -84,7 +86,7 @@ def archive(
 
 
 def roll_up(store: Store, now_ms: int, leadership: Leadership | None = None) -> int:
-    """Roll up every day that is over, in short transactions. Returns of how many offers. Raises StoreError."""
+    """Roll up every past day in short transactions. Returns for how many offers. Raises StoreError."""
     rolled_up = 0
     while True:
         with store.write(leadership) as tx:
@@ -95,13 +97,13 @@ def roll_up(store: Store, now_ms: int, leadership: Leadership | None = None) -> 
 
 
 def month_of(at_ms: int) -> int:
-    """The begin of the UTC month that holds `at_ms`."""
+    """The start (ms) of the UTC month that contains `at_ms`."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC)
     return round(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp() * 1000)
 
 
 def _archive_month(store: Store, folder: Path, start_ms: int) -> Iterator[ArchivedMonth]:
-    """The month in its file, together with what the file holds already; nothing when that is all."""
+    """Write a month's prices to its file, merged with its content. Yields nothing if there are no new ones."""
     path = folder / f"prices-{datetime.fromtimestamp(start_ms / 1000, UTC):%Y-%m}.parquet"
     before = _merged(_recorded(path)) if path.exists() else {}
     with store.read() as tx:
@@ -110,7 +112,7 @@ def _archive_month(store: Store, folder: Path, start_ms: int) -> Iterator[Archiv
     if not merged or len(merged) == len(before):
         return
     write_rows(path, COLUMNS, (values_of(*merged[key]) for key in sorted(merged)))
-    path.chmod(0o600)  # it is of the state folder, unlike an export
+    path.chmod(0o600)  # it is in the private state folder, unlike an export
     yield ArchivedMonth(path.stem.removeprefix("prices-"), str(path), len(merged))
 
 

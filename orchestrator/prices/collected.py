@@ -1,6 +1,4 @@
-"""Prices of clouds that are not enabled: what was collected, and for the rest the catalogue. Nothing can be rented
-there.
-"""
+"""Collected prices of clouds that are not enabled, merged with the catalogue. Nothing can be rented there."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from providers.catalog import load
 from providers.collect.facts import Signal
 from providers.offer import CapacityType
 
-if TYPE_CHECKING:  # a command that asks the catalogue alone loads no database
+if TYPE_CHECKING:  # a command that only needs the catalogue loads no database
     from orchestrator.config import Config
     from orchestrator.installation import Installation
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What sources tell, the kinds of offers that they no longer name with the instant of that, and what was heard of
+    """Prices reported by sources, kinds that a source no longer lists with the time of that (ms), and interruption
     risks."""
 
     reported: tuple[ReportedPrice, ...] = ()
@@ -33,7 +31,7 @@ NOTHING = Collected()
 
 
 def collected(installation: Installation, at_ms: int | None = None) -> Collected:
-    """What the store knew at `at_ms` (real time; None: now) of clouds that are not enabled, without flagged rows."""
+    """What the store knew at `at_ms` (real time; None: now) about clouds that are not enabled, without flagged rows."""
     from orchestrator.prices.sink import provider_of_source
     from orchestrator.prices.sources import SOURCES
     from orchestrator.store.market.polls import ALL_REGIONS
@@ -43,11 +41,11 @@ def collected(installation: Installation, at_ms: int | None = None) -> Collected
     with installation.store.read() as tx:
         offers = {offer.id: offer for offer in tx.offers() if offer.provider not in installation.providers}
         points = [point for point in tx.eligible_as_of(now) if point.offer_id in offers]
-        heard = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
+        answered = {(each.source, each.region): each.good_started_ms or 0 for each in tx.poll_states()}
         gone: dict[Kind, int] = {}
         for each in tx.gone():
-            elsewhere_told = each.provider in SOURCES and provider_of_source(each.source) != each.provider
-            if history_of(each.source) != "only" and not elsewhere_told:  # of those a feed's silence says nothing
+            from_a_feed = each.provider in SOURCES and provider_of_source(each.source) != each.provider
+            if history_of(each.source) != "only" and not from_a_feed:  # what a feed does not list may still exist
                 capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
         sources = tx.sources()
@@ -55,13 +53,13 @@ def collected(installation: Installation, at_ms: int | None = None) -> Collected
     reported = []
     for point in points:
         offer, source = offers[point.offer_id], sources.get(point.offer_id, "")
-        until_ms = max(heard.get((source, region), 0) for region in (offer.region, *ALL_REGIONS))
+        until_ms = max(answered.get((source, region), 0) for region in (offer.region, *ALL_REGIONS))
         reported.append(ReportedPrice(offer, point, max(until_ms, point.observed_at_ms), point.source, fresh_s(source)))
     return Collected(tuple(reported), gone, risks)
 
 
-def elsewhere(heard: Collected, without: Collection[str]) -> tuple[ReportedPrice, ...]:
-    """What is known of all clouds but those of `without`: what was `heard`, merged with the catalogue. Raises
+def elsewhere(known: Collected, without: Collection[str]) -> tuple[ReportedPrice, ...]:
+    """What is known of all clouds except `without`: what was `known` (collected), merged with the catalogue. Raises
     CatalogError."""
     catalog = load()
     listed = [
@@ -69,10 +67,10 @@ def elsewhere(heard: Collected, without: Collection[str]) -> tuple[ReportedPrice
         for offer, price in zip(catalog.offers(), catalog.prices(), strict=True)
         if offer.provider not in without
     ]
-    return merged(heard.reported, listed, heard.gone)
+    return merged(known.reported, listed, known.gone)
 
 
 def may_have_collected(config: Config) -> bool:
-    """Whether there is a store that may hold anything; looks without opening or making one."""
+    """Whether a store may exist, without opening or creating it."""
     kind, _, path = config.store_url.partition(":///")
     return not kind.startswith("sqlite") or Path(path).exists()

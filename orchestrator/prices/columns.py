@@ -1,7 +1,7 @@
-"""What the columns of a table of prices mean: rows to offers with prices, and back.
+"""Columns: what the columns of a price table mean: rows to offers with prices, and back.
 
-A table is read if it has, under any of the names below, an instance type or a GPU, a time, and a price: one price with
-a column that says spot or on-demand, or one column for each. Others' tables call things differently; NAMES says how.
+A table is accepted if it has, under any of the names below, an instance type or a GPU, a time, and a price: one price
+plus a column for spot or on-demand, or one column for each. NAMES lists the names that other tables use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = (
     "provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "capacity_type",
     "price_per_hour", "effective_at", "observed_at", "source", "simulated",
 )  # fmt: skip
-"""What export writes; a feed (docs/collectors.md) reads the same."""
+"""The columns of exports and of feeds (docs/collectors.md)."""
 
 NAMES: Mapping[str, Sequence[str]] = {
     "provider": ("provider", "cloud"),
@@ -48,7 +48,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "source": ("source",),
     "simulated": ("simulated",),
 }
-PRICES: Mapping[str, tuple[CapacityType | None, bool]] = {  # column: (what it is the price of, per GPU)
+PRICES: Mapping[str, tuple[CapacityType | None, bool]] = {  # column: (capacity type, whether per GPU)
     "price_per_hour": (None, False),
     "usd_h": (None, False),
     "spot_price": (CapacityType.SPOT, False),
@@ -57,14 +57,14 @@ PRICES: Mapping[str, tuple[CapacityType | None, bool]] = {  # column: (what it i
     "min_usd_gpu_h": (None, True),
 }
 CLOUDS = ("aws", "gcp", "azure")
-"""A table whose name begins with one of these, and that names no provider itself, is of that cloud."""
+"""A table without a provider column whose file name begins with one of these belongs to that cloud."""
 _IDENTITY = ("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "simulated")
 LINUX = ("", "Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """`offered`: whether the table says that the machine exists there (None: it does not say)."""
+    """One price of an offer. `offered`: whether the table says that the machine exists there (None: unknown)."""
 
     line: int
     offer: Offer
@@ -73,7 +73,7 @@ class PriceRow:
 
 
 class BadField(ValueError):
-    """A field of a row that cannot be used, and why."""
+    """A field of a row is not valid; the message says why."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -82,8 +82,8 @@ class BadField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of one table. `provider` and `at_ms` stand in where no column tells. `exported`: it has ours, and so
-    holds nothing but what was offered."""
+    """The columns of one table. `provider` and `at_ms` are used where no column has them. `exported`: the table has all
+    of COLUMNS, and so only lists what was offered."""
 
     columns: Mapping[str, str]
     prices: tuple[str, ...]
@@ -95,11 +95,11 @@ class Layout:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """The names of the columns that are read."""
         return (*self.columns.values(), *self.prices)
 
     def read(self, line: int, row: Mapping[str, Any]) -> Iterator[PriceRow]:
-        """The prices of a row: none where its price is empty, two where spot and on-demand stand side by side.
+        """The prices of a row: none if its price is empty, two if it has both spot and on-demand.
 
         Raises BadField.
         """
@@ -127,7 +127,7 @@ class Layout:
             yield PriceRow(line, offer, point, self.exported or self._flag(row, "offered"))
 
     def _offer(self, row: Mapping[str, Any], capacity: CapacityType) -> Offer:
-        """Of the rows of a series, only the first is looked into."""
+        """The offer of a row, built only for the first row of a series."""
         key = (capacity, *(row.get(self.columns[name]) for name in _IDENTITY if name in self.columns))
         found = self._offers.get(key)
         if found is None:
@@ -198,14 +198,16 @@ class Layout:
         try:
             at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
         except ValueError:
-            raise BadField(self.columns[name], f"{shown(str(value))} is not like 2026-11-21T13:00:00Z") from None
+            raise BadField(
+                self.columns[name], f"{shown(str(value))} is not a time such as 2026-11-21T13:00:00Z"
+            ) from None
         return _checked(self.columns[name], checked_instant, at)
 
 
 def layout(columns: Sequence[str], *, name: str, provider: str, at_ms: int | None) -> Layout | None:
-    """How to read a table named `name`; None when it holds no prices of machines.
+    """How to read a table named `name`; None if it has no prices of machines.
 
-    Raises UsageError when it does, but lacks the provider or the time and neither is given.
+    Raises UsageError if it has, but the provider or the time is missing and not given.
     """
     known = {role: found for role, names in NAMES.items() for found in names[::-1] if found in columns}
     prices = tuple(column for column in PRICES if column in columns)
@@ -215,9 +217,9 @@ def layout(columns: Sequence[str], *, name: str, provider: str, at_ms: int | Non
     first = re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
     provider = provider or (first if first in CLOUDS else "")
     if "provider" not in known and not provider:
-        raise UsageError(f"{name} has no column that names the provider", hint="say whose prices: --provider aws")
+        raise UsageError(f"{name} has no column for the provider", hint="name the provider: --provider aws")
     if "observed_at" not in known and "effective_at" not in known and at_ms is None:
-        raise UsageError(f"{name} has no column that says when", hint="give the time: --at 2026-11-21")
+        raise UsageError(f"{name} has no column for the time", hint="give the time: --at 2026-11-21")
     exported = set(COLUMNS) <= set(columns)
     return Layout(known, prices, provider, at_ms, f"import {name}", exported)
 
@@ -243,7 +245,7 @@ def values_of(offer: Offer, point: PricePoint) -> tuple[Any, ...]:
 
 
 def _word(field: str, text: str) -> str:
-    """A part of an offer's identity."""
+    """Check a part of an offer's id. Raises BadField."""
     return _checked(field, checked_name, text)
 
 

@@ -1,4 +1,4 @@
-"""Tables of prices in files: CSV (also .gz) and Parquet, row by row.
+"""Files: price tables in files: CSV (also .gz) and Parquet, row by row.
 
 pyarrow comes with the extra `analysis` and is imported only for Parquet.
 """
@@ -34,12 +34,12 @@ _BATCH = 20_000
 
 
 def is_table(path: Path) -> bool:
-    """Whether the name says so."""
+    """Whether the file name ends like a table's."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """The names of its columns. Raises UsageError when it is no table, MissingExtraError."""
+    """The names of a file's columns. Raises UsageError if it is not a table, MissingExtraError."""
     with _faults(path):
         if path.name.lower().endswith(".parquet"):
             file = _parquet().ParquetFile(path)
@@ -48,15 +48,15 @@ def columns_of(path: Path) -> tuple[str, ...]:
         with _text(path) as stream:
             names = tuple(csv.DictReader(bounded_lines(stream)).fieldnames or ())
         if len(names) > MAX_COLUMNS:
-            raise TableTooLargeError(f"it has {len(names)} columns, and {MAX_COLUMNS} are the most")
+            raise TableTooLargeError(f"it has {len(names)} columns; at most {MAX_COLUMNS} are allowed")
         return names
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """(line of a CSV file or row of a Parquet file, from 1; its values), of Parquet only of these columns. Of CSV also
-    rows that are not whole (providers.tables.require_whole).
+    """Yield (line of a CSV file or row of a Parquet file, from 1; its values), for Parquet only these columns. CSV rows
+    may be incomplete (providers.tables.require_whole).
 
-    A file that is larger than prices are is refused, before it takes the memory. Raises UsageError, MissingExtraError.
+    A file larger than any price table is refused before it fills the memory. Raises UsageError, MissingExtraError.
     """
     with _faults(path):
         if path.name.lower().endswith(".parquet"):
@@ -67,19 +67,22 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
 
 
 def archived_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Of a Parquet file that `write_rows` wrote, however many there are. Raises UsageError, MissingExtraError."""
+    """Like `rows_of`, for a Parquet file from `write_rows`, without a size limit. Raises UsageError,
+    MissingExtraError."""
     with _faults(path):
         batches = _parquet().ParquetFile(path).iter_batches(_BATCH)
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write a table in the format that the name of `path` says; there whole or not at all. Returns how many rows.
+    """Write a table atomically, in the format given by the name of `path`. Returns the number of rows.
 
-    Decimals keep nine places and instants are UTC. Raises UsageError, MissingExtraError.
+    Decimals have nine places; times are UTC. Raises UsageError, MissingExtraError.
     """
     if not is_table(path):
-        raise UsageError(f"{path.name} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
+        raise UsageError(
+            f"the format of {path.name} is not known", hint=f"use a name that ends with {', '.join(SUFFIXES)}"
+        )
     try:
         with _to_be(path) as unfinished:
             if path.name.lower().endswith(".parquet"):
@@ -117,7 +120,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Sequence[A
 
 @contextmanager
 def _to_be(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of `path` when the block is done."""
+    """A temporary file that replaces `path` when the block ends without an error."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield unfinished
@@ -144,21 +147,21 @@ def _text(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """What reading can meet, as an error that names the file and the remedy."""
+    """Turn reading errors into a UsageError with the file and the remedy."""
     try:
         yield
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
     except csv.Error as error:
-        raise UsageError(f"{path} is not CSV: {error}", hint="the first line names the columns") from error
+        raise UsageError(f"{path} is not CSV: {error}", hint="the first line must have the column names") from error
     except TableTooLargeError as error:
         raise UsageError(f"{path} is too large: {error}", hint="import it in parts") from error
     except EOFError as error:
-        raise UsageError(f"{path} ends in the middle", hint="fetch it again") from error
+        raise UsageError(f"{path} is incomplete", hint="download it again") from error
     except zlib.error as error:
-        raise UsageError(f"{path} cannot be unpacked: {error}", hint="fetch it again") from error
-    except OSError as error:  # also gzip.BadGzipFile and pyarrow's own
-        hint = "check the path, and that the file is whole"
+        raise UsageError(f"{path} cannot be decompressed: {error}", hint="download it again") from error
+    except OSError as error:  # also gzip.BadGzipFile and pyarrow's own errors
+        hint = "check that the path is right and the file is complete"
         raise UsageError(f"{path} cannot be read: {error.strerror or str(error)[:200]}", hint=hint) from error
     except ValueError as error:  # pyarrow.ArrowInvalid
-        raise UsageError(f"{path} is no whole Parquet file: {str(error)[:200]}", hint="fetch it again") from error
+        raise UsageError(f"{path} is not a valid Parquet file: {str(error)[:200]}", hint="download it again") from error

@@ -1,6 +1,4 @@
-"""A recorded history before the judge: each price beside what held at its time, and from when to when a flag did. Must
-not know files or the store.
-"""
+"""History: judges a recorded price history: each price next to those in effect at its time, and how long flags held."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from providers.collect.facts import Flag
 from providers.collect.judge import Judge
 
 LISTS_PHANTOMS = frozenset({"gcp"})
-"""Providers with prices for places without the hardware: there, only what is known to be offered counts."""
+"""Providers that list prices where the hardware does not exist: only offers known to exist count there."""
 
 Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A flag with the instants from which and to which it holds."""
+class FlaggedPeriod:
+    """A flag, and the period (ms) in which it held."""
 
     row: PriceRow
     flagged: NewFlag
@@ -32,15 +30,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """An offer's prices that are payable, in order of time, and what was flagged."""
+class OfferHistory:
+    """An offer's payable prices in order of time, and the periods in which prices were flagged."""
 
     payable: tuple[PriceRow, ...]
-    held: tuple[Held, ...]
+    flagged: tuple[FlaggedPeriod, ...]
 
 
-def judged(rows: Iterable[PriceRow]) -> dict[str, Past]:
-    """What a history comes to, by offer id: the rows of one import, of which one per offer and instant counts."""
+def judged(rows: Iterable[PriceRow]) -> dict[str, OfferHistory]:
+    """Judge the rows of one import, by offer id. One row per offer and time counts."""
     of_kind: dict[Kind, list[PriceRow]] = defaultdict(list)
     offered: dict[Kind, bool] = {}
     for row in rows:
@@ -48,13 +46,13 @@ def judged(rows: Iterable[PriceRow]) -> dict[str, Past]:
         of_kind[kind].append(row)
         if row.offered is not None:
             offered[kind] = row.offered or offered.get(kind, False)
-    found: dict[str, Past] = {}
+    found: dict[str, OfferHistory] = {}
     for kind, reported in of_kind.items():
         found.update(_of_kind(reported, offered.get(kind)))
     return found
 
 
-def _of_kind(rows: Sequence[PriceRow], offered: bool | None) -> dict[str, Past]:
+def _of_kind(rows: Sequence[PriceRow], offered: bool | None) -> dict[str, OfferHistory]:
     series: dict[str, list[PriceRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.point.effective_at_ms, row.point.observed_at_ms)):
         before = series[row.point.offer_id][-1:]
@@ -70,27 +68,26 @@ def _of_kind(rows: Sequence[PriceRow], offered: bool | None) -> dict[str, Past]:
     verdict = Judge().replay([row.offer for row in real], [row.point for row in real])
     payable = {id(point) for point in verdict.payable}
     reasons = phantoms | {id(each.point): each for each in verdict.flagged}
-    return {name: _past(reported, payable, reasons) for name, reported in series.items()}
+    return {name: _history(reported, payable, reasons) for name, reported in series.items()}
 
 
-def _past(reported: Sequence[PriceRow], payable: set[int], reasons: dict[int, facts.FlaggedFinding]) -> Past:
-    held = []
+def _history(reported: Sequence[PriceRow], payable: set[int], reasons: dict[int, facts.FlaggedFinding]) -> OfferHistory:
+    flagged = []
     for place, row in enumerate(reported):
         if (reason := reasons.get(id(row.point))) is not None:
-            following = reported[
-                min(place + 1, len(reported) - 1)
-            ]  # the last one ends at once: no import flags the present
-            held.append(Held(row, stored(reason), row.point.observed_at_ms, following.point.observed_at_ms))
-    return Past(tuple(row for row in reported if id(row.point) in payable), tuple(held))
+            following = reported[min(place + 1, len(reported) - 1)]
+            # The last flag ends at once: an import does not flag the present.
+            flagged.append(FlaggedPeriod(row, stored(reason), row.point.observed_at_ms, following.point.observed_at_ms))
+    return OfferHistory(tuple(row for row in reported if id(row.point) in payable), tuple(flagged))
 
 
 def _phantom(row: PriceRow, of_kind: bool | None) -> facts.FlaggedFinding | None:
     offered = of_kind if row.offered is None else row.offered
     where = f"{row.offer.instance_type} in {row.offer.region}"
     if offered is False:
-        detail = f"{where} is listed, but not offered there"
+        detail = f"{where} is listed but not offered"
     elif offered is None and row.offer.provider in LISTS_PHANTOMS:
-        detail = f"{where} is listed, but not known to be offered there"
+        detail = f"{where} is listed but not known to be offered"
     else:
         return None
     return facts.FlaggedFinding(Flag.NO_HARDWARE, row.offer.id, detail, row.offer, row.point)

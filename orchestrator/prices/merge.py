@@ -1,7 +1,7 @@
-"""Merge: of what several sources say of one offer, what counts.
+"""Merge: decides which source counts where several report a price of one offer.
 
-Sources are merged offer by offer and capacity type, never region by region: a feed that names one machine says nothing
-of the others in its region. The freshest counts, and says whose it is.
+Sources are merged by offer and capacity type, never by region: a feed that lists one machine says nothing about the
+others in its region. The most recent report counts and keeps its source.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from providers.price import PricePoint
 
 
 class Kind(NamedTuple):
-    """What two sources may both speak of: a machine in a region, bought one way. One source may know its zones where
-    another knows the region alone."""
+    """A machine in a region, bought one way: what two sources may both report. One source may know zones where another
+    only knows the region."""
 
     provider: str
     region: str
@@ -25,17 +25,18 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, offer: Offer) -> Kind:
+        """The kind of an offer."""
         return cls(offer.provider, offer.region, offer.instance_type, offer.capacity_type)
 
 
 LIST_FRESH_S = 86_400.0
-"""A list is of a day."""
+"""A price list is valid for a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedPrice:
-    """An offer and its price as one source tells them. `known_ms` is up to when the price is known to be in force,
-    `source` whose it is, for people; it counts as it is for `fresh_s` seconds from there."""
+    """An offer and its price as one source reports them. `known_ms` is when the price was last confirmed, `source` is
+    for display; the price counts as fresh for `fresh_s` seconds from then."""
 
     offer: Offer
     price: PricePoint
@@ -45,17 +46,17 @@ class ReportedPrice:
 
     @property
     def dated_price(self) -> PricePoint:
-        """The price, learned when it was last known to be in force: its age is counted from there."""
+        """The price with its last confirmation as its observation time, from which its age counts."""
         return replace(self.price, observed_at_ms=max(self.known_ms, self.price.observed_at_ms))
 
 
 def merged(
     collected: Iterable[ReportedPrice], listed: Iterable[ReportedPrice], gone: Mapping[Kind, int]
 ) -> tuple[ReportedPrice, ...]:
-    """What was `collected`, and what lists say of everything else.
+    """What was `collected`, plus what lists have for everything else.
 
-    Of a kind that both tell, the one known to be in force for longer counts. `gone` are kinds that a source no longer
-    names, and when it was asked: an older list does not bring them back.
+    For a kind in both, the report confirmed more recently counts. `gone` has kinds that a source no longer lists and
+    when (ms) it was asked: an older list does not bring them back.
     """
     fresh, old = list(collected), list(listed)
     collected_ms, listed_ms = _newest(fresh), _newest(old)

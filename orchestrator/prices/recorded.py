@@ -1,6 +1,7 @@
-"""Recorded tables: recorded prices from tables into the store, with what is wrong with them.
+"""Recorded prices: imports price tables into the store, and reports what is wrong with them.
 
-Good rows count whatever else is in a file; bad ones are counted and told. The same files again change nothing.
+Good rows count whatever else is in a file; bad ones are counted and reported. Importing the same files again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from providers.offer import Offer, provider_of
 from providers.tables import MAX_ROWS
 
 SOURCE = "import"
-TOLD = 20  # problems
-MAX_PRICES = 2 * MAX_ROWS  # in memory at a time, some 300 bytes each
-_OFFERS = 500  # in one transaction
-_USUAL = 0.95  # of a file's steps are no longer than the usual one
-_REPEATS = 0.05  # a file where fewer rows repeat the price before has only changes
+MAX_PROBLEMS = 20  # reported
+MAX_PRICES = 2 * MAX_ROWS  # in memory at once, about 300 bytes each
+_OFFERS = 500  # per transaction
+_USUAL = 0.95  # the quantile of a file's time steps that counts as the usual step
+_REPEATS = 0.05  # if fewer rows repeat the previous price, the file lists only changes
 
 Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(slots=True)
 class _Read:
-    """What one file held."""
+    """The content of one file."""
 
     path: Path
     rows: int = 0
@@ -56,10 +57,10 @@ def import_prices(
 ) -> PriceImport:
     """Read these files, and every table in these folders, as one history.
 
-    `provider` and `at_ms` stand in where a file does not tell; a real price dated after `now_ms` is a bad row. Of
-    `reserved` providers, where machines are rented and booked, only what is older than all that is known of an offer
-    counts: since then their own sources tell, and the books follow them. In a folder, tables that are no prices are
-    skipped and named.
+    `provider` and `at_ms` (ms) are used where a file does not have them; a real price dated after `now_ms` is a bad
+    row. For `reserved` providers, where machines are rented and booked, only prices older than all known ones of an
+    offer count: later ones come from the providers' own sources, on which the ledger is based. In folders, tables
+    without prices are skipped and listed.
 
     Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
     """
@@ -67,7 +68,7 @@ def import_prices(
     for path, alone in _tables(paths):
         files.append(_read(path, provider, at_ms, now_ms, alone))
         if sum(len(file.prices) for file in files) > MAX_PRICES:
-            raise UsageError(f"these tables hold more than {MAX_PRICES} prices", hint="import fewer of them at a time")
+            raise UsageError(f"these tables have more than {MAX_PRICES} prices", hint="import fewer files at a time")
     rows_of_offer: dict[str, list[PriceRow]] = defaultdict(list)
     for file in files:
         for row in file.prices:
@@ -80,48 +81,48 @@ def import_prices(
     for start in range(0, len(names), _OFFERS):
         part = names[start : start + _OFFERS]
         for name in part:
-            for each in past[name].held:
+            for each in past[name].flagged:
                 flagged[id(file_of[id(each.row)])][each.flagged.flag] += 1
         with store.write() as tx:
             booked = [name for name in part if provider_of(name) in reserved]
             until_ms = dict.fromkeys(booked, 0) | tx.first_prices_ms(booked)
             new_offers += tx.add_past_offers(SOURCE, [_best(rows_of_offer[name]) for name in part])
-            due = []
+            payable = []
             for row in (row for name in part for row in past[name].payable):
                 if row.point.effective_at_ms >= until_ms.get(row.point.offer_id, math.inf):
                     flagged[id(file_of[id(row)])][Flag.NOT_ITS_OWN.value] += 1
                 else:
-                    due.append(row.point)
-            new_prices += tx.add_prices(due)
+                    payable.append(row.point)
+            new_prices += tx.add_prices(payable)
             held = [
                 (each.flagged, each.row.offer.region, each.opened_ms, each.cleared_ms)
                 for name in part
-                for each in past[name].held
+                for each in past[name].flagged
                 if name not in until_ms
             ]
             new_flags += tx.add_past_flags(SOURCE, held)
         progress("series", start + len(part), len(names))
     return PriceImport(
-        files=tuple(_told(file, flagged[id(file)]) for file in files),
+        files=tuple(_summary(file, flagged[id(file)]) for file in files),
         series=len(names),
         new_prices=new_prices,
         new_flags=new_flags,
         new_offers=new_offers,
-        problems=tuple(str(problem) for file in files for problem in file.bad)[:TOLD],
+        problems=tuple(str(problem) for file in files for problem in file.bad)[:MAX_PROBLEMS],
     )
 
 
 def _tables(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
-    """Files to read, and whether each was named itself."""
+    """The files to read, and whether each was named by the user."""
     found = []
     for path in paths:
         if path.is_dir():
             inside = [(each, False) for each in sorted(path.iterdir()) if is_table(each)]
             if not inside:
-                raise NotFoundError(f"{path} holds no table", hint=f"tables end with one of {', '.join(SUFFIXES)}")
+                raise NotFoundError(f"{path} has no tables", hint=f"the names of tables end with {', '.join(SUFFIXES)}")
             found += inside
         elif not path.exists():
-            raise NotFoundError(f"there is no file {path}", hint="name a table of prices or a folder of them")
+            raise NotFoundError(f"{path} does not exist", hint="name a price table or a folder of price tables")
         else:
             found.append((path, True))
     return found
@@ -139,11 +140,11 @@ def _read(path: Path, provider: str, at_ms: int | None, now_ms: int | None, alon
     if found is None:
         if alone:
             raise UsageError(
-                f"{path} holds no prices of machines",
-                hint="its first line must name instance_type (or gpu and gpu_count), a time and a price: see "
+                f"{path} has no machine prices",
+                hint="its first line must have instance_type (or gpu and gpu_count), a time and a price: see "
                 "docs/price-history.md",
             )
-        read.skipped = "no prices of machines"
+        read.skipped = "no machine prices"
         return read
     line = 0
     try:
@@ -156,7 +157,7 @@ def _read(path: Path, provider: str, at_ms: int | None, now_ms: int | None, alon
                 read.prices.extend(prices)
             except BadField as bad:
                 read.bad_rows += 1
-                if len(read.bad) < TOLD:
+                if len(read.bad) < MAX_PROBLEMS:
                     read.bad.append(Problem(str(path), line, 1, bad.field, str(bad), "correct it and import again"))
     except UsageError as error:
         if not read.prices:
@@ -167,17 +168,17 @@ def _read(path: Path, provider: str, at_ms: int | None, now_ms: int | None, alon
 
 
 def _require_past(rows: Iterable[PriceRow], now_ms: int) -> None:
-    """A simulated market has a time of its own. Raises BadField."""
+    """Raises BadField for real prices in the future. A simulated market has its own time."""
     if any(row.point.effective_at_ms > now_ms and not row.offer.simulated for row in rows):
         raise BadField("effective_at", "is in the future")
 
 
 def _best(rows: Sequence[PriceRow]) -> Offer:
-    """The offer as the row tells it that knows most."""
+    """The offer from the row with the most details."""
     return max((row.offer for row in rows), key=lambda offer: (offer.gpu is not None, offer.gpu_count, offer.vcpu))
 
 
-def _told(file: _Read, flagged: Counter[str]) -> ImportedFile:
+def _summary(file: _Read, flagged: Counter[str]) -> ImportedFile:
     series: dict[str, list[PriceRow]] = defaultdict(list)
     for row in file.prices:
         series[row.offer.id].append(row)
@@ -196,7 +197,7 @@ def _told(file: _Read, flagged: Counter[str]) -> ImportedFile:
 
 
 def _gaps(series: Sequence[list[PriceRow]]) -> int | None:
-    """Silences longer than three usual steps; None for a table of changes only, where a silence is no gap."""
+    """The number of gaps longer than three usual steps; None if the table only lists changes."""
     steps = []
     lines, changed = set(), set()
     for each in series:

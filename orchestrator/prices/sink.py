@@ -1,7 +1,8 @@
-"""What collectors find, into the store: each poll of a region in one transaction, when it is over.
+"""Sink: stores what collectors find, each poll of a region in one transaction when it ends.
 
-Of a long history all but the newest changes go before it, some thousands at once: nobody waits long for the store. What
-a poll found before it failed counts, and is marked by the poll's error; only a whole one may say that an offer is gone.
+All but the newest changes of a long history are stored before that, some thousands at once, so that the store is never
+blocked for long. What a poll found before it failed counts, marked with the poll's error. Only a complete poll can say
+that an offer is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from providers.offer import Offer, provider_of
 from providers.price import PricePoint
 
 AT_ONCE = 4000
-"""Price changes in one transaction: about a third of a second."""
+"""Price changes per transaction, which takes about a third of a second."""
 
 
 @dataclass(slots=True)
@@ -31,12 +32,12 @@ class _Found:
 
 
 class StoreSink:
-    """A sink (providers.collect.runner.Sink) that writes to `store` and tells of every poll that is stored.
+    """A sink (providers.collect.runner.Sink) that writes to `store` and reports every stored poll to `reported`.
 
-    `ended` raises StoreError; the polls before it are stored. A control plane's `leadership` guards each of its writes;
-    None for a person's own collecting. Of each offer one source tells at a time: of `reserved` providers, where
-    machines are rented and booked, their own; of others whoever tells first, until that one falls silent or is not
-    believed, and a cloud's own source before a feed. What another one says is kept as a flag that touches no offer.
+    `ended` raises StoreError; earlier polls are stored. A control plane's `leadership` guards each write; None for a
+    user's own collecting. One source at a time counts for each offer: for `reserved` providers, where machines are
+    rented and booked, their own; otherwise the first one, until it stops answering or is suspect, with a cloud's own
+    source before a feed. What another source reports is kept as a flag without effect on the offer.
     """
 
     def __init__(
@@ -49,32 +50,37 @@ class StoreSink:
         self._reserved = frozenset(reserved)
         self._store = store
         self._leadership = leadership
-        self._told = reported
+        self._reported = reported
         self._found: dict[tuple[str, str], _Found] = {}
 
     def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:
+        """Add offers found by a poll."""
         self._of(source, region).offers.update((offer.id, offer) for offer in offers)
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:
+        """Add price points found by a poll."""
         self._of(source, region).points.extend(points)
 
     def flagged(self, source: str, region: str, flagged: Sequence[facts.FlaggedFinding]) -> None:
+        """Add flagged findings of a poll."""
         self._of(source, region).flagged.extend(flagged)
 
     def signals(self, source: str, region: str, signals: Sequence[facts.Signal]) -> None:
+        """Add interruption signals found by a poll."""
         self._of(source, region).signals.extend(signals)
 
     def ended(self, poll: PollOutcome) -> None:
+        """Store everything that the poll has found. Raises StoreError."""
         found = self._found.pop((poll.source, poll.region), _Found())
         provider = provider_of_source(poll.source)
         whole, past_only = poll.error is None, history_of(poll.source) == "only"
-        found = _without(found, self._told_by_others(poll, found, past_only))
+        found = _without(found, self._reported_by_others(poll, found, past_only))
         only_flagged = {
             each.offer.id: each.offer
             for each in found.flagged
             if each.offer is not None and each.offer.id not in found.offers
         }
-        # Nobody knew a price before its poll had ended: a market as of an instant within it must not see it.
+        # A price is known only once its poll has ended: a market as of an earlier time must not see it.
         known = [replace(each, observed_at_ms=max(each.observed_at_ms, poll.ended_at_ms)) for each in found.points]
         past_points, points = _parted(known)
         if past_points:
@@ -109,7 +115,7 @@ class StoreSink:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed += tx.add_prices(points) if points else 0
             past, flags = _split(found, past_only)
-            if suspect:  # what it drops and says only why is not believed either
+            if suspect:  # offers that it only dropped with a reason are not believed either
                 flags = [each if each.offer_id in found.offers else replace(each, offer_id=None) for each in flags]
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
             sound = () if past_only else found.offers.keys()
@@ -131,14 +137,14 @@ class StoreSink:
                 suspect=suspect,
                 passed=", ".join(f"{rows} {why}" for why, rows in poll.skipped.items()),
             )
-        self._told(replace(poll, suspect=suspect))
+        self._reported(replace(poll, suspect=suspect))
 
-    def _told_by_others(self, poll: PollOutcome, found: _Found, past_only: bool) -> dict[str, str]:
-        """The offers of which another source tells now, and why that one counts."""
+    def _reported_by_others(self, poll: PollOutcome, found: _Found, past_only: bool) -> dict[str, str]:
+        """The offers for which another source counts at present, with the reason."""
         ids = {*found.offers, *(each.offer.id for each in found.flagged if each.offer is not None)}
         own = provider_of_source(poll.source)
         reported = {
-            each: f"only {place}'s own sources tell prices of it, because it is enabled"
+            each: f"only {place}'s own sources count, because {place} is enabled"
             for each in ids
             if (place := provider_of(each)) in self._reserved and place != own
         }
@@ -149,7 +155,7 @@ class StoreSink:
                 cloud = provider_of(each.offer_id)
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
                 if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of_source(each.source) == cloud):
-                    reported[each.offer_id] = f"{each.source} tells its price, and counts as long as it is heard"
+                    reported[each.offer_id] = f"{each.source} already reports its price"
         return reported
 
     def _of(self, source: str, region: str) -> _Found:
@@ -157,17 +163,17 @@ class StoreSink:
 
 
 def _without(found: _Found, reported: Mapping[str, str]) -> _Found:
-    """What was found but for the offers of which others tell: of each that is priced otherwise here a flag that touches
-    none, with what was said."""
+    """What was found, without the offers for which others count: each of those with a price here gets a flag without
+    effect that keeps the price."""
     if not reported:
         return found
-    said = {each.offer_id: each for each in found.points}
-    said = {each.offer.id: each.point for each in found.flagged if each.offer is not None and each.point} | said
+    priced = {each.offer_id: each for each in found.points}
+    priced = {each.offer.id: each.point for each in found.flagged if each.offer is not None and each.point} | priced
     kept = [each for each in found.flagged if each.offer is None or each.offer.id not in reported]
     kept += [
-        facts.FlaggedFinding(facts.Flag.NOT_ITS_OWN, name, reported[name], None, said[name])
+        facts.FlaggedFinding(facts.Flag.NOT_ITS_OWN, name, reported[name], None, priced[name])
         for name in reported
-        if name in said
+        if name in priced
     ]
     return _Found(
         {name: offer for name, offer in found.offers.items() if name not in reported},
@@ -178,12 +184,12 @@ def _without(found: _Found, reported: Mapping[str, str]) -> _Found:
 
 
 def provider_of_source(source: str) -> str:
-    """The provider of a source: "aws" of "aws-spot"; a feed is its own."""
+    """The provider of a source: "aws" for "aws-spot"; a feed is its own provider."""
     return source.partition(":")[0].partition("-")[0]
 
 
 def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[PricePoint]]:
-    """What is written before the rest, in batches, the oldest first; and the rest."""
+    """(batches to write first, oldest first; the rest)."""
     if len(points) <= AT_ONCE:
         return [], list(points)
     ordered = sorted(points, key=lambda point: point.effective_at_ms)
@@ -192,21 +198,21 @@ def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[
 
 
 def _split(found: _Found, past_only: bool) -> tuple[list[NewFlag], list[NewFlag]]:
-    """NewFlag rows of the past, which leave no offer out: a later price, sound or flagged, has overtaken them, or their
-    source tells nothing else; and those of the present."""
+    """(past flags, present flags). Past ones do not affect an offer: a later price has replaced theirs, or their source
+    only reports the past."""
     newest: dict[str, int] = {}
     for point in [*found.points, *(each.point for each in found.flagged if each.point is not None)]:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))
     past: list[NewFlag] = []
     present: list[NewFlag] = []
     for each in found.flagged:
-        overtaken = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
-        (past if overtaken or (past_only and each.offer is not None) else present).append(stored(each))
+        replaced = each.point is not None and newest.get(each.point.offer_id, -1) > each.point.effective_at_ms
+        (past if replaced or (past_only and each.offer is not None) else present).append(stored(each))
     return past, present
 
 
 def stored(each: facts.FlaggedFinding) -> NewFlag:
-    """A flag as the store has it. An ambiguous price has a sound twin: its row leaves no offer out."""
+    """A finding as a flag to store. An ambiguous price also has a valid row, so it does not affect an offer."""
     offer = None if each.flag is facts.Flag.AMBIGUOUS else each.offer
     return NewFlag(
         each.flag.value,

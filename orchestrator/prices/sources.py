@@ -1,4 +1,4 @@
-"""Which price sources are collected, with what options: from the configuration, or as somebody asks."""
+"""Sources: which price sources are collected, with which options: from the configuration or on request."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ SOURCES = {
     "gcp": ("gcp-prices", "gcp-list-history", "gcp-history"),
     "azure": ("azure-prices", "azure-history", "azure-risk"),
 }
-"""What is collected of a cloud; on-demand before spot, which is judged by it."""
+"""The sources of each cloud; on-demand comes before spot, which is checked against it."""
 ONLY_WITH = {"azure-history": "AZURE_SUBSCRIPTION_ID", "azure-risk": "AZURE_SUBSCRIPTION_ID"}
-"""Sources that are left out unless this variable is set: a cloud's prices need no account, but these do."""
+"""Sources that need an account: they are used only if this environment variable is set."""
 
 
 def configured_sources(config: Config) -> list[SourceSpec]:
-    """The sources of `prices.clouds` and `prices.sources`."""
+    """The sources from the settings `prices.clouds` and `prices.sources`."""
     options = config.prices.sources.options
     of_clouds = [name for cloud in config.prices.clouds for name in _of(cloud)]
     return [_spec(name, options.get(name, {})) for name in dict.fromkeys([*of_clouds, *options])]
 
 
 def asked_sources(config: Config, clouds: Sequence[str], feeds: Sequence[tuple[str, str]]) -> list[SourceSpec]:
-    """The sources of these clouds, with the options that the configuration has for them, and these feeds (name, file or
-    URL)."""
+    """The sources of these clouds, with their configured options, and of these feeds (name, file or URL)."""
     options = config.prices.sources.options
     specs = [_spec(name, options.get(name, {})) for cloud in dict.fromkeys(clouds) for name in _of(cloud)]
     return [*specs, *(SourceSpec(f"feed:{name}", {"at": at}) for name, at in feeds)]

@@ -1,8 +1,8 @@
-"""Suspicion: a poll that succeeded and names too few offers.
+"""Suspicion: detects a successful poll that lists too few offers.
 
-An empty answer, a product that was renamed or a unit that is not understood looks like a region that sells nothing any
-more. So when more than half of the offers of a source and region vanish in one poll, those that it does not name stay
-listed, as old as they were, until a second poll, of another interval, agrees.
+An empty answer, a renamed product or an unknown unit looks like a region that sells nothing any more. So if more than
+half of the offers of a source and region disappear in one poll, they stay listed, as old as they were, until a second
+poll in another interval confirms it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Collection
 from orchestrator.store import Tx
 
 MOST_GONE = 0.5
-"""More than this share of the offers may not vanish unnoticed."""
+"""A poll in which more than this share of the offers disappears is suspect."""
 ENABLED_INTERVAL_S = 300.0
-"""Market seconds between two polls of an enabled provider that count as different ones."""
+"""Market seconds after which a second poll of an enabled provider counts as independent."""
 
 
 def suspicion(
@@ -30,11 +30,11 @@ def suspicion(
     rows: int = 0,
     flagged: Collection[str] = (),
 ) -> str:
-    """Why a whole poll of `source` in `region` at `at_ms` is not believed; empty if it is.
+    """Why a complete poll of `source` in `region` at `at_ms` is suspect; empty if it is not.
 
-    `scope` is the region of the offers that it is about ('': of all), `interval_s` the usual time between two polls.
-    `named` are the ids of the offers that it names, `rows` what the provider sent, and `flagged` the reasons of rows
-    that were kept without being eligible: they tell what the offers were dropped for.
+    `scope` is the region of the offers that it covers ('': all), `interval_s` the usual time between two polls. `named`
+    are the ids of the offers that it lists, `rows` the number of rows that the provider sent, and `flagged` the reasons
+    of rows that are not eligible: they explain why offers were dropped.
     """
     listed = tx.listed_by(source, scope)
     gone = len(listed - set(named))
@@ -44,5 +44,7 @@ def suspicion(
     if since_ms is not None and at_ms - since_ms >= interval_s * 1000 / 2:
         return ""
     reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(Counter(flagged).items()))
-    sent = f"; {rows} rows were sent" if rows else ""
-    return f"names {len(listed) - gone} of {len(listed)} offers{sent}" + (f", flagged {reasons}" if reasons else "")
+    sent = f"; the source sent {rows} rows" if rows else ""
+    return f"lists only {len(listed) - gone} of {len(listed)} offers{sent}" + (
+        f", flagged {reasons}" if reasons else ""
+    )

@@ -1,4 +1,4 @@
-"""What the services of prices answer."""
+"""Views: what the price services return."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orchestrator.store import PollRecord, StoredFlag
 
 @dataclass(frozen=True, slots=True)
 class PricedRegion:
-    """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is of the last one that succeeded and is
-    believed, None when none ever was; `flags` counts the rows that are not eligible now, by reason; `suspect` says why
-    the last poll is not believed yet, so that what it did not name stays; `passed` how many of its rows were none of
-    ours, by reason."""
+    """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is the age of the last successful poll
+    that is not suspect (None: never); `flags` counts the rows that are not eligible now, by reason; `suspect` says why
+    the last poll is not believed yet, so that offers it did not list stay; `passed` counts, by reason, rows that are
+    not machines we track."""
 
     provider: str
     source: str
@@ -28,52 +28,54 @@ class PricedRegion:
     hint: str | None
     suspect: str | None
     passed: str
-    simulated: bool  # then `polled_at_ms` is market time
+    simulated: bool  # if so, `polled_at_ms` is market time
 
 
 @dataclass(frozen=True, slots=True)
 class PriceStatus:
-    """`at_ms` is real time."""
+    """The state of all collected regions. `at_ms` is real time."""
 
     kind: ClassVar[str] = "price-status"
 
     at_ms: int
     regions: tuple[PricedRegion, ...]
     newest_flags: tuple[StoredFlag, ...]
-    prices_kept_from_ms: int  # what is older has left into the archive; 0: nothing has
+    prices_kept_from_ms: int  # older prices are only in the archive; 0: all are in the store
     simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSeries:
-    """An offer's price: (instant it took effect, instant it was learned, nano-USD per hour), from the one in force at
-    the start on. `flags` are of the same offer."""
+    """An offer's price changes: (time effective, time learned, nano-USD per hour), starting with the price in effect at
+    the start of the period. `flags` are those of the same offer."""
 
     offer_id: str
     gpu: str | None
     gpu_count: int
     listed: bool
-    known_to_ms: int | None  # all changes up to here are in it
+    known_to_ms: int | None  # complete up to this time
     points: tuple[tuple[int, int, int], ...]
     flags: tuple[StoredFlag, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PriceHistory:
+    """The price series of a query, from `from_ms` to `to_ms`."""
+
     kind: ClassVar[str] = "price-history"
 
     from_ms: int
     to_ms: int
     series: tuple[PriceSeries, ...]
-    left_out: int  # series that match, too
+    left_out: int  # more series that match
     simulated: bool
-    other_market: int = 0  # simulated series that match, too: they have another clock
+    other_market: int = 0  # simulated series that match, which have another clock
     next_cursor: str | None = None  # of the next page; None: this is the last one
 
 
 @dataclass(frozen=True, slots=True)
 class PollList:
-    """Polls, the newest first. `next_cursor` is of the page of those before these; None: there are none."""
+    """Polls, newest first. `next_cursor` leads to the page of older ones; None: there are none."""
 
     kind: ClassVar[str] = "price-polls"
 
@@ -83,8 +85,8 @@ class PollList:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """One price that changed, when that was learned, or one poll that failed or is suspect (`error`), when it ended. Of
-    what is `simulated`, `at_ms` is market time."""
+    """One changed price, when it became known, or one poll that failed or is suspect (`error`), when it ended. If it is
+    `simulated`, `at_ms` is market time."""
 
     kind: ClassVar[str] = "price-change"
 
@@ -100,8 +102,8 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class CollectedRegion:
-    """One poll, as it is stored. `passed` counts the rows that are none of ours, by reason; what was not understood is
-    among `flagged`."""
+    """One poll, as stored. `passed` counts, by reason, rows that are not machines we track; rows that were not
+    understood are among `flagged`."""
 
     kind: ClassVar[str] = "price-poll"
 
@@ -120,18 +122,21 @@ class CollectedRegion:
 
 @dataclass(frozen=True, slots=True)
 class PriceCollection:
+    """The polls of one collection."""
+
     kind: ClassVar[str] = "price-collection"
 
     polls: tuple[CollectedRegion, ...]
 
     @property
     def failed(self) -> int:
+        """The number of polls that failed."""
         return sum(poll.error is not None for poll in self.polls)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPrice:
-    """A price that a person vouches for, and the `flag` that it had, of which `source`."""
+    """A flagged price that a user has accepted, with its `flag` and `source`."""
 
     kind: ClassVar[str] = "price-accepted"
 
@@ -144,8 +149,8 @@ class AcceptedPrice:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """`gaps` are silences of a series that are longer than three usual steps of the file; None where the file has only
-    changes, so that silence says nothing. `skipped` says why nothing was read."""
+    """One imported file. `gaps` counts silences longer than three usual time steps of the file; None if the file lists
+    only changes. `skipped` says why nothing was read."""
 
     path: str
     rows: int
@@ -160,7 +165,7 @@ class ImportedFile:
 
 @dataclass(frozen=True, slots=True)
 class PriceImport:
-    """`new_*` is what the store did not have. `problems` are the first bad rows: file, row, field, what, remedy."""
+    """One import. `new_*` counts what was new to the store; `problems` are the first bad rows with their remedies."""
 
     kind: ClassVar[str] = "price-import"
 
@@ -173,11 +178,14 @@ class PriceImport:
 
     @property
     def bad_rows(self) -> int:
+        """The number of bad rows in all files."""
         return sum(file.bad_rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class PriceExport:
+    """An exported file, its rows and its size."""
+
     kind: ClassVar[str] = "price-export"
 
     path: str
@@ -187,6 +195,8 @@ class PriceExport:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMonth:
+    """One month's archive file and its rows."""
+
     month: str
     path: str
     rows: int
@@ -194,7 +204,7 @@ class ArchivedMonth:
 
 @dataclass(frozen=True, slots=True)
 class PriceArchive:
-    """What was archived now, and what left the store."""
+    """What was archived, and what was deleted from the store."""
 
     kind: ClassVar[str] = "price-archive"
 

@@ -34,7 +34,7 @@ def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Sim
     assert 0.8 * BUDGET < paid(home) <= BUDGET
     assert home.job(job).state == "paused"
     (asked,), (reported,) = home.events(job, "job.pausing"), home.events(job, "job.paused")
-    assert "of its budget of $0.12 are spent" in asked.message
+    assert "$0.12 budget is spent" in asked.message
     assert "with a checkpoint: $0." in reported.message
     assert home.runs(job)[-1].end == "paused"
 
@@ -45,7 +45,7 @@ def test_a_pause_for_the_budget_says_what_is_kept_and_what_going_on_takes_and_a_
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
     reported = home.events(job, "job.paused")[0].message
-    kept, needed = re.search(r"; \$(\S+) are kept .* takes about \$(\S+) more: tradewind budget set", reported).groups()  # type: ignore[union-attr]
+    kept, needed = re.search(r"; \$(\S+) is reserved .* about \$(\S+) more; .*tradewind budget set", reported).groups()  # type: ignore[union-attr]
     assert 0 < float(kept) < 0.2 * BUDGET / 1e9
     left = 600 - home.runs(job)[-1].last_step
     assert float(needed) == pytest.approx(left / 3600, rel=0.1)  # at a dollar per hour and a step per second
@@ -64,7 +64,7 @@ def test_a_budget_that_is_none_is_refused(home: SimulatedInstallation, wanted: o
     job = home.submit(steps=60, budget_nano_usd=BUDGET)
     asked = home.ask("budget", job, nano_usd=wanted)  # type: ignore[arg-type]
     home.tick()
-    assert (home.answer(asked) or "").startswith("refused: a budget is an amount of more than 0")
+    assert (home.answer(asked) or "").startswith("refused: a budget must be more than 0")
     assert home.job(job).spec.budget_nano_usd == BUDGET
 
 
@@ -73,7 +73,7 @@ def test_a_budget_below_what_is_spent_is_refused(home: SimulatedInstallation) ->
     home.until_step(job, 100)
     asked = home.ask("budget", job, nano_usd=usd("0.01"))
     home.tick()
-    assert "are spent already" in (home.answer(asked) or "")
+    assert "already spent" in (home.answer(asked) or "")
     assert home.job(job).spec.budget_nano_usd is None
 
 
@@ -102,8 +102,8 @@ def test_a_trainer_that_never_answers_is_ended_before_the_budget_is_passed(
     home.site.ignore_control(job.id)
     home.until(lambda: home.job(job).state == "paused", stride_s=stride_s)
     assert 0 < paid(home) <= budget
-    assert "did not stop by itself" not in home.events(job, "job.paused")[0].message
-    assert "no time to wait" in home.events(job, "job.paused")[0].message
+    assert "did not stop when asked" not in home.events(job, "job.paused")[0].message
+    assert "does not cover waiting" in home.events(job, "job.paused")[0].message
 
 
 def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(home: SimulatedInstallation) -> None:
@@ -113,7 +113,7 @@ def test_the_budget_holds_while_a_pause_that_a_user_asked_for_is_not_answered(ho
     home.ask("pause", job)
     assert paid(home) <= BUDGET
     assert home.job(job).state == "paused"
-    assert home.events(job, "job.pausing")[0].message == "pausing: asked by user:me"
+    assert home.events(job, "job.pausing")[0].message == "pausing: requested by user:me"
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.CHECKPOINT, Step.RESTORE, Step.CUTOVER])
@@ -134,7 +134,7 @@ def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home
     home.until(lambda: home.books()[1] > 0.5 * BUDGET, stride_s=1.0)
     asked = home.ask("migrate", job, offer_id=RESERVE.id)
     home.tick()
-    assert "its budget would not last for both machines" in (home.answer(asked) or "")
+    assert "its budget does not cover two machines" in (home.answer(asked) or "")
     assert paid(home) > 0.8 * BUDGET
     assert len(home.runs(job)) == 1
     assert "with a checkpoint: $0." in home.events(job, "job.paused")[0].message

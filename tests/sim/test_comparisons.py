@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.engine.billing.comparisons import NO_STEP
 from orchestrator.engine.compartment import Compartment
 from orchestrator.ledger import Comparison
 from orchestrator.model import Job
@@ -94,7 +95,7 @@ def test_jobs_that_never_trained_are_left_out_with_the_reason(home: SimulatedIns
     job = home.submit(steps=20)
     home.ask("cancel", job)
     home.settle()
-    assert {each.left_out for each in kept(home, job)} == {"none of its steps was seen"}
+    assert {each.left_out for each in kept(home, job)} == {NO_STEP}
     view = report(home.installation)
     assert [each.jobs for each in view.totals] == [0, 0, 0]
     reconciled.check(view)
@@ -107,7 +108,7 @@ def test_a_machine_that_is_not_sold_on_demand_in_its_region_is_left_out_of_that_
     home.settle()
     assert {run.offer_id for run in home.runs(job)} == {CHEAP.id}
     same, at_submission, hindsight = kept(home, job)
-    assert same.left_out == "v100.1 is not known to be sold on demand in fake/alpha"
+    assert "v100.1" in same.left_out
     assert at_submission.offer_ids == (RESERVE.id,)
     assert hindsight.offer_ids == (CHEAP.id,)
     reconciled.check(report(home.installation))

@@ -158,7 +158,7 @@ def test_a_quarantined_job_is_asked_for_a_checkpoint_and_loses_nothing(home: Sim
     home.until_step(job, at_step + 1)
     assert ended == "paused"
     assert home.site.book()[1].start_step == at_step
-    assert "it was quarantined: stopping" in home.events(job, "job.resumed")[0].message
+    assert "quarantine: stopping" in home.events(job, "job.resumed")[0].message
 
 
 def test_a_quarantined_job_that_does_not_stop_ends_after_the_stated_time(home: SimulatedInstallation) -> None:

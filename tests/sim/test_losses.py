@@ -302,7 +302,7 @@ def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_i
     assert home.runs(job)[1].start_step == ManifestName.parse(moved.manifest).step < ManifestName.parse(fixed).step
     assert home.checkpoints.fences(job.id)[2] == moved.manifest
     reported = home.events(job, "migration.verify")[-1].message
-    assert f"passed over: {fixed}" in reported
+    assert f"skipped: {fixed}" in reported
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
 
 

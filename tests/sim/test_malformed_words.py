@@ -30,7 +30,7 @@ def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
     assert not home.events(liar, "job.quarantined")
     (run,) = home.runs(liar)
     assert 3 <= run.last_step <= 40
-    assert "made no sense" in str(home.read(lambda tx: tx.job_facts(liar.id)).error)
+    assert "reports were not valid" in str(home.read(lambda tx: tx.job_facts(liar.id)).error)
     check_truth(home)
 
 

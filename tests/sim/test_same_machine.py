@@ -44,7 +44,7 @@ def test_a_job_that_failed_goes_on_where_it_was_from_its_last_checkpoint(home: S
     assert (second.start_step, second.repeated_steps) == (10, 2)
     assert second.generation > first.generation
     reported = [event.message for event in home.events(job, "migration.provision")]
-    assert reported == [f"rented {CHEAP.id}", f"tries again on the same machine, {CHEAP.id}"]
+    assert reported == [f"rented {CHEAP.id}", f"retrying on the same machine, {CHEAP.id}"]
     check_truth(home)
 
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_tried_again_where_it_was_says_how_often_it_failed_and_why
     home.until(lambda: len(home.runs(job)) == 2)
     seen = current.job(home.plane._ctx.installation, job.id)
     assert (seen.state, seen.warnings) == ("starting", ("attempt 1 of 5 failed: ValueError: a bug at step 4",))
-    assert seen.note.endswith(f"tries again on the same machine, {CHEAP.id}")
+    assert seen.note.endswith(f"retrying on the same machine, {CHEAP.id}")
 
 
 def test_only_an_attempt_on_another_machine_is_a_move(home: SimulatedInstallation) -> None:
@@ -122,7 +122,7 @@ def test_a_job_whose_code_fails_before_it_trains_is_tried_again_there_too(home: 
     home.settle()
     assert len(home.cloud.instances()) == 1
     assert [each.end for each in home.runs(job)] == ["failed", "finished"]
-    assert home.events(job, "placement.in_vain") == []
+    assert home.events(job, "placement.wasted") == []
 
 
 def test_a_machine_that_is_about_to_be_taken_gets_no_second_attempt(install: Install) -> None:
@@ -156,7 +156,7 @@ def test_a_machine_that_dies_under_the_second_attempt_is_replaced_and_booked_to_
     home.cloud.crash(home.machine(home.runs(job)[-1]).id)
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "aborted", "finished"]
-    assert home.events(job, "placement.in_vain") == []  # it was rented for a run that did train
+    assert home.events(job, "placement.wasted") == []  # it was rented for a run that did train
     check_truth(home)
 
 

@@ -36,9 +36,9 @@ def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert rented(home, job) == 1
     reported = home.events(job, "migration.aborted")[0]
-    assert reported.message.startswith("move cancelled: finishing there would cost $")
+    assert reported.message.startswith("move cancelled: ")
     assert reported.plan_id is not None
-    assert not home.events(job, "move.in_vain")
+    assert not home.events(job, "move.wasted")
     check_truth(home)
 
 
@@ -52,7 +52,7 @@ def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(
     home.settle()
     assert home.migrations(job)[1].step is Step.ABORTED
     assert home.runs(job)[0].end == "finished"
-    (reported,) = home.events(job, "move.in_vain")
+    (reported,) = home.events(job, "move.wasted")
     assert "spent: finishing there would cost $" in reported.message
     check_truth(home)
 
@@ -86,9 +86,10 @@ def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: Si
     assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
     assert rented(home, job) == len(home.cloud.instances()) == 1
     (reported,) = home.events(job, "migration.aborted")
-    assert reported.message.startswith("not started on ")
+    assert reported.message.startswith(f"not started on {CHEAP.id}: ")
+    assert DEAR.id in reported.message
     assert reported.plan_id is not None
-    assert not home.events(job, "placement.in_vain")
+    assert not home.events(job, "placement.wasted")
     check_truth(home)
 
 
@@ -125,7 +126,7 @@ def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: Simulate
     second, third = home.migrations(job)[1:]
     assert (second.step, second.reason) == (Step.ABORTED, "lost")
     assert third.offer_id == RESERVE.id
-    assert home.events(job, "migration.aborted")[0].message.startswith("not started on ")
+    assert RESERVE.id in home.events(job, "migration.aborted")[0].message
     home.settle(limit_s=2000.0)
     assert home.job(job).state == "finished"
     check_truth(home)

@@ -111,7 +111,7 @@ def test_a_job_whose_machine_is_lost_after_a_standby_took_over_waits_and_says_so
         tradewind("secrets", "give", "secretive")
     run = home.until_step(job, 5)
     home.take_over()
-    home.until(lambda: len(home.events(job, "job.unsecured")) == 1)
+    home.until(lambda: len(home.events(job, "job.missing_secrets")) == 1)
     assert "trains on" in tradewind("events", "secretive").stdout
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.engine.inputs import latencies
-from orchestrator.engine.migration import in_vain, timeouts
+from orchestrator.engine.migration import timeouts, wasted
 from orchestrator.model import Job, JobSpec, Setup, Step
 from orchestrator.perf import kind_of
 from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
@@ -28,7 +28,7 @@ def run_under_setup(home: SimulatedInstallation, job: Job) -> str:
 def blamed(home: SimulatedInstallation, job: Job) -> tuple[tuple[str, str], ...]:
     """The offers that the job must not use."""
     now_ms = home.clock.now_ms()
-    return home.read(lambda tx: in_vain.excluded(tx.events_of([job.id], in_vain.EXCLUDING)[job.id], now_ms))
+    return home.read(lambda tx: wasted.excluded(tx.events_of([job.id], wasted.EXCLUDING)[job.id], now_ms))
 
 
 def test_a_set_up_may_take_longer_than_a_machine_and_is_billed_as_provisioning(home: SimulatedInstallation) -> None:

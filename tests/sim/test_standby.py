@@ -180,9 +180,7 @@ def test_a_budget_that_would_not_last_for_both_leaves_out_the_spare(home: Simula
     home.settle()
     assert home.job(tight).state == "finished"
     assert standbys(home, tight) == []
-    assert (
-        "what is left of its budget would not last for both machines" in home.events(tight, "standby.waits")[0].message
-    )
+    assert "budget does not cover two machines" in home.events(tight, "standby.waits")[0].message
     roomy = home.submit("roomy", steps=200, standby="warm", budget_nano_usd=20 * spent)
     waiting(home, roomy)
     home.settle()
@@ -199,7 +197,7 @@ def test_a_spare_whose_price_rises_is_ended_before_it_makes_the_job_pause(home: 
     assert home.job(job).state == "finished"
     (gone, *_) = [run for run in home.runs(job) if run.id == standby.id]
     assert (gone.end, gone.training_from_ms) == ("aborted", None)
-    assert any("would not last for both machines" in event.message for event in home.events(job, "migration.aborted"))
+    assert any("does not cover two machines" in event.message for event in home.events(job, "migration.aborted"))
     check_truth(home)
 
 

@@ -1,11 +1,11 @@
-"""What SkyNomad (NSDI '27) believes of one zone: how long an instance there still lives, and how often it was up.
+"""Lifetimes: SkyNomad's (NSDI '27) estimates for one zone: how long a machine there lives, and how often one is up.
 
-Lifetimes: Nelson-Aalen over the runs that ended, and beyond the longest that was lost a constant hazard a tick. *Burst
-correction*: that hazard is multiplied by how much denser losses and refusals came than it foretold, in the densest
-stretch until now of at most one unit of hazard; not before a unit was lived through at all.
+Lifetimes are Nelson-Aalen estimates over ended runs, with a constant hazard per tick beyond the longest lost run.
+*Burst correction*: that hazard is multiplied by how much more often losses and refusals occurred than it predicted, in
+the densest recent stretch of at most one unit of hazard, once one unit has been lived through.
 
-*Following* (the artifact's virtual availability): a zone where nothing runs is a run, too, as long as launches and
-probes find it up, and the run that is still open counts among those that got so far.
+*Following* (the artifact's virtual availability): a zone where nothing runs also counts as a run while launches and
+probes find it up, and the open run counts among those that reached its age.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _EPS = 1e-9
 
 
 class Lifetimes:
-    """Runs of one zone, real ones and those that a probe opened. In hours, since the job began."""
+    """Runs of one zone, real ones and those opened by probes. Times are hours since the job began."""
 
     def __init__(self, tick_h: float, *, follow: bool = False) -> None:
         self.tick_h, self.follow = tick_h, follow
         self.began_h: float | None = None
-        self.probed_h = 0.0  # time that probes were billed: following, an instance counts as at least so old
+        self.probed_h = 0.0  # billed probe time: when following, a machine counts as at least this old
         self.burst = 1.0
         self._up: bool | None = None  # as last found, following
         self._ended: list[tuple[float, float]] = []
@@ -36,18 +36,18 @@ class Lifetimes:
         self._lengths: list[float] = []  # at which runs were lost, ascending
         self._hazards: list[float] = []  # the hazard at each
         self._sums = [0.0]
-        self._open_hazards: list[float] = []  # the same with the open run among those that got so far
+        self._open_hazards: list[float] = []  # the same, counting the open run
         self._open_sums = [0.0]
         self._failures = 0
         self._lived = 0.0  # hazard so far
-        self._marks: deque[tuple[float, int]] = deque()  # hazard before a tick with failures, how many
+        self._marks: deque[tuple[float, int]] = deque()  # (hazard before a tick with failures, their number)
 
     def begin(self, now_h: float) -> None:
-        """A run begins; one that was open is forgotten."""
+        """Start a run; an open one is dropped."""
         self.began_h = now_h
 
     def end(self, now_h: float, *, lost: bool) -> None:
-        """The open run, if any, is over: lost, or given up."""
+        """End the open run, if any: lost or released."""
         if self.began_h is not None:
             length = round(now_h - self.began_h, 9)
             self._ended.append((self.began_h, now_h))
@@ -59,11 +59,11 @@ class Lifetimes:
         self._failures += lost
 
     def refused(self) -> None:
-        """A launch or a probe found no capacity."""
+        """Count a launch or probe that found no capacity."""
         self._failures += 1
 
     def found(self, now_h: float, *, up: bool) -> None:
-        """A launch, a probe or leaving it for another says whether it is still followed."""
+        """Record what a launch, a probe or a move away says about the zone, when following."""
         if not self.follow or up == self._up:
             return
         if up:
@@ -73,7 +73,7 @@ class Lifetimes:
         self._up = up
 
     def tick(self, now_h: float) -> None:
-        """Once a tick, before deciding: takes in the hazard that was lived through and what failed."""
+        """Call once per tick before deciding: records the hazard lived through and the failures."""
         hazard = 0.0
         if self.began_h is not None:
             age = now_h - self.began_h
@@ -90,7 +90,7 @@ class Lifetimes:
         self.burst = self._densest() if self._lived >= _BURST else 1.0
 
     def expected_h(self, now_h: float, most_h: float) -> float:
-        """Hours that an instance there still lives, or would if it started now; at most `most_h`."""
+        """Expected remaining hours of a machine there, or of one started now; at most `most_h`."""
         open_age = 0.0 if self.began_h is None else now_h - self.began_h
         at = max(open_age, self.probed_h) if self.follow else open_age
         tail = self._tail(open_age)
@@ -104,7 +104,7 @@ class Lifetimes:
         return min(mean + survives * self.tick_h / -math.expm1(-self.burst * tail), most_h)
 
     def available(self, now_h: float) -> float:
-        """Share of the last 12 hours that a run was open there."""
+        """The share of the last 12 hours in which a run was open there."""
         since = max(0.0, now_h - _WINDOW_H)
         if now_h <= since:
             return 0.0
@@ -116,7 +116,7 @@ class Lifetimes:
         return min(up / (now_h - since), 1.0)
 
     def _fit(self) -> None:
-        """Nelson-Aalen: of the runs that got to a length, the share that was lost there."""
+        """Nelson-Aalen: the share of runs reaching each length that was lost there."""
         self._lengths = sorted(self._deaths)
         reached = [len(self._all) - bisect_left(self._all, at) for at in self._lengths]
         deaths = [self._deaths[at] for at in self._lengths]
@@ -126,14 +126,14 @@ class Lifetimes:
         self._open_sums = [0.0, *accumulate(self._open_hazards)]
 
     def _tail(self, age: float) -> float:
-        """The hazard beyond the longest life that was lost; the open run is so old (0: there is none)."""
+        """The hazard beyond the longest lost run; `age` is the open run's (0: there is none)."""
         if not self._lengths:
             return _NO_HAZARD
         counted = self.follow and age > 0 and age + _EPS >= self._lengths[-1]
         return (self._open_hazards if counted else self._hazards)[-1]
 
     def _hazard_until(self, age: float, tail: float) -> float:
-        """Cumulative hazard, up to the open run's age; from one length to the next it grows as beyond the last."""
+        """The cumulative hazard up to an age; between two lengths it grows as beyond the last one."""
         if age <= 0:
             return 0.0
         before = bisect_left(self._lengths, age - _EPS)
@@ -141,7 +141,7 @@ class Lifetimes:
         return (self._open_sums if self.follow else self._sums)[before] + (age - at) * tail
 
     def _densest(self) -> float:
-        """Failures per unit of hazard, at least 1."""
+        """The highest recent number of failures per unit of hazard, at least 1."""
         while self._marks and self._lived - self._marks[0][0] > _BURST + _EPS:
             self._marks.popleft()
         most, failures = 1.0, 0

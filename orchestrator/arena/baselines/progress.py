@@ -1,8 +1,8 @@
-"""Uniform Progress (Wu et al., Can't Be Late, NSDI '24): keep progress at least as far as the share of time gone.
-In one zone, lifted to several by us, and lifted to several regions by SkyNomad.
+"""Uniform Progress (Wu et al., Can't Be Late, NSDI '24): keep progress at least at the elapsed share of the deadline.
+In one zone, extended to several by us, and extended to several regions by SkyNomad.
 
-Behind: on-demand if no spot can be had; ahead: wait for spot. From on-demand back to spot only when two overheads
-ahead (hysteresis). The safety net buys on demand when no more than that fits before the deadline.
+Behind: on-demand if there is no spot; ahead: wait for spot. Back from on-demand to spot only when two overheads ahead
+(hysteresis). The safety net buys on-demand when no more than that fits before the deadline.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ _EPS = 1e-9
 
 
 class UniformProgress(Baseline):
-    """Lifted to several zones: spot is the cheapest zone that launches."""
+    """Extended to several zones: spot is the cheapest zone with capacity."""
 
     name = "uniform-progress"
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         overhead = self.job.restart_overhead_hours
         kind = None if seen.running is None else seen.running[1]
         if kind == SPOT:
@@ -38,32 +39,36 @@ class UniformProgress(Baseline):
             self.buy(seen, cloud)
 
     def order(self, seen: Observation) -> list[int]:
+        """Zones in the order in which spot is tried."""
         return self.by_price(seen)
 
 
 class UniformProgressHere(UniformProgress):
-    """The paper's own setting: one zone, the cheapest when the job starts."""
+    """The paper's own setting: one zone, the cheapest at the job's start."""
 
     name = "uniform-progress-1z"
     zone: int | None = None
 
     def order(self, seen: Observation) -> list[int]:
+        """The one zone."""
         if self.zone is None:
             self.zone = self.by_price(seen)[0]
         return [self.zone]
 
 
 class UniformProgressMulti(Latched):
-    """SkyNomad's baseline (NSDI '27; in its artifact "eager failover"): spot by price, the region in which the job ran
-    last after all others. Two overheads ahead it gives up on-demand even when no spot can be had, and waits."""
+    """SkyNomad's baseline (NSDI '27; "eager failover" in its artifact): spot by price, with the region in which the job
+    ran last after all others. Two overheads ahead it leaves on-demand even if there is no spot, and waits."""
 
     name = "uniform-progress-multi"
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """See Baseline.start."""
         super().start(job, market)
-        self.ran: int | None = None  # where it was last seen up; a machine lost in its first tick never was
+        self.ran: int | None = None  # where it was last seen running; a machine lost in its first tick never was
 
     def choose(self, seen: Observation, cloud: Cloud) -> None:
+        """See Latched.choose."""
         kind = None
         if seen.running is not None:
             self.ran, kind = seen.running

@@ -1,4 +1,4 @@
-"""BASELINES: every published policy by its name."""
+"""Registry: BASELINES, every published policy by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On-demand only and greedy spot: the two ends between which every policy must lie. And what all baselines share."""
+"""On-demand only and greedy spot, between which every policy should lie, and what all baselines share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EPS = 1e-9
 
 
 class Baseline(ABC):
-    """Job, market and the arithmetic of ticks. Subclasses have `step`."""
+    """A policy's job, market and tick arithmetic. Subclasses implement `step`."""
 
     name = ""
     job: TickJob
@@ -19,45 +19,48 @@ class Baseline(ABC):
     speed: tuple[float, ...]
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """Set up for one job on one market."""
         self.job, self.market = job, market
         self.speed = market.speed or (1.0,) * len(market.zones)
 
     def work_left(self, seen: Observation) -> float:
+        """Hours of work left."""
         return max(self.job.work_hours - seen.done_hours, 0.0)
 
     @abstractmethod
     def step(self, seen: Observation, cloud: Cloud) -> None:
-        """What this policy orders at a tick."""
+        """Act on one tick's observation."""
 
     def ticks_needed(self, seen: Observation, overhead_h: float, zone: int | None = None) -> int:
-        """Whole ticks to sit out an overhead and finish without interruption: in a zone, or on the fastest kind."""
+        """Whole ticks for an overhead and the remaining work without interruption, in a zone or on the fastest kind."""
         speed = max(self.speed) if zone is None else self.speed[zone]
         return math.ceil((self.work_left(seen) / speed + overhead_h) / self.market.tick_hours - _EPS)
 
     def must_buy(self, seen: Observation, overheads: float = 1.0) -> bool:
-        """It is the last tick at which a fresh on-demand instance (with so many overheads) still makes the deadline."""
+        """Whether this is the last tick at which on-demand, with this many overheads, still meets the deadline."""
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) >= seen.ticks_left
 
     def late(self, seen: Observation, overheads: float = 1.0) -> bool:
-        """The same with one tick kept back."""
+        """The same with one tick in reserve."""
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
 
     def steady(self, seen: Observation) -> bool:
-        """What runs uses up no slack: of the fastest kind and past its overhead. When it is lost there is time."""
+        """Whether the present machine uses up no slack: of the fastest kind and past its overhead."""
         running = seen.running
         return running is not None and seen.overhead_left_hours <= 0 and self.speed[running[0]] == max(self.speed)
 
     def by_price(self, seen: Observation) -> list[int]:
-        """Zones, the cheapest spot first."""
+        """Zones by spot price per work, cheapest first."""
         cost = self.per_work(seen)
         return sorted(range(len(cost)), key=lambda z: (cost[z], z))
 
     def per_work(self, seen: Observation) -> list[float]:
-        """US$ on spot for an hour's work, in each zone."""
+        """US$ of spot per hour of work, for each zone."""
         return [price / speed for price, speed in zip(seen.spot_usd_per_hour, self.speed, strict=True)]
 
     def buy(self, seen: Observation, cloud: Cloud) -> None:
-        """On-demand where it is cheapest, egress counted, of what still makes the deadline if anything does."""
+        """Launch on-demand where it is cheapest including egress, among zones that still meet the deadline if any
+        do."""
         zone, kind = seen.running or (None, "")
         if kind == ON_DEMAND and self.ticks_needed(seen, seen.overhead_left_hours, zone) <= seen.ticks_left:
             return
@@ -75,17 +78,18 @@ class Baseline(ABC):
         cloud.try_launch(min(quick or fastest, key=worth), ON_DEMAND)
 
     def first_spot(self, order: list[int], cloud: Cloud) -> bool:
-        """The first zone of `order` that has spot capacity."""
+        """Launch spot in the first zone of `order` that has capacity. Returns whether any has."""
         return any(cloud.try_launch(zone, SPOT) for zone in order)
 
 
 class Latched(Baseline):
-    """SkyNomad's simulator around a policy: at the last safe tick its safety net buys on-demand for good, where the job
-    runs if anywhere, even from a spot instance that is up, and asks the policy no more."""
+    """SkyNomad's simulator around a policy: at the last safe tick its safety net switches to on-demand for good, in the
+    present zone if any, even from a running spot machine, and does not ask the policy again."""
 
     latched = False
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         if not (self.latched or self.must_buy(seen)):
             self.choose(seen, cloud)
             return
@@ -96,7 +100,7 @@ class Latched(Baseline):
             self.buy(seen, cloud)
 
     def buy_here(self, seen: Observation, cloud: Cloud, zone: int) -> None:
-        """On-demand in this zone, or where it still makes the deadline."""
+        """Launch on-demand in this zone, or where it still meets the deadline."""
         if self.ticks_needed(seen, self.job.restart_overhead_hours, zone) <= seen.ticks_left:
             cloud.try_launch(zone, ON_DEMAND)
         else:
@@ -104,25 +108,27 @@ class Latched(Baseline):
 
     @abstractmethod
     def choose(self, seen: Observation, cloud: Cloud) -> None:
-        """What the policy orders at a tick before that."""
+        """Act on one tick's observation before the safety net takes over."""
 
 
 class OnDemandOnly(Baseline):
-    """Starts on demand at once and stays."""
+    """Starts on-demand at once and stays there."""
 
     name = "on-demand"
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         if seen.running is None:
             self.buy(seen, cloud)
 
 
 class Greedy(Baseline):
-    """The cheapest zone that launches, kept until it is lost; on-demand at the last safe tick, for good."""
+    """Spot in the cheapest zone with capacity, until it is lost; on-demand for good at the last safe tick."""
 
     name = "greedy"
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         if seen.running is not None and seen.running[1] == ON_DEMAND:
             return
         if self.late(seen) and not self.steady(seen):

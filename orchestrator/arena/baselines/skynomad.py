@@ -1,12 +1,13 @@
-"""SkyNomad's cost model (NSDI '27, arXiv 2601.06520) as its artifact codes it, in the two variants of its figures.
+"""SkyNomad's cost model (NSDI '27, arXiv 2601.06520) as implemented in its artifact, in the two variants of its
+figures.
 
-An hour in a zone is worth V x (E - d) / E - price - egress / E, with E the expected lifetime of an instance there
-(lifetimes.py), d the restart overhead and V the value of an hour's progress. It moves when that beats what runs by a
-margin, and probes zones to learn of them. A safety net buys on-demand at the last safe tick, for good.
+An hour in a zone is worth V x (E - d) / E - price - egress / E, with E the expected lifetime of a machine there
+(lifetimes.py), d the restart overhead and V the value of an hour's progress. It moves when that exceeds the present
+machine's by a margin, and probes zones to learn about them. A safety net switches to on-demand at the last safe tick.
 
-Kept as coded, for the published results come of it: what runs at a loss is not stopped; a zone that answered a probe
-is not probed again before a launch was tried there; the run of a zone that was left for spot elsewhere stays open; one
-that took over from on-demand in its zone is not counted as lost when it is lost.
+Kept as implemented, because the published results depend on it: a machine running at a loss is not stopped; a zone that
+answered a probe is not probed again before a launch was tried there; the run of a zone left for spot elsewhere stays
+open; a machine that took over from on-demand in its zone is not counted when it is lost.
 """
 
 from __future__ import annotations
@@ -27,26 +28,29 @@ _EPS = 1e-9
 
 
 class CostModel(Latched):
-    """One decision a tick: the best of waiting, spot anywhere and on-demand. Subclasses have the value of progress."""
+    """One decision per tick: the best of waiting, spot anywhere and on-demand. Subclasses define the value of
+    progress."""
 
-    most_h = math.inf  # a lifetime is never expected to be longer
+    most_h = math.inf  # the longest expected lifetime
     follow = False
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """See Baseline.start."""
         super().start(job, market)
         self.lives = [Lifetimes(market.tick_hours, follow=self.follow) for _ in market.zones]
         self.next_probe = [0 for _ in market.zones]
-        self.watched: set[int] = set()  # where a probe found capacity, and no launch was tried since
+        self.watched: set[int] = set()  # zones where a probe found capacity and no launch was tried since
         self.spot: int | None = None
-        self.left = False  # the end of this spot instance will not count as a loss
+        self.left = False  # the end of this spot machine will not count as a loss
         self.last: int | None = None  # where the checkpoint is believed to be
         self.expected: list[float] = []
 
     @abstractmethod
     def hour_of_progress(self, seen: Observation) -> float:
-        """V, US$."""
+        """V: the value of an hour's progress in US$."""
 
     def choose(self, seen: Observation, cloud: Cloud) -> None:
+        """See Latched.choose."""
         now = seen.elapsed_hours
         if self.spot is not None and seen.running != (self.spot, SPOT):
             self.lives[self.spot].end(now, lost=not self.left)
@@ -60,8 +64,8 @@ class CostModel(Latched):
         self._probe(seen, cloud, *self._launch(seen, cloud))
 
     def _launch(self, seen: Observation, cloud: Cloud) -> tuple[int | None, set[int]]:
-        """The best option that can be had, if it beats what runs. Returns the zone that is not to be probed, and those
-        that had no capacity."""
+        """Launch the best available option if it beats the present one. Returns the zone that must not be probed, and
+        the zones without capacity."""
         value = self.hour_of_progress(seen)
         here, kind = (None, None) if seen.running is None else seen.running
         current = 0.0
@@ -77,7 +81,7 @@ class CostModel(Latched):
         for worth, zone, of in sorted(options, key=lambda option: -option[0]):
             if worth <= current or worth < 0:
                 break
-            if zone is None:  # as coded: what runs at a loss goes on, and its zone may be probed
+            if zone is None:  # as implemented: a machine at a loss continues, and its zone may be probed
                 self.last = None
                 return None, refused
             at_home = of == SPOT and zone == here
@@ -100,7 +104,7 @@ class CostModel(Latched):
         self.last = zone
         if seen.running is None:
             return
-        if seen.running[0] == self.spot:  # replaced by on-demand; as coded also one that has just replaced it
+        if seen.running[0] == self.spot:  # replaced by on-demand; as implemented, also one that has just replaced it
             self.left = True
         else:
             self.lives[seen.running[0]].found(seen.elapsed_hours, up=False)
@@ -123,7 +127,7 @@ class CostModel(Latched):
             if zone != self.spot:
                 lives.found(seen.elapsed_hours, up=True)
             hours = self.market.probe_hours
-            if used is None and seen.running == (zone, ON_DEMAND):  # the artifact bills this probe as the whole tick
+            if used is None and seen.running == (zone, ON_DEMAND):  # the artifact bills this probe for the whole tick
                 ratio = self.market.on_demand_usd_per_hour[zone] / seen.spot_usd_per_hour[zone]
                 hours = self.market.tick_hours * ratio
             lives.probed_h += hours
@@ -147,26 +151,29 @@ class CostModel(Latched):
         return value * self.speed[zone] - self.market.on_demand_usd_per_hour[zone] - moving
 
     def cheapest_on_demand(self) -> float:
-        """US$ for an hour's work."""
+        """US$ of the cheapest on-demand offer per hour of work."""
         return min(price / at for price, at in zip(self.market.on_demand_usd_per_hour, self.speed, strict=True))
 
 
 class SkyNomad(CostModel):
-    """RISK, the artifact's first strategy: V is 1.2 times what an hour would cost in the cheapest mix of spot and
-    on-demand, by availability and lifetime, that makes the deadline."""
+    """RISK, the artifact's first strategy: V is 1.2 times the cost per hour of the cheapest mix of spot and on-demand,
+    by availability and lifetime, that meets the deadline."""
 
     name = "skynomad"
     most_h = 2.0
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """See Baseline.start."""
         super().start(job, market)
         self.done: list[float] = []
 
     def choose(self, seen: Observation, cloud: Cloud) -> None:
+        """See Latched.choose."""
         self.done.append(seen.done_hours)
         super().choose(seen, cloud)
 
     def hour_of_progress(self, seen: Observation) -> float:
+        """See CostModel.hour_of_progress."""
         work, left = self.work_left(seen), self.job.deadline_hours - seen.elapsed_hours
         overhead = self.job.restart_overhead_hours
         bought = self._on_demand_share(seen) * work
@@ -189,12 +196,12 @@ class SkyNomad(CostModel):
         return _MARKUP * (cost + switches * self.job.checkpoint_gb * _MIX_USD_PER_GB) / max(work, 1e-6)
 
     def _on_demand_share(self, seen: Observation) -> float:
-        """At the pace of the last hours, the share of the time left that must be on demand to make the deadline."""
+        """The share of the remaining time that must be on-demand to meet the deadline at the recent pace."""
         now, done = seen.elapsed_hours, seen.done_hours
         if now <= 0:
             return 0.0
         since = max(0.0, now - _RATE_WINDOW_H)
-        first = max(int(since / self.market.tick_hours + _EPS) - 1, 0)  # one tick early, as coded
+        first = max(int(since / self.market.tick_hours + _EPS) - 1, 0)  # one tick early, as implemented
         rate = min((done - self.done[first]) / (now - since), 1.0)
         if rate >= 1.0 - 1e-6:
             return 0.0
@@ -204,13 +211,14 @@ class SkyNomad(CostModel):
 
 
 class SkyNomadRateRatio(CostModel):
-    """RR, with the settings of its V100 figure: V is the on-demand price times the pace that is still needed over the
-    pace that was planned, at least the cheapest spot price; lifetimes have no limit and zones are followed."""
+    """RR, with the settings of its V100 figure: V is the on-demand price times the pace still needed over the planned
+    pace, at least the cheapest spot price; lifetimes have no limit and zones are followed."""
 
     name = "skynomad-rr"
     follow = True
 
     def hour_of_progress(self, seen: Observation) -> float:
+        """See CostModel.hour_of_progress."""
         whole = self.job.deadline_hours
         ratio = self.work_left(seen) * whole / ((whole - seen.elapsed_hours) * self.job.work_hours)
         return max(self.cheapest_on_demand() * ratio, min(self.per_work(seen)))

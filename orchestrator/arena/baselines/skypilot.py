@@ -1,5 +1,5 @@
-"""SkyPilot 0.14.1's recovery of managed spot jobs. It knows no deadline: on-demand at the last safe tick is ours, else
-nothing could be compared.
+"""SkyPilot 0.14.1's recovery of managed spot jobs. It has no deadline; on-demand at the last safe tick is our addition,
+without which nothing could be compared.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from orchestrator.arena.protocol import Observation
 
 
 class Failover(Greedy):
-    """FAILOVER: the region that it was lost in first, cheapest zone first; then anywhere, cheapest first."""
+    """FAILOVER: first the region of the lost machine, then anywhere; the cheapest zone first in both."""
 
     name = "skypilot-failover"
 
     def by_price(self, seen: Observation) -> list[int]:
+        """Zones in the order in which spot is tried."""
         order, here = super().by_price(seen), seen.checkpoint_zone
         if here is None:
             return order
@@ -22,11 +23,12 @@ class Failover(Greedy):
 
 
 class EagerNextRegion(Greedy):
-    """EAGER_NEXT_REGION as documented: the region that it was lost in comes last."""
+    """EAGER_NEXT_REGION as documented: the region of the lost machine comes last."""
 
     name = "skypilot-eager"
 
     def by_price(self, seen: Observation) -> list[int]:
+        """Zones in the order in which spot is tried."""
         order, here = super().by_price(seen), seen.checkpoint_zone
         if here is None:
             return order
@@ -34,7 +36,7 @@ class EagerNextRegion(Greedy):
 
 
 class EagerAsShipped(Greedy):
-    """EAGER_NEXT_REGION as shipped: with no region pinned nothing is blocked (skypilot#10021), so it is one launch
-    without constraints, the cheapest zone that has capacity, which may be the one that was just lost."""
+    """EAGER_NEXT_REGION as shipped: without a pinned region nothing is blocked (skypilot#10021), so it is one launch
+    without constraints in the cheapest zone with capacity, which may be the one just lost."""
 
     name = "skypilot-eager-shipped"

@@ -1,4 +1,4 @@
-"""One zone for the whole job, and the core paper's daily choice by price."""
+"""Static policies: one zone for the whole job, and daily or rule-based choices by price."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ class OneZone(Greedy):
         self.zone = zone
 
     def by_price(self, seen: Observation) -> list[int]:
+        """The one zone."""
         if self.zone is None:
             self.zone = super().by_price(seen)[0]
         return [self.zone]
 
 
 class PaperDaily(Greedy):
-    """Narayanan et al. 2020: the cheapest zone, chosen anew every 24 hours by price alone, at no regard to what moving
-    costs. The paper knows no capacity: what can't be had is passed over, what is lost is replaced at once."""
+    """Narayanan et al. 2020: the cheapest zone, chosen again every 24 hours by price alone, whatever moving costs. The
+    paper has no capacity: zones without it are skipped, and lost machines are replaced at once."""
 
     name = "paper-daily"
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """See Baseline.start."""
         super().start(job, market)
         self.decided_h = 0.0
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         if seen.running is not None and seen.running[1] == SPOT and seen.elapsed_hours - self.decided_h >= 24:
             self.decided_h = seen.elapsed_hours
             if not self.late(seen, 2.0):
@@ -42,14 +45,15 @@ class PaperDaily(Greedy):
 
 
 class Karpenter(Greedy):
-    """Karpenter's balanced consolidation (v1.14): replace a node when the share of cost that it saves is at least half
-    the share of work that it disrupts. One job on one node is all of the work, so the price must halve. Its gate of 15
-    cheaper types for spot to spot, which GPU machines never pass, is left out."""
+    """Karpenter's balanced consolidation (v1.14): replace a node if the share of cost that it saves is at least half
+    the share of work that it disrupts. One job on one node is all of the work, so the price must halve. Its requirement
+    of 15 cheaper types for spot-to-spot moves, which GPU machines never meet, is left out."""
 
     name = "karpenter-balanced"
     least = 0.5
 
     def step(self, seen: Observation, cloud: Cloud) -> None:
+        """See Baseline.step."""
         if seen.running is not None and seen.running[1] == SPOT and not self.late(seen, 2.0):
             here, now = seen.running[0], self.per_work(seen)
             better = [zone for zone in self.by_price(seen) if now[zone] <= (1 - self.least) * now[here]]
@@ -60,17 +64,19 @@ class Karpenter(Greedy):
 
 
 class SageMaker(Greedy):
-    """SageMaker managed spot: one region, another zone of it after a preemption (SkyNomad, sec. 5.1). The region is
-    that of the cheapest zone when the job starts."""
+    """SageMaker managed spot: one region, with another zone of it after a preemption (SkyNomad, sec. 5.1). The region
+    is that of the cheapest zone at the job's start."""
 
     name = "sagemaker-zone-switch"
 
     def start(self, job: TickJob, market: TickMarket) -> None:
+        """See Baseline.start."""
         super().start(job, market)
         self.zones: list[int] = []
         self.left: int | None = None
 
     def by_price(self, seen: Observation) -> list[int]:
+        """The zones of the region, the one just lost last."""
         order = super().by_price(seen)
         if not self.zones:
             self.zones = [zone for zone in order if same_region(self.market, order[0], zone)]
@@ -80,5 +86,5 @@ class SageMaker(Greedy):
 
 
 def same_region(market: TickMarket, one: int, other: int) -> bool:
-    """Moving between them is free."""
+    """Whether moving between two zones is free."""
     return market.egress_usd_per_gb[one][other] == 0

@@ -1,1 +1,1 @@
-"""Billing: what machines cost, into the ledger; limits on spending; comparisons when the books close."""
+"""Billing: books what machines cost, enforces spending limits, and compares a job's cost when it is fully booked."""

@@ -1,8 +1,7 @@
-"""Accrue: what instances have cost, into the ledger, as they live and once more when they have ended.
+"""Accrue: books what machines cost, while they run and once more when they have ended.
 
-Prices are known up to the last poll that succeeded, so nothing is booked past it: an entry never has to guess a price.
-What is booked is the run as it stands in the very transaction that books it, for another may have closed its books
-since it was last read.
+Prices are known up to the last successful poll, so nothing is booked beyond it: an entry never guesses a price. Each
+transaction books the run as it reads it, since another process may have closed its books in the meantime.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from providers.errors import NotFoundError, ProviderError
 from providers.money import MS_PER_HOUR
 from providers.offer import provider_of
 
-ROUNDED_UP_S = 1.0  # at most, real: bills are by the second
+ROUNDED_UP_S = 1.0  # at most, in real time: bills are by the second
 
 
 def accrue(ctx: Context) -> None:
-    """Book every living instance up to the last good poll of its provider."""
+    """Book every running machine up to its provider's last successful poll."""
     living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
     contained_writes(ctx, Compartment.ACCRUE, living, lambda run: run.job_id, _accrue_one)
 
@@ -47,17 +46,18 @@ def settle(
     billed_from_ms: int | None,
     billed_to_ms: int | None,
 ) -> bool:
-    """Close the books of a run whose instance is confirmed gone. Returns False while its prices are not all known, or
+    """Close the books of a run whose machine is confirmed gone. Returns False while its prices are not all known, or
     its provider does not answer.
 
-    A machine that never became billable is closed with an empty interval. Books that are closed stay as they are; where
-    the machine turns out to have ended when an earlier run still had it, that one's are corrected.
+    `billed_from_ms` and `billed_to_ms` are the machine's, in market ms. A machine that never became billable gets an
+    empty interval. Closed books stay closed, except that an earlier run's are corrected if the machine turns out to
+    have ended while that run still had it.
     """
     if not _metered(installation, run):
         return False
     end_ms = billed_to_ms if billed_to_ms is not None else installation.clock.now_ms()
     if run.machine_from_ms is not None and run.billed_from_ms is not None:
-        billed_from_ms = min(run.billed_from_ms, end_ms)  # the machine's bill began with an earlier run
+        billed_from_ms = min(run.billed_from_ms, end_ms)  # an earlier run started the machine's bill
     with installation.store.write(leadership) as tx:
         if tx.run(run.id).billed_to_ms is not None:
             return True
@@ -82,9 +82,9 @@ def settle(
 
 
 def settle_all(installation: Installation, leadership: Leadership) -> None:
-    """After a control plane was ended for good and all instances with it: end what the store still thinks alive.
+    """Settle everything after a control plane and all its machines were shut down for good.
 
-    What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
+    Unreadable rows are left to the next control plane. Raises NotLeaderError as soon as another one has taken over.
     """
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
@@ -97,10 +97,12 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
             if migration.id in cut_over:
                 tx.advance(migration.id, migration.step, Step.DONE)
             else:
-                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was ended")
+                tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was shut down")
         for run in tx.runs(live=True, unreadable=left_out):
             if run.instance_id is None and (run.end is not None or run.id in tried):
-                tx.update_run(run.id, end=run.end or "aborted")  # a machine may come yet: the next control plane asks
+                tx.update_run(
+                    run.id, end=run.end or "aborted"
+                )  # a machine may still appear: the next control plane checks
             elif run.end is None:
                 tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
             else:
@@ -130,15 +132,15 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
 
 
 def _wait_until(installation: Installation, at_ms: int) -> None:
-    """A bill that is rounded up ends a little later than its machine did; until then its last price is not known."""
+    """Wait (up to ROUNDED_UP_S) for the end of a rounded-up bill: until then its last price is not known."""
     wall_s = (at_ms - installation.clock.now_ms()) / 1000 / installation.clock.factor
     if wall_s > 0:
         installation.clock.sleep(min(wall_s, ROUNDED_UP_S))
 
 
 def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[int, int]:
-    """(what a job has cost up to now, what its living machines cost per hour), in nano-USD at the prices known.
-    `unsettled` are its runs whose books are open: what all others cost is booked."""
+    """(a job's cost so far, the cost per hour of its running machines), in nano-USD at the known prices. `unsettled`
+    are its runs with open books; all others are booked."""
     rate = 0
     with ctx.installation.store.read() as tx:
         spent = tx.total_nano_usd(job_id)
@@ -152,39 +154,39 @@ def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[in
 
 
 def _kept_nano_usd_per_hour(run: Run) -> int:
-    """For its disk and its checkpoints."""
+    """For the machine's disk and the stored checkpoints."""
     card = rate_card(provider_of(run.offer_id))
     kept = [(0, run.kept_bytes)] if run.kept_bytes and card.bills_checkpoints else []
     return disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
 
 
 def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
-    """What `market_s` more seconds cost at a rate."""
+    """What `market_s` more seconds cost (nano-USD) at a rate in nano-USD per hour."""
     return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
 
 
 def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
-    """The instant up to which all price changes of an offer are in the store."""
+    """The market time up to which all price changes of an offer are in the store; None if there are none."""
     return tx.priced_to_ms(offer_id)
 
 
 def _metered(installation: Installation, run: Run) -> bool:
-    """Whether the provider bills the checkpoints of the run's machine. A provider that cannot see them is given their
-    usage here; after a restart of the control plane it may get the same usage again, which changes nothing."""
+    """Tell a provider that bills checkpoints but cannot see them the run's usage. Returns False if it did not answer.
+    After a restart it may be told the same again, which changes nothing."""
     provider, usage = installation.providers.get(provider_of(run.offer_id)), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return True
     try:
         provider.meter(run.instance_id, usage)
     except NotFoundError:
-        return True  # it has no bill of that machine
+        return True  # it does not bill that machine
     except ProviderError:
         return False
     return True
 
 
 def _handed_over(installation: Installation, tx: Tx, migration: Migration) -> bool:
-    """Whether the job is the target's: its fence is what decides that, not what the store says of it."""
+    """Whether the target owns the job. The fence decides that, not the store."""
     if migration.step is not Step.CUTOVER:
         return migration.step is Step.RELEASE
     root = installation.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
@@ -195,12 +197,12 @@ def _handed_over(installation: Installation, tx: Tx, migration: Migration) -> bo
 
 
 def book(tx: Tx, run_id: str, upto_ms: int) -> None:
-    """What is missing of a run's time up to `upto_ms`, by the prices known; corrections too once it has ended."""
+    """Book the rest of a run's time up to `upto_ms` at the known prices, and corrections once it has ended."""
     run = tx.run(run_id)
     start_ms = run.machine_billed_from_ms
     if run.billed_from_ms is None or start_ms is None or upto_ms <= start_ms:
         return
-    job = tx.outline(run.job_id)  # it costs money, whether or not its job file can be read
+    job = tx.outline(run.job_id)  # it costs money even if its job file cannot be read
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
     if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
@@ -217,9 +219,8 @@ def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
 
 
 def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
-    """What a machine that has ended is billed besides its time, as its provider declares it: with the last run that had
-    it, for the whole of its time. What an earlier run of it was charged, because its books were closed while the later
-    one was not known, is taken back."""
+    """Book what an ended machine is billed besides its time, as its provider declares it: on its last run, for the
+    whole life of the machine. Charges booked on an earlier run, before the later one was known, are taken back."""
     run = tx.run(run_id)
     card = rate_card(provider_of(run.offer_id))
     if run.instance_id is None or not card.declared:
@@ -230,7 +231,7 @@ def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
     if not after:
         changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
         right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
-    due = [(run, right), *((each, {}) for each in before)]
-    for each, amounts in due:
+    owed = [(run, right), *((each, {}) for each in before)]
+    for each, amounts in owed:
         if fresh := ledger.charge(tx.outline(run.job_id), each, amounts, tx.entries(run_id=each.id), at_ms):
             tx.add_entries(fresh)

@@ -1,8 +1,6 @@
-"""Checkpoints kept: what is known of a job's checkpoints, for plan and bill: their size, where they were brought from,
-and how much room they take.
+"""Checkpoints kept: records a job's checkpoint size, origin and storage, for plans and bills.
 
-The room is that for as many checkpoints of that size as the job keeps, as long as the machine is billed: so the plan
-counts it, and so it is booked.
+Storage is billed for as many checkpoints of that size as the job keeps, as long as the machine is billed.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, ManifestInf
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, Run
 
-WEIGH_EVERY_S = 10.0  # wall, until its size is found out
+MEASURE_EVERY_S = 10.0  # wall, until the size is known
 
 
-def weigh(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
-    """Find out how large the checkpoints of a run are that began from scratch, once it has one."""
-    if run.kept_bytes is not None or report.manifest is None or not ctx.due(f"weighed/{run.id}", WEIGH_EVERY_S):
+def measure(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
+    """Record the checkpoint size of a run that started from scratch, once it has a checkpoint."""
+    if run.kept_bytes is not None or report.manifest is None or not ctx.due(f"weighed/{run.id}", MEASURE_EVERY_S):
         return
     try:
         found = ctx.checkpoints.find(ctx.checkpoint_root(job), job.id, report.manifest)
@@ -31,8 +29,8 @@ def weigh(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
 
 
 def bring(ctx: Context, job: Job, target: Run, found: ManifestInfo) -> None:
-    """Write down that this checkpoint is brought to the machine of `target`: once, however often the step is repeated,
-    and however many runs have the machine one after the other."""
+    """Record that this checkpoint is copied to the machine of `target`: once, even if the step is repeated or several
+    runs use the machine one after the other."""
     with ctx.write() as tx:
         place = checkpoint_at([run for run in tx.runs(job_id=job.id) if run.id != target.id])
         tx.set_job_facts(job.id, checkpoint_bytes=found.size_bytes)
@@ -42,5 +40,5 @@ def bring(ctx: Context, job: Job, target: Run, found: ManifestInfo) -> None:
 
 
 def room_bytes(job: Job, found: ManifestInfo) -> int:
-    """For the checkpoints that the job keeps."""
+    """Bytes for all checkpoints that the job keeps, each of the size found."""
     return found.size_bytes * job.spec.checkpoint.keep

@@ -1,9 +1,9 @@
-"""Comparisons: what a job paid beside what it would have cost otherwise, worked out once, when its books close.
+"""Comparisons: what a job cost next to what it would have cost otherwise, computed once its books are closed.
 
-Its books are closed when it has ended and each of its machines is booked to its end. From then on the comparison is
-what was known at that instant: prices over its life, and the job's own speed as it was measured. An entry that is
-booked later (a correction, a charge that a provider bills late) makes another version: of the same machines and the
-same speeds, with the prices and the times as they are known then, and with the reason. The older versions stay.
+The books are closed when the job has ended and each machine is booked to its end. The comparison then keeps what was
+known at that time: prices over the job's life and its own measured speeds. A later entry (a correction, a late charge)
+adds a new version with the same machines and speeds, the prices and times known then, and the reason. Older versions
+stay.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from providers.offer import Offer, OfferId, provider_of
 
 AT_ONCE = 50  # jobs in one tick: after an upgrade there may be thousands
 
-NO_STEP = "none of its steps was seen"
+NO_STEP = "no step was recorded"
 NEVER_PLACED = "no on-demand offer met its constraints when it was placed"
 
 
-class _LeftOut(Exception):
-    """Why a baseline says nothing of a job."""
+class _NotComparable(Exception):
+    """Why a job is not compared with a baseline."""
 
 
 def compare(ctx: Context) -> bool:
-    """Compare the jobs whose books are closed and that are not compared yet. Returns whether there were any."""
+    """Compare up to AT_ONCE jobs whose books are closed and that are not compared yet. Returns whether any was."""
     with ctx.installation.store.read() as tx:
         due = tx.uncompared(AT_ONCE)
     return any(
@@ -57,10 +57,10 @@ def compare(ctx: Context) -> bool:
 
 
 def conclude(installation: Installation, tx: Tx, job_id: str, because: str = "") -> bool:
-    """Keep the comparison of a job whose books are closed. Where one is kept already and more was booked since, keep a
-    new version, with the reason `because`. False, and nothing is written, while its books are open or nothing is new.
+    """Store the comparison of a job whose books are closed, or a new version of it, with the reason `because`, if more
+    was booked since. Returns False, and writes nothing, if its books are open or nothing is new.
 
-    Raises RowError when something of the job cannot be read.
+    Raises RowError if a row of the job cannot be read.
     """
     if not tx.books_closed(job_id) or tx.job_facts(job_id).compared_at_ms is not None:
         return False
@@ -71,9 +71,9 @@ def conclude(installation: Installation, tx: Tx, job_id: str, because: str = "")
 
 
 def conclude_all(installation: Installation, leadership: Leadership) -> None:
-    """After a control plane was ended for good: compare the jobs whose books it has closed.
+    """Compare the jobs whose books were closed by a final shutdown.
 
-    What cannot be read is left to the next control plane. Raises NotLeaderError as soon as one has taken over.
+    Unreadable rows are left to the next control plane. Raises NotLeaderError as soon as another one has taken over.
     """
     with installation.store.read() as tx:
         due = tx.uncompared(AT_ONCE)
@@ -91,9 +91,9 @@ def comparisons(
     reason: str = "",
     lenient: bool = False,
 ) -> tuple[Comparison, ...]:
-    """The job as it stands now against each baseline: the version after `before`, with the machines and speeds of that.
+    """The job as it is now against each baseline: the version after `before`, with the same machines and speeds.
 
-    Raises RowError for a run that cannot be read; with `lenient` the job is left out then.
+    Raises RowError for an unreadable run; with `lenient`, the job is not compared instead.
     """
     now = installation.clock.now_ms()
     case = _case(installation, tx, job, before, lenient)
@@ -104,7 +104,7 @@ def comparisons(
             try:
                 inputs = _OF[baseline](case)
                 cost = baseline_nano_usd(inputs)
-            except _LeftOut as error:
+            except _NotComparable as error:
                 inputs, why = None, str(error)
             except ValueError as error:  # a price is missing
                 inputs, why = None, str(error)
@@ -127,14 +127,14 @@ def comparisons(
 
 @dataclass(frozen=True)
 class _Case:
-    """One job, and what can be asked about the machines that it did or did not run on."""
+    """One job, with offers, prices and speeds of the machines that it did or did not run on."""
 
     tx: Tx
     job: Job
     now_ms: int
     paid_nano_usd: int
     entries: int
-    left_out: str  # why it is compared with nothing
+    left_out: str  # why the job is not compared with anything
     stays: Sequence[Stay] = ()
     carried_nano_usd: int = 0
     before: Mapping[Baseline, Comparison] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class _Case:
             self.offers[offer_id] = self.tx.offer(offer_id)
         found = self.offers[offer_id]
         if found is None:
-            raise _LeftOut(f"{offer_id} is unknown")
+            raise _NotComparable(f"{offer_id} is unknown")
         return found
 
     def kind(self, offer_id: str) -> InstanceKind:
@@ -154,10 +154,10 @@ class _Case:
         try:
             return kind_of(offer.gpu, offer.gpu_count)
         except KeyError:
-            raise _LeftOut(f"the speed of {offer.gpu} is unknown") from None
+            raise _NotComparable(f"the speed of {offer.gpu} is unknown") from None
 
     def inputs(self, stays: tuple[Stay, ...], rates: Sequence[Rate] = ()) -> Inputs:
-        """With the prices of all machines that are named, from the job's begin on."""
+        """These stays with the prices of their machines since the job started."""
         names = sorted({part.offer_id for stay in stays for part in stay.parts})
         self.look_up_prices(names)
         prices = {name: self.prices[name] for name in names}
@@ -166,13 +166,13 @@ class _Case:
         return Inputs(stays, prices, cards, self.carried_nano_usd, tuple(rates))
 
     def look_up_prices(self, offer_ids: Iterable[str]) -> None:
-        """Of many offers at once."""
+        """Read the prices of many offers in one query."""
         names = [name for name in offer_ids if name not in self.prices]
         found = self.tx.price_changes_of([Interval(name, self.stays[0].from_ms, self.now_ms) for name in names])
         self.prices.update((name, tuple(changes)) for name, changes in zip(names, found, strict=True))
 
     def all_on(self, offer_id: str, speeds: _Speeds) -> Inputs:
-        """Every part of the work on one offer."""
+        """All of the work on one offer."""
         there = self.kind(offer_id)
         kinds = {part.offer_id: self.kind(part.offer_id) for stay in self.stays for part in stay.parts}
         pace = {name: speeds.pace(kind, there) for name, kind in kinds.items()}
@@ -181,7 +181,7 @@ class _Case:
         return self.inputs(elsewhere(self.stays, lambda part: (offer_id, pace[part.offer_id])), rates)
 
     def chosen_before(self, baseline: Baseline) -> str | None:
-        """The offer of the baseline in the version before."""
+        """The baseline's offer in the previous version."""
         known = self.before.get(baseline)
         return next(iter(known.offer_ids), None) if known is not None else None
 
@@ -209,7 +209,7 @@ def _nothing_to_compare(runs: Sequence[Run], unreadable: Sequence[str]) -> str:
 
 
 def _same_machine(case: _Case) -> Inputs:
-    """Each part on the same machine, bought on demand in the same zone, else in another zone of the region."""
+    """Each part on the same machine type on demand, in the same zone or else in another zone of the region."""
     known = case.before.get("same_machine")
     kept = {} if known is None or known.inputs is None else _machines(known.inputs.stays)
     twins = {
@@ -231,21 +231,21 @@ def _twin(tx: Tx, offer_id: str) -> str:
     sold = tx.find_offers(provider=spot.provider, region=spot.region, spot=False)
     found = [offer for offer in sold if offer.instance_type == spot.instance_type]
     if not found:
-        raise _LeftOut(f"{spot.instance_type} is not known to be sold on demand in {spot.provider}/{spot.region}")
+        raise _NotComparable(f"no on-demand offer of {spot.instance_type} is known in {spot.provider}/{spot.region}")
     return min(found, key=lambda offer: (offer.zone != spot.zone, offer.id)).id
 
 
 def _at_submission(case: _Case) -> Inputs:
-    """All of it on the on-demand offer that was expected to be the cheapest when the job was first placed."""
+    """All of it on the on-demand offer that was expected to cost least when the job was first placed."""
     offer_id = case.chosen_before("at_submission") or case.tx.job_facts(case.job.id).baseline_offer_id
     if offer_id is None:
-        raise _LeftOut(NEVER_PLACED)
+        raise _NotComparable(NEVER_PLACED)
     return case.all_on(offer_id, _Speeds(case))
 
 
 def _in_hindsight(case: _Case) -> Inputs:
-    """All of it on the one offer where it would have cost least, of those that its first plan listed as possible and
-    those where it ran; a spot offer as if it had never been taken away."""
+    """All of it on the offer where it would have cost least, among those that its first plan found possible and those
+    where it ran; a spot offer as if it had never been preempted."""
     known = case.chosen_before("in_hindsight")
     candidates = {known} if known is not None else _candidates(case)
     case.look_up_prices(candidates)
@@ -256,13 +256,13 @@ def _in_hindsight(case: _Case) -> Inputs:
         try:
             inputs = case.all_on(offer_id, speeds)
             cost = baseline_nano_usd(inputs)
-        except (_LeftOut, ValueError) as error:
+        except (_NotComparable, ValueError) as error:
             why = why or str(error)
             continue
         if best is None or cost < best[0]:
             best = (cost, offer_id, inputs)
     if best is None:
-        raise _LeftOut(why)
+        raise _NotComparable(why)
     return best[2]
 
 
@@ -289,7 +289,7 @@ def _candidates(case: _Case) -> set[str]:
 
 
 class _Speeds:
-    """How fast the job is on each kind of machine: as an earlier version has it, else by its own measurements."""
+    """How fast the job is on each kind of machine: from an earlier version, else from its own measurements."""
 
     def __init__(self, case: _Case) -> None:
         self._case = case
@@ -301,12 +301,12 @@ class _Speeds:
         self._book: PerfBook | None = None
 
     def pace(self, here: InstanceKind, there: InstanceKind) -> float:
-        """How long a step takes there over how long it takes here."""
+        """The time of a step there divided by the time of a step here."""
         if here == there:
             return 1.0
         pace = self.rate(here).steps_per_s / self.rate(there).steps_per_s
         if not (math.isfinite(pace) and pace > 0):
-            raise _LeftOut(f"its speed on {kind_name(there)} is unknown")
+            raise _NotComparable(f"its speed on {kind_name(there)} is unknown")
         return pace
 
     def rate(self, kind: InstanceKind) -> Rate:
@@ -320,16 +320,16 @@ class _Speeds:
 
 
 def _own_book(case: _Case) -> PerfBook:
-    """What the job itself showed; other jobs tell nothing of it, whatever they show later."""
+    """The job's own measurements; other jobs are not used, since later ones would change the result."""
     points = case.tx.perf([case.job.id])
     if not points:
-        raise _LeftOut("its speed was not measured")
+        raise _NotComparable("its speed was not measured")
     seen = [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points]
     return PerfBook.as_of(case.now_ms, seen, works=case.tx.works(), tables=case.tx.rates())
 
 
 def _reason(tx: Tx, before: Comparison, because: str) -> str:
-    """What was booked since the version before, in words."""
+    """What was booked since the previous version, in words."""
     sums = ledger.totals(tx.entries(job_id=before.job_id)[before.entries :], "kind")
     reported = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in sums.items())
     return f"booked after the books had closed: {reported}" + (f" ({because})" if because else "")

@@ -1,6 +1,6 @@
-"""What one machine has cost up to an instant, at the prices known: for spending limits and messages.
+"""Machine cost: what one machine has cost up to a market time, at the known prices, for spending limits and messages.
 
-One whose books are closed has cost what is booked. One that lives is reckoned as if it ended then.
+If its books are closed, that is what is booked; if it is still running, the cost is computed as if it ended then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from providers.offer import provider_of
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
-    """The run's time on it, and every charge besides, with the last run that has it; of one that was never billed, what
-    its launch cost."""
+    """nano-USD for the run's time on the machine, plus all other charges on the machine's last run; if it was never
+    billed, what its launch cost."""
     if run.billed_to_ms is not None:
         return tx.total_nano_usd(run.job_id, run.id)
     booked = tx.charged_nano_usd(run.id)

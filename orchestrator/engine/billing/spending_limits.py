@@ -1,7 +1,7 @@
-"""Spending limits: how near a job is to its budget and to its max_duration.
+"""Spending limits: how close a job is to its budget and to its max_duration.
 
-A budget is never passed, so what is spent counts together with what ending the job now would still cost: the time
-until the control plane looks again, the provider's delay, and a rise of a spot price since prices were last heard of.
+A budget is never exceeded. So what is spent counts together with what ending the job now would still cost: the time
+until the control plane looks again, the provider's delay, and a possible rise of spot prices since the last poll.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from providers.offer import CapacityType
 
 LOOK_EVERY_S = 0.5  # wall
 RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
-RELEASE_MARKET_S = 30.0  # of a real provider, whose answers take longer
-STOP_WALL_S = 3.0  # a checkpoint and what surrounds it; two steps come on top
-STOP_SHARE = 100  # of a large budget a hundredth may be spent on waiting for a step boundary
-MARGIN = 1.2  # what finishing is thought to cost, so many times over, is a budget that will do
+RELEASE_MARKET_S = 30.0  # with a real provider, which takes longer to answer
+STOP_WALL_S = 3.0  # a checkpoint and its overhead; two steps are added
+STOP_SHARE = 100  # up to 1/100 of a large budget may be spent on waiting for a step boundary
+MARGIN = 1.2  # a suggested budget covers this many times the expected cost to finish
 STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """nano-USD. `spent` up to this look; `release` is what it costs besides to end all machines at once, `stop` what
-    may be spent before that on waiting for a checkpoint."""
+    """nano-USD. `spent`: so far; `release`: what ending all machines now would still cost; `stop`: what may be spent
+    before that on waiting for a checkpoint."""
 
     spent: int
     release: int
     stop: int
 
     def used_up(self, budget_nano_usd: int) -> bool:
-        """Any later, and the budget is passed."""
+        """Whether waiting any longer would exceed the budget."""
         return self.spent + self.release >= budget_nano_usd
 
     def nearly_used_up(self, budget_nano_usd: int) -> bool:
-        """What is left is needed for a checkpoint and the end of the machines."""
+        """Whether the rest is needed for a checkpoint and the end of the machines."""
         return self.spent + self.release + self.stop >= budget_nano_usd
 
     def too_little_for_two(self, budget_nano_usd: int) -> bool:
-        """A second machine would soon make the job pause; there is still time to end that one before."""
+        """Whether a second machine would soon force a pause; there is still time to end that machine first."""
         return self.spent + 2 * self.release + self.stop >= budget_nano_usd
 
 
 def spending(
     ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S, *, beside: int = 0
 ) -> Spending:
-    """Of all machines of a job with a budget, and of one more at `beside` nano-USD per hour; the control plane looks
-    again within `look_every_s` wall seconds."""
+    """The spending of a job with a budget on all its machines, and on one more at `beside` nano-USD per hour. The
+    control plane looks again within `look_every_s` wall seconds."""
     factor, budget = ctx.installation.clock.factor, job.spec.budget_nano_usd
     assert budget is not None
     with ctx.installation.store.read() as tx:
         runs = [_described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
         wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
         rate_to_come = sum(price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
-        unheard, rise = _unheard(tx, runs, ctx.now_ms)
+        unheard, rise = _possible_rise(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, job.id, runs)
     rate += rate_to_come + beside
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
@@ -69,8 +69,8 @@ def spending(
 
 
 def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
-    """Why a job may not have a machine of this offer: it could not be ended before the budget is passed; or the job
-    trains on a machine that it `leaves` of its own accord, and would have to pause where it now goes on. Or None."""
+    """Why a job with a budget may not rent a machine of this offer; None if it may. Either the machine could not be
+    ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
@@ -83,46 +83,46 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     if least < budget:
         return None
     return (
-        f"what is left of its budget pays for no machine on {offer_id} and its end; {spent_of(now.spent, budget)}: "
-        f"raise it with tradewind budget set {job.name} USD"
+        f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}; "
+        f"to raise it: tradewind budget set {job.name} USD"
     )
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
-    """Why a job that trains may have no second machine, to move to or as a standby: what both will cost (`to_come`,
-    nano-USD) and the end of all its machines would pass the budget, so that it would pause for its sake. Or None."""
+    """Why a running job may not have a second machine, to move to or as a standby; None if it may. It may not if the
+    cost of both (`to_come`, nano-USD) and of ending all machines would exceed the budget and so force a pause."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
     now = spending(ctx, job, current, beside=second_nano_usd_per_hour)
     if not replace(now, spent=now.spent + to_come).too_little_for_two(budget):
         return None
-    return "what is left of its budget would not last for both machines"
+    return "the rest of its budget does not cover two machines"
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
-    """How a reason begins."""
-    return f"${spent_nano_usd / 1e9:.4f} of its budget of {format_usd(budget_nano_usd)} are spent"
+    """How a message about the budget begins."""
+    return f"${spent_nano_usd / 1e9:.4f} of its {format_usd(budget_nano_usd)} budget is spent"
 
 
 def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:
-    """What is spent, what the rest of the budget is kept for, and what it takes to go on."""
+    """What is spent, what the rest of the budget is reserved for, and how to continue."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
     reserve = now.release + now.stop
     why = spent_of(now.spent, budget)
-    why += f"; {format_usd(reserve, 4)} are kept for its checkpoint and the end of its machines"
+    why += f"; {format_usd(reserve, 4)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is None:
-        return f"{why}; to go on: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
+        return f"{why}; to continue: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
     cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
-    more = f"to finish at its present speed and price takes about {format_usd(rest, 4)} more"
+    more = f"finishing at the present speed and price costs about {format_usd(rest, 4)} more"
     order = f"tradewind budget set {job.name} {cents / 100:.2f}, then tradewind resume {job.name}"
-    return f"{why}; {more}: {order}"
+    return f"{why}; {more}; to continue: {order}"
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:
-    """None where the number of its steps or their speed is not known."""
+    """What the rest of the job costs at the present price; None if its steps or their speed are not known."""
     with ctx.installation.store.read() as tx:
         facts = tx.job_facts(job.id)
         steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
@@ -134,7 +134,7 @@ def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | No
 
 
 def trained_s(runs: Sequence[Run], now_ms: int) -> float:
-    """Market seconds in which a job held a machine to train on, over all its runs: what max_duration limits."""
+    """Market seconds for which a job held a machine to train on, over all its runs. max_duration limits this."""
     return sum(
         ((now_ms if run.training_to_ms is None else run.training_to_ms) - run.training_from_ms) / 1000
         for run in runs
@@ -143,7 +143,7 @@ def trained_s(runs: Sequence[Run], now_ms: int) -> float:
 
 
 def price_now(tx: Tx, offer_id: str, now_ms: int) -> int:
-    """nano-USD per hour as last heard; 0 while no price is known (no machine is rented then)."""
+    """The last known price in nano-USD per hour; 0 while none is known (no machine is rented then)."""
     changes = tx.price_changes(offer_id, now_ms, now_ms + 1)
     return changes[-1][1] if changes else 0
 
@@ -154,16 +154,16 @@ def _release_nano_usd(rate_per_hour: int, factor: float, look_every_s: float) ->
 
 
 def _described(ctx: Context, run: Run) -> Run:
-    """With the begin of its billing, which a provider tells before it is written down."""
+    """The run with the start of its billing, which a provider reports before it is stored."""
     instance = ctx.instance(run)
     if run.billed_from_ms is not None or instance is None or instance.billed_from_ms is None:
         return run
     return replace(run, billed_from_ms=instance.billed_from_ms)
 
 
-def _unheard(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
-    """If the prices of living spot machines have doubled since they were last heard of: (what these have cost more by
-    now, how much more they cost per hour)."""
+def _possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
+    """Assuming that prices of running spot machines have doubled since the last poll: (the extra cost by now, the extra
+    cost per hour), in nano-USD."""
     more = rise = 0
     for run in runs:
         if run.billed_to_ms is None and run.billed_from_ms is not None and run.offer_id.endswith(CapacityType.SPOT):

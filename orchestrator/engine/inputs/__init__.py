@@ -1,1 +1,1 @@
-"""Inputs of a decision: what the store knows, as values for the policy."""
+"""Inputs: reads from the store what the policy needs for a decision."""

@@ -1,7 +1,6 @@
-"""Latencies: how long machines took to start and jobs to be handed over, from the store; and what is declared of it.
+"""Latencies: how long machines take to start and jobs to be handed over, measured in the store or assumed.
 
-Runs say when a machine was asked for and when training began on it, the event of a cutover how long training stood
-still. Nothing else remembers that.
+Start times come from runs (from the request for a machine to training on it), handover times from cutover events.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from providers.offer import location_of
 from providers.traits import traits_of
 
 PlaceAndKind = tuple[Location, InstanceKind]
-STARTS = 100  # the newest of a provider tell how long the next one takes
+STARTS = 100  # the newest of a provider predict the next one
 HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
 
-_CLOUD = LatencyPrior(255.0, 2.5, "a cloud's machine until it trains takes 3 min (SkyPilot) to 6 (SkyNomad)")
-_SAVE_WALL_S = 0.3  # one save of a small model; the trainer's own tuning keeps the share of time bounded
+_CLOUD = LatencyPrior(255.0, 2.5, "a cloud machine trains after 3 min (SkyPilot) to 6 min (SkyNomad)")
+_SAVE_WALL_S = 0.3  # one save of a small model; the trainer limits the share of time by tuning its interval
 _RESTORE_WALL_S = 0.3
 _SETUP_WALL_S = 60.0  # pip downloads and installs a few packages, and torch is loaded once more
 
 
 def start_prior(provider: str, config: Config) -> LatencyPrior:
-    """From asking for a machine to a trainer that trains, before one was seen."""
+    """The assumed time from requesting a machine to training on it, before any was measured."""
     wall_s = traits_of(provider).start_wall_s
     if wall_s is None:
         return _CLOUD
@@ -37,7 +36,7 @@ def start_prior(provider: str, config: Config) -> LatencyPrior:
 
 
 def save_s(config: Config, runs: Sequence[Run]) -> float:
-    """Market seconds of one save of a job: what the latest one took, of its `runs` in order; else as declared."""
+    """Market seconds of one save: the latest measured in the job's `runs` (in order), else the assumed time."""
     measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
     return next(measured, _SAVE_WALL_S) * config.providers.clock_factor
 
@@ -54,8 +53,8 @@ def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
 def starts(
     tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None], unreadable: Unreadable
 ) -> dict[str, Latencies[PlaceAndKind]]:
-    """Market seconds from asking for a machine to training on it, by enabled provider; places are (place, kind).
-    `kind_at` gives the hardware of an offer by its id."""
+    """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind). `kind_at`
+    returns the hardware of an offer by its id."""
     return {
         name: learned(
             start_prior(name, config),
@@ -66,8 +65,8 @@ def starts(
 
 
 def handovers(tx: Tx, config: Config) -> Latencies[str]:
-    """Market seconds for which training stands still while a job moves: one save, one restore, and agreeing on it.
-    Places are the ids of jobs, whose checkpoints differ in size."""
+    """Market seconds for which training stops during a move (a save, a restore, and coordination), by job id, since
+    checkpoints differ in size."""
     prior = LatencyPrior(
         (_SAVE_WALL_S + _RESTORE_WALL_S) * config.providers.clock_factor, 3.0, "one save and one restore", 3.0
     )
@@ -82,7 +81,7 @@ def _starts(
     for run in runs:
         assert run.billed_from_ms is not None
         assert run.training_from_ms is not None
-        standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was wanted
+        standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was needed
         kind = kind_at(run.offer_id)
         if kind is not None and not standby and run.machine_from_ms is None:
             place: Location = location_of(run.offer_id)

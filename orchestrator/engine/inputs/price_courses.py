@@ -1,4 +1,4 @@
-"""Price courses: how the spot prices of each enabled provider behaved lately, read from the store and learned by
+"""Price courses: how the spot prices of each enabled provider behaved lately, read from the store and fitted by
 orchestrator.market.reversion.
 """
 
@@ -17,11 +17,11 @@ from orchestrator.store import Tx
 from orchestrator.store.market.prices import DAY_MS, Interval
 
 LOOKED_BACK_MS = 14 * DAY_MS
-"""Long enough to see a week ahead once, short enough that prices were made by the same demand."""
+"""Long enough to contain one full week ahead, short enough for demand to be the same."""
 SAMPLE = 64
-"""Offers of a provider from which its course is learned, evenly over its list. Levels are read of all of them."""
+"""How many of a provider's offers, evenly over its list, its course is fitted to. Levels use all offers."""
 EVERY_MS = 1_800_000
-"""History is learned from up to the last full half hour, so that the decisions within one share the work."""
+"""History is used up to the last full half hour, so that all decisions within one share the result."""
 
 Floats = NDArray[np.float64]
 
@@ -41,8 +41,8 @@ class PriceCourses:
 def learned(
     tx: Tx, listing: Listing, now_ms: int, *, before: PriceCourses | None = None, changed: Collection[str] = ()
 ) -> PriceCourses:
-    """What the known prices of these offers show. `before` is what they showed when only the newest prices of the
-    `changed` ones were not known yet: then only of these is anything read, until the next half hour."""
+    """The courses and levels of these offers' known prices in the last LOOKED_BACK_MS. `before` is the earlier result
+    without the newest prices of the `changed` offers: within the same half hour only these are read again."""
     until_ms = now_ms - now_ms % EVERY_MS
     if before is not None and before.until_ms == until_ms:
         rows = [row for name in changed if (row := listing.row(name)) is not None and listing.spot[row]]

@@ -1,6 +1,6 @@
-"""Priors: what is known of any market, whoever collects its prices: egress tariffs, interruption rates.
+"""Priors: what is known of every market before anything was measured: egress tariffs and interruption rates.
 
-Both are in the catalogue; interruption rates that were collected are newer and stand in its place.
+Both are in the catalogue. Collected interruption rates are newer and replace those.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from providers.catalog import Catalog, Interruption, load
 from providers.collect.facts import Signal
 from providers.offer import Offer
 
-# The public buckets count machines and not hours. AWS V100 stood in the top one in every region, and lost a machine in
-# 8 h in one good zone over 45.6 days of 2023: machines that run for 3.45 h make the one figure of the other.
+# The public buckets count machines, not hours. AWS V100 was in the top bucket in every region, and lost a machine every
+# 8 h in one good zone over 45.6 days of 2023: an exposure of 3.45 h per machine reconciles the two figures.
 EXPOSURE_H = 3.45
 
 COLLECTED = {"interruption_percent": EXPOSURE_H, "eviction_percent": 1.0}
-"""Kinds of signals that say how often machines are lost, and in how many hours: Azure's rates are of one hour
-(learn.microsoft.com, "Use Azure Spot Virtual Machines"). Other kinds say nothing of time."""
+"""Kinds of signals that state a loss rate, with the hours that it covers: Azure's rates are per hour
+(learn.microsoft.com, "Use Azure Spot Virtual Machines"). Other kinds have no time base."""
 
 
 def tariff(offers: Iterable[Offer | Shape]) -> Tariff:
-    """What moving bytes costs between the sites of these offers. Raises CatalogError."""
+    """The price of moving bytes between the locations of these offers. Raises CatalogError."""
     providers = {(offer.provider, offer.simulated) for offer in offers}
     simulated = frozenset(name for name, is_simulated in providers if is_simulated)
     if len(simulated) == len(providers):
@@ -34,20 +34,20 @@ def tariff(offers: Iterable[Offer | Shape]) -> Tariff:
 
 @dataclass(frozen=True)
 class _Mixed:
-    """To a simulated cloud bytes cost what that bills for them."""
+    """The listed tariff, except to simulated clouds, which bill their own."""
 
     listed: Tariff
     simulated: frozenset[str]
 
     def rate(self, source: Location, target: Location) -> int:
-        """nano-USD for 10^9 bytes from one place to another."""
+        """nano-USD for 10^9 bytes from one location to another."""
         return (TYPICAL if target[0] in self.simulated else self.listed).rate(source, target)
 
 
 def hazard_priors(
     offers: Iterable[Offer | Shape], collected: Iterable[Signal] = ()
 ) -> Mapping[tuple[str, str, str], HazardPrior]:
-    """What is known of interruptions, by (provider, region, instance type); of simulated machines nothing. Raises
+    """Known interruption rates by (provider, region, instance type); none for simulated machines. Raises
     CatalogError."""
     if all(offer.simulated for offer in offers):
         return {}

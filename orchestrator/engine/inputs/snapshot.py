@@ -1,4 +1,4 @@
-"""Snapshot: from the store to the inputs of `decide`."""
+"""Snapshot: reads the inputs of `decide` from the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.config import Config
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.market_reader import MarketReader
-from orchestrator.engine.migration import in_vain
+from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import may_change_place
 from orchestrator.errors import RowError
 from orchestrator.market import Location, Market
@@ -20,7 +20,7 @@ from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
 
 DAY_MS = 86_400_000
-LIKE_JOBS = 50  # the jobs measured last, whose programs are looked at for what they tell of other jobs
+LIKE_JOBS = 50  # the jobs measured last, whose programs are used to predict other jobs
 
 _WANT_A_PLACE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
 
@@ -34,7 +34,7 @@ def limits(config: Config) -> MoveLimits:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything `decide` may know at one instant."""
+    """Everything that `decide` may use at one time."""
 
     market: Market
     perf: PerfBook
@@ -52,10 +52,10 @@ def inputs(
     with_notice: frozenset[str] = frozenset(),
     markets: MarketReader | None = None,
 ) -> Inputs:
-    """The inputs for all jobs that want a place, or for `only` those; `extra` are jobs that are not submitted yet.
+    """The inputs for all jobs that need a machine, or only for the ids in `only`; `extra` are jobs not submitted yet.
 
-    Jobs in `with_notice` lose their machine soon, so that staying is no option for them. `markets` remembers what was
-    read of the market before; without it, all is read anew.
+    Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` caches what was read of the market;
+    without it, everything is read again. Times are market ms.
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
@@ -77,31 +77,31 @@ def inputs(
 
 
 def left_out(_job_id: str, _error: RowError) -> None:
-    """What cannot be read of a job is left to it alone: engine.control tells of it."""
+    """Skip unreadable rows: engine.control reports them."""
 
 
 def current_run(runs: Sequence[Run]) -> Run | None:
-    """The run that holds the job's newest generation past cutover, if it is alive."""
+    """The job's running run with the newest generation past cutover; None if there is none."""
     alive = [run for run in runs if run.end is None and run.state in ("training", "quiesced")]
     return max(alive, key=lambda run: run.generation, default=None)
 
 
 def checkpoint_at(runs: Sequence[Run]) -> Location | None:
-    """Where the newest checkpoint lies: where the job trained last. None: it never did."""
+    """Where the newest checkpoint is: where the job trained last; None if it never trained."""
     trained = [run for run in runs if run.training_from_ms is not None]
     newest = max(trained, key=lambda run: run.generation, default=None)
     return None if newest is None else location_of(newest.offer_id)
 
 
 def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
-    """What is known of the market at `now_ms`, read anew: see MarketReader."""
+    """What is known of the market at `now_ms`, read afresh: see MarketReader."""
     return MarketReader().read(tx, now_ms, config, used)
 
 
 def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBook:
-    """The throughputs that were measured up to `now_ms`: of all jobs, or of these and the LIKE_JOBS measured last.
+    """The throughputs measured up to `now_ms`: of all jobs, or of `job_ids` and the LIKE_JOBS measured last.
 
-    A decision names its jobs, so that it costs the same however many jobs there ever were.
+    A decision names its jobs, so its cost does not grow with the number of past jobs.
     """
     newest = tx.measured_last(LIKE_JOBS)
     points = tx.perf(None if job_ids is None else {*job_ids, *newest})
@@ -115,14 +115,14 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
 
 
 def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
-    """Of those that can be read: they are some of many that this decision could learn from."""
+    """The programs of those jobs that can be read; the others are only some of many to learn from."""
     return {job.id: program_of(job.spec.train) for job in tx.jobs_of(job_ids, unreadable=left_out)}
 
 
 @dataclass(frozen=True)
 class _Past:
     """What is stored of a job; of one that is not submitted yet, nothing. `events` are of the kinds
-    in_vain.EXCLUDING."""
+    wasted.EXCLUDING."""
 
     runs: Sequence[Run] = ()
     facts: JobFacts = field(default_factory=JobFacts)
@@ -134,7 +134,7 @@ class _Past:
 def _pasts(tx: Tx, job_ids: Collection[str]) -> dict[str, _Past]:
     """By job id. Raises RowError."""
     runs, migrations = tx.runs_of(job_ids), tx.migrations_of(job_ids)
-    facts, events = tx.job_facts_of(job_ids), tx.events_of(job_ids, in_vain.EXCLUDING)
+    facts, events = tx.job_facts_of(job_ids), tx.events_of(job_ids, wasted.EXCLUDING)
     spent: Counter[str] = Counter()
     for each in tx.ledger_sums(job_ids):
         spent[each.job_id] += each.amount_nano_usd
@@ -153,12 +153,12 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
         handover_s=gap_s,
         checkpoint_at=checkpoint_at(past.runs),
         setup_s=setup_s,
-        excluded=in_vain.excluded(past.events, now_ms),
+        excluded=wasted.excluded(past.events, now_ms),
     )
 
 
 def _running(past: _Past, run: Run, now_ms: int, leaving: bool) -> Running:
-    # a move that was given up when it had its machine already was paid for like any other
+    # a move aborted after its machine was rented cost money, too
     rented = {each.id for each in past.runs if each.instance_id is not None}
     moves: list[Migration] = [
         migration

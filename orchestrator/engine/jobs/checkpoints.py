@@ -1,8 +1,7 @@
-"""CheckpointCatalog: what the engine must know of a job's checkpoints, and the fence.
+"""CheckpointCatalog: what the engine needs to know about a job's checkpoints, and the fence.
 
-The engine reads manifests, looks whether their chunks are there, and writes fences; it never reads tensors, because a
-checkpoint of gigabytes would keep the control plane from everything else. The run that restores one verifies every
-byte, and takes an older one when it must.
+The engine reads manifests, checks that their chunks exist, and writes fences. It never reads tensors: gigabytes of them
+would block the control plane. The run that restores a checkpoint verifies every byte and falls back to an older one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class CheckpointUnusable(TradewindError):
 
 
 class CheckpointDamaged(CheckpointUnusable):
-    """A fence of the job cannot be believed, so that nobody can tell what it starts from: to ask again is no use."""
+    """A fence of the job is damaged, so its starting point is unknown. Retrying does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +36,52 @@ class ManifestInfo:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The checkpoint to start from (None: from scratch), and what is wrong with newer ones that were passed over."""
+    """The checkpoint to start from (None: from scratch), and why newer ones were skipped."""
 
     found: ManifestInfo | None
     damaged: tuple[str, ...] = ()
 
 
 class CheckpointCatalog(Protocol):
-    """The checkpoints of jobs below a root. Everything raises CheckpointUnusable."""
+    """The checkpoints of jobs in the folder `root`. Every method raises CheckpointUnusable."""
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
-        """The checkpoint that a run of `generation` must start from, as far as it can be told without reading it."""
+        """The checkpoint that a run of `generation` must start from, judged without reading its tensors."""
         ...
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
-        """The named checkpoint, None when it is absent or damaged."""
+        """The named checkpoint; None if it is absent or damaged."""
         ...
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
-        """Shut out all generations before `generation`, which starts from `manifest`. Idempotent.
+        """Stop all generations before `generation`, which starts from `manifest`, from saving. Idempotent.
 
-        Returns False, and changes nothing, when that generation is void.
+        Returns False and changes nothing if that generation is void.
         """
         ...
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
-        """Make sure that `generation` can never take the job over; whoever owns it now goes on. Idempotent.
+        """Make sure that `generation` can never take the job over; its present owner continues. Idempotent.
 
-        Returns False, and changes nothing, when it has taken over. Of fence() and void() the first one wins, whoever
-        calls them and however late.
+        Returns False and changes nothing if it has already taken over. Between fence() and void(), the first call
+        wins, whoever makes it and however late the other one is.
         """
         ...
 
     def taken(self, root: Path, job_id: str) -> int:
-        """The newest generation that was ever fenced or voided; 0 without any. A new one must be newer."""
+        """The newest generation that was ever fenced or voided; 0 if none. A new one must be newer."""
         ...
 
     def fenced(self, root: Path, job_id: str) -> int:
-        """The newest generation that was fenced in and not made void; 0 without any."""
+        """The newest generation with a fence that is not void; 0 if none."""
         ...
 
 
 class FileCatalog:
-    """Checkpoint format v1 on a file system."""
+    """CheckpointCatalog for checkpoint format v1 on a file system."""
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+        """See CheckpointCatalog.newest."""
         damaged: list[str] = []
         try:
             found = checkpoint_store.first_usable(
@@ -96,6 +96,7 @@ class FileCatalog:
         return Newest(found, tuple(damaged))
 
     def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+        """See CheckpointCatalog.find."""
         try:
             return _complete(root, job_id, ManifestName.parse(name))
         except DamagedCheckpoint:
@@ -104,6 +105,7 @@ class FileCatalog:
             raise _unusable(error) from error
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+        """See CheckpointCatalog.fence."""
         try:
             checkpoint_store.prepare(root, job_id)
             checkpoint_store.write_fence(root, job_id, generation, manifest)
@@ -114,6 +116,7 @@ class FileCatalog:
         return True
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
+        """See CheckpointCatalog.void."""
         try:
             checkpoint_store.prepare(root, job_id)
             return checkpoint_store.void_fence(root, job_id, generation)
@@ -121,12 +124,14 @@ class FileCatalog:
             raise _unusable(error) from error
 
     def taken(self, root: Path, job_id: str) -> int:
+        """See CheckpointCatalog.taken."""
         try:
             return max(generations(root, job_id), default=0)
         except (OSError, CheckpointError) as error:
             raise _unusable(error) from error
 
     def fenced(self, root: Path, job_id: str) -> int:
+        """See CheckpointCatalog.fenced."""
         try:
             fence = checkpoint_store.fence(root, job_id)
         except (OSError, CheckpointError) as error:
@@ -138,7 +143,7 @@ def _unusable(error: Exception) -> CheckpointUnusable:
     kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
     if isinstance(error, TrainerError):
         return kind(error.message, hint=error.hint)
-    return kind(str(error), hint="make the folder readable, or point checkpoint.to at one that is")
+    return kind(str(error), hint="make the folder readable, or set checkpoint.to to another folder")
 
 
 def _is_void(root: Path, job_id: str, generation: int) -> bool:
@@ -147,7 +152,7 @@ def _is_void(root: Path, job_id: str, generation: int) -> bool:
 
 
 def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:
-    """A checkpoint whose manifest is whole and whose chunks are there and long enough. Raises DamagedCheckpoint."""
+    """A checkpoint with an intact manifest and all its chunks at full length. Raises DamagedCheckpoint."""
     manifest = checkpoint_store.read_manifest(root, job_id, name)
     needed: dict[str, int] = {}
     for tensor in manifest.tensors:
@@ -156,9 +161,9 @@ def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:
     for chunk, least_bytes in needed.items():
         present_bytes = checkpoint_store.chunk_bytes(root, job_id, chunk)
         if present_bytes is None:
-            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunk} is missing")
+            raise DamagedCheckpoint(f"checkpoint {name}: chunk {chunk} is missing")
         if present_bytes < least_bytes:
-            raise DamagedCheckpoint(f"checkpoint {name}: the chunk {chunk} is cut")
+            raise DamagedCheckpoint(f"checkpoint {name}: chunk {chunk} is truncated")
     return ManifestInfo(str(name), name.step, _size_bytes(manifest))
 
 

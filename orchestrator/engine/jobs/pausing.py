@@ -1,4 +1,4 @@
-"""Pausing: how a job comes to be `pausing` and then `paused`, and that the reason is told at both."""
+"""Pausing: sets a job to `pausing`, then to `paused`, and records the reason both times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.store import Tx
 
 
 def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> None:
-    """Begin: engine.jobs.stopping lets the current run write a checkpoint and end; open migrations are given up."""
+    """Start pausing: engine.jobs.stopping lets the run save a checkpoint and end; open migrations are aborted."""
     tx.set_job_state(job.id, "pausing")
     ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why)
     if current is None and not under_way(tx, job.id):
@@ -17,11 +17,11 @@ def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, acto
 
 
 def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
-    """It holds no machine from now on, for the reason `why`: by default the one for which pausing began."""
+    """Record that the job holds no machine any more. `why` defaults to the reason for which pausing began."""
     tx.set_job_state(job.id, "paused")
-    ctx.event(tx, "job.paused", f"paused {how}: {why or _asked(tx, job)}", job, run=run)
+    ctx.event(tx, "job.paused", f"paused {how}: {why or _requested(tx, job)}", job, run=run)
 
 
-def _asked(tx: Tx, job: Job) -> str:
+def _requested(tx: Tx, job: Job) -> str:
     reported = tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)
-    return str(reported[0].data.get("why") or "asked to") if reported else "asked to"
+    return str(reported[0].data.get("why") or "on request") if reported else "on request"

@@ -1,7 +1,7 @@
-"""Pausing, cancelling and spending limits: what a user or a limit asked for and takes more than one tick.
+"""Stopping: carries pauses, cancellations and spending limits to their end, which takes more than one tick.
 
-Near the end of its budget a job is asked to pause with a checkpoint; when the money for waiting
-is used up it ends at its last one, at once. At its max_duration it fails.
+Near the end of its budget a job is asked to save a checkpoint and pause; when the money for waiting is used up, it is
+ended at its last checkpoint at once. At its max_duration it fails.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, Step
 
 STOP_EVERY_S = 2.0
-LONGEST_LOOK_S = 10.0  # a control plane that stood still longer than this is expected to do so no second time
+LONGEST_LOOK_S = 10.0  # a longer gap between two looks is taken as an exception
 
 
 def stop_as_asked(ctx: Context) -> bool:
-    """Carry pausing and cancelling jobs to their end and stop jobs before a spending limit is passed."""
+    """Bring pausing and cancelling jobs to their end; stop jobs before they pass a spending limit."""
     changed = False
     look_s = _look_s(ctx)
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
@@ -59,7 +59,7 @@ def _stop_as_asked(ctx: Context, job: Job, migrating: bool, look_s: float) -> bo
 
 
 def _look_s(ctx: Context) -> float:
-    """Wall seconds until the next look, as far as the last one tells."""
+    """Wall seconds until the next look, estimated from the last one."""
     now = ctx.installation.clock.monotonic_s()
     since = now - ctx.pacing.get("stopping", now)
     ctx.pacing["stopping"] = now
@@ -68,14 +68,14 @@ def _look_s(ctx: Context) -> float:
 
 def _cancelling(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bool:
     if migrating:
-        return False  # engine.migration.steps gives it up, or finishes it if it is past its fence
+        return False  # engine.migration.steps aborts it, or finishes it if it is past its fence
     now = ctx.now_ms
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="cancelled", training_to_ms=now)
         tx.set_job_state(job.id, "cancelled")
         tx.set_job_facts(job.id, finished_at_ms=now)
-        ctx.event(tx, "job.cancelled", "cancelled; its machine is being ended", job, run=current)
+        ctx.event(tx, "job.cancelled", "cancelled; ending its machine", job, run=current)
     return True
 
 
@@ -88,7 +88,7 @@ def _pausing(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bo
         return True
     _ask_to_stop(ctx, current)
     if ctx.waited_s(f"pausing/{current.id}") > STOP_TIMEOUT_WALL_S:
-        _end_now(ctx, job, current, "at its last checkpoint (it did not stop by itself)")
+        _end_now(ctx, job, current, "at its last checkpoint (it did not stop when asked)")
         return True
     return False
 
@@ -102,7 +102,7 @@ def _ask_to_stop(ctx: Context, current: Run) -> None:
 
 
 def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | None = None) -> None:
-    """Paused without asking its trainer: it keeps its last checkpoint, and every machine of it is being ended."""
+    """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended."""
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
@@ -131,7 +131,7 @@ def _limits(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
 def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: Spending) -> bool:
     if now.used_up(budget):
         why = why_paused(ctx, job, current, now)
-        _end_now(ctx, job, current, "at its last checkpoint (its budget leaves no time to wait for another)", why)
+        _end_now(ctx, job, current, "at its last checkpoint (its budget does not cover waiting for another)", why)
         return True
     if now.too_little_for_two(budget) and _end_standby(ctx, job):
         return True
@@ -146,17 +146,17 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
 
 
 def _end_standby(ctx: Context, job: Job) -> bool:
-    """A job goes on without a standby rather than pause for its sake."""
+    """End the standby: a job prefers to continue without one over pausing."""
     standbys = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
     for migration in standbys:
         with ctx.installation.store.read() as tx:
             move = load(tx, migration)
-        abort(ctx, move, "what is left of the job's budget would not last for both machines")
+        abort(ctx, move, "the rest of the job's budget does not cover two machines")
     return bool(standbys)
 
 
 def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> bool:
-    """A job that held machines to train on for its max_duration has failed; open migrations are given up."""
+    """Fail a job that has trained for its max_duration (seconds); open migrations are aborted."""
     now = ctx.now_ms
     with ctx.installation.store.read() as tx:
         trained = trained_s(tx.runs(job_id=job.id), now)

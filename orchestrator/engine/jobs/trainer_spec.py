@@ -1,4 +1,4 @@
-"""From a job and a migration to what the node executes."""
+"""Trainer spec: builds from a job and a migration what the node executes."""
 
 from __future__ import annotations
 

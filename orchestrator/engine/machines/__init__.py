@@ -1,1 +1,1 @@
-"""Machines in the engine: what providers offer and report, and how machines end."""
+"""Machines in the engine: what providers offer and report, and how machines are ended."""

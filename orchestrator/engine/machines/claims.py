@@ -1,10 +1,9 @@
-"""Claims: of all stores with one installation's id, only one acts on its machines.
+"""Claims: ensure that only one store with an installation's id acts on its machines.
 
-Whoever copies a store copies the installation's id with it. So a control plane keeps a word beside each provider's
-machines and in its store, and replaces it by a new one again and again. A store that does not know the word which it
-finds there is a copy of one that has acted since, and its control plane refuses to act; so does the one that it was
-copied from, should the copy be started before the word has changed. The new word is in the store before it is at the
-provider, so that a death in between changes nothing.
+A copy of a store has the same installation id. So the control plane keeps a claim, a random word, both next to each
+provider's machines and in its store, and replaces it regularly. A store that does not know the provider's word is an
+outdated copy: its control plane refuses to act. So does the original, if the copy was started before the word changed.
+The new word is stored before it is sent to the provider, so a crash in between does no harm.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from providers.base import KeepsClaims, Provider
 from providers.errors import ProviderError
 
 CLAIM_EVERY_S = 30.0
-"""Wall seconds between two new words: a copy that is older than that is found out by itself."""
+"""Wall seconds between two new words. A copy older than that is detected."""
 
 MOST_WORDS = 16
-"""Kept in the store: a word that a control plane was about to write when it was deposed may come late."""
+"""Words kept in the store: a control plane that lost leadership may still write its last one late."""
 RETRY_S = 1.0
 PATIENCE_S = 60.0
-"""Wall seconds for which a provider that does not answer keeps a new control plane from acting at all."""
+"""Wall seconds for which an unresponsive provider keeps a new control plane from acting at all."""
 
 
 def quiesce(ctx: Context) -> bool:
-    """Whether this control plane may act: no other store does. Raises SupersededError."""
+    """Whether this control plane may act. Raises SupersededError if another store acts."""
     may_act = True
     for provider in ctx.installation.providers.values():
         held = f"claimed:{provider.name}"
@@ -39,7 +38,7 @@ def quiesce(ctx: Context) -> bool:
             ctx, Compartment.CLAIM, partial(_claim, ctx, provider), False, about=provider.name
         ):
             ctx.pacing[held] = ctx.installation.clock.monotonic_s()
-        # one that cannot be asked for the claim cannot be asked to end machines either
+        # a provider that cannot be asked for its claim cannot end machines either
         may_act &= held in ctx.pacing or ctx.waited_s(f"unclaimed:{provider.name}") > PATIENCE_S
     return may_act
 
@@ -52,7 +51,7 @@ def _claim(ctx: Context, provider: Provider) -> bool:
 
 
 def take(installation: Installation, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
-    """Put a new word beside the provider's machines. False if somebody was faster: who it was is seen next time.
+    """Write a new claim to the provider. False if another process was faster; the next call sees which one.
 
     Raises SupersededError, ProviderError, NotLeaderError.
     """
@@ -75,8 +74,8 @@ def take(installation: Installation, leadership: Leadership | None, provider: Pr
 
 
 def check(installation: Installation) -> None:
-    """Raises SupersededError when another store has acted at a provider since this one did. One that does not answer
-    is not asked again: without it, nothing can be done there anyway."""
+    """Raises SupersededError if another store has acted at a provider since this one did. An unresponsive provider is
+    skipped: nothing can be done there anyway."""
     for provider in installation.providers.values():
         if isinstance(provider, KeepsClaims):
             try:
@@ -93,7 +92,7 @@ def _check(
     if found is not None and found not in known.words and adoption == known.adoption:
         raise SupersededError(
             f"another store with this installation's id ({installation.store.install_id}) acts on its machines at "
-            f"{provider.name}, or has acted since this one did: this is a copy of it, or it is a copy of this one",
-            hint="use the other store; or, if this one is to replace it, end its control plane and: "
+            f"{provider.name}, or has acted since this one did: one of the two is a copy",
+            hint="use the other store; to replace it with this one, stop its control plane and run: "
             "tradewind store adopt",
         )

@@ -1,6 +1,6 @@
-"""Collect: what providers offer and ask, into the store.
+"""Collect: stores providers' offers and prices.
 
-A provider that fails leaves a poll record with its error, so that "no change" and "no data" stay different facts.
+A failed poll is recorded with its error, so that "no change" and "no data" remain distinguishable.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from providers.offer import Offer
 from providers.price import PricePoint
 
 BEFORE_MS = 7 * DAY_MS
-"""How far back prices are asked for at first: far enough to know to what they return (market.reversion)."""
+"""How far back prices are requested at first: enough to estimate their usual level (market.reversion)."""
 MOST_FLAGS = 10_000
-"""Prices that wait for a second report, the newest first: far more than a market has."""
+"""Prices that wait for confirmation, newest first; far more than a market has."""
 
 
 def collect(installation: Installation, leadership: Leadership | None = None) -> int:
-    """PollOutcome every enabled provider once. Returns how many prices changed.
+    """Poll every enabled provider once. Returns how many prices changed.
 
-    `leadership` is that of whoever acts on the store; None only for a person who looks at the market while nobody acts.
+    `leadership` is the caller's; None only for a user who looks at the market while no control plane runs.
     Raises NotLeaderError.
     """
     return sum(collect_from(installation, leadership, provider) for provider in installation.providers.values())
@@ -49,9 +49,9 @@ def collector(
     leadership: Leadership | None = None,
     reserved: Collection[str] = (),
 ) -> Collector:
-    """A collector from `specs` into `store`, which goes on where the last one ended. Its child processes import what
-    the sources need; `reported` hears of each region's poll once it is stored. `leadership`: as for `collect`;
-    `reserved` are the enabled providers, of which no other's source may tell."""
+    """A collector from `specs` into `store`, which continues where the last one ended. Its child processes import what
+    the sources need; `reported` is called for each region's poll once it is stored. `leadership`: as for `collect`;
+    `reserved` are the enabled providers, whose offers no other source may report."""
 
     def recall() -> Known:
         with store.read() as tx:
@@ -69,7 +69,7 @@ def collector(
 
 
 def collect_from(installation: Installation, leadership: Leadership | None, provider: Provider) -> int:
-    """PollOutcome one provider. Returns how many prices changed. Raises NotLeaderError."""
+    """Poll one provider. Returns how many prices changed. Raises NotLeaderError."""
     started = installation.clock.now_ms()
     try:
         offers = provider.offers()
@@ -88,7 +88,7 @@ def collect_from(installation: Installation, leadership: Leadership | None, prov
         if {offer.id for offer in listed} != named:
             tx.put_offers(provider.name, offers, whole=not suspect)
         changed = 0
-        if any(_is_news(known.get(point.offer_id), point) for point in prices):
+        if any(_is_new(known.get(point.offer_id), point) for point in prices):
             changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
     return changed
@@ -103,7 +103,7 @@ def _judge(
     known: Mapping[str, PricePoint],
     judge_of: Callable[[list[tuple[Offer, PricePoint]]], Judge],
 ) -> int:
-    """Store which of a provider's prices are payable, and which are not to be chosen. Returns how many changed."""
+    """Store which of a provider's prices are payable and which are flagged. Returns how many changed."""
     judge = judge_of([(offer, known[offer.id]) for offer in offers if offer.id in known])
     judged = judge.judge(offers, prices, name)
     changed = tx.add_prices(judged.payable)
@@ -112,7 +112,7 @@ def _judge(
     return changed
 
 
-def _is_news(known: PricePoint | None, point: PricePoint) -> bool:
+def _is_new(known: PricePoint | None, point: PricePoint) -> bool:
     return known is None or (known.effective_at_ms, known.nano_usd_per_hour) != (
         point.effective_at_ms,
         point.nano_usd_per_hour,
@@ -120,7 +120,7 @@ def _is_news(known: PricePoint | None, point: PricePoint) -> bool:
 
 
 def _unconfirmed(tx: Tx) -> dict[str, PricePoint]:
-    """The prices that wait for a second report, by offer."""
+    """Outlier prices that wait for a second report, by offer."""
     return {
         each.subject: PricePoint(
             each.subject, each.nano_usd_per_hour, each.effective_at_ms, each.opened_ms, each.source
@@ -131,16 +131,16 @@ def _unconfirmed(tx: Tx) -> dict[str, PricePoint]:
 
 
 def _implausible(tx: Tx) -> dict[str, dict[str, int]]:
-    """The implausible prices that wait for a second source, by offer and source."""
-    said: dict[str, dict[str, int]] = {}
+    """Implausible prices that wait for a second source, by offer and source, in nano-USD per hour."""
+    reported: dict[str, dict[str, int]] = {}
     for each in tx.open_flags(Flag.IMPLAUSIBLE.value, limit=MOST_FLAGS):
-        said.setdefault(each.subject, {})[each.source] = each.nano_usd_per_hour or 0
-    return said
+        reported.setdefault(each.subject, {})[each.source] = each.nano_usd_per_hour or 0
+    return reported
 
 
 def _prices(installation: Installation, provider: Provider) -> list[PricePoint]:
-    """All changes since the last good poll where the provider can tell them, at first those of BEFORE_MS; else the
-    prices in force."""
+    """All changes since the last successful poll (at first, of the last BEFORE_MS) if the provider has a history; else
+    the present prices."""
     if not isinstance(provider, ProvidesPriceHistory):
         return list(provider.prices())
     with installation.store.read() as tx:

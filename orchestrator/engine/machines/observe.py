@@ -1,8 +1,8 @@
-"""Observe: what providers say of instances and trainers say of themselves, once per tick, into the store.
+"""Observe: records once per tick what providers report about machines and what trainers report about themselves.
 
-A run ends here: finished, failed, preempted, lost, paused, cancelled. A silent one is only suspected; it is given up
-when its provider confirms that its instance is gone, or when its lease has run out, by when it has fenced itself.
-Runs that have not taken over yet belong to their migration.
+Runs end here: finished, failed, preempted, lost, paused, cancelled. A silent run is only suspected. It is declared lost
+when its provider confirms that the machine is gone, or when its lease has expired, by when it has fenced itself. Runs
+that have not taken over yet belong to their migration.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from orchestrator.engine.billing.checkpoints_kept import weigh
-from orchestrator.engine.compartment import Compartment, contained, contained_writes, said
+from orchestrator.engine.billing.checkpoints_kept import measure
+from orchestrator.engine.compartment import Compartment, contained, contained_writes, one_line
 from orchestrator.engine.context import ACTOR, Context
-from orchestrator.engine.jobs.blame import LOSSES_IN_VAIN, attached, contradiction, died_alone, lost_in_vain
+from orchestrator.engine.jobs.blame import (
+    MAX_LOSSES_WITHOUT_PROGRESS,
+    attached,
+    contradiction,
+    died_alone,
+    lost_without_progress,
+)
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.standstill import watch
@@ -33,15 +39,15 @@ from providers.instance import EndReason, Instance
 PROGRESS_EVERY_S = 0.5
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
-FINISH_S = 30.0  # wall: a folder of checkpoints that cannot be read for so long does not prove that a job is done
-MALFORMED_TOLD_S = 3600.0
-OUTAGE_S = 10.0  # wall; a bridge that is started again is no outage
+FINISH_S = 30.0  # wall: how long to wait for an unreadable checkpoint folder to prove that a job is done
+MALFORMED_REPORTED_S = 3600.0
+OUTAGE_S = 10.0  # wall; a bridge that restarts is not an outage
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one pass of observation changed: whether anything did, and whether a job needs a new place, or may want one
-    because a run of it was measured for the first time."""
+    """What one pass of observation changed: whether anything did, and whether a new decision is due because a job needs
+    a machine or was measured for the first time."""
 
     changed: bool = False
     need_place: bool = False
@@ -53,16 +59,16 @@ def observe(ctx: Context) -> Seen:
     poll.describe(ctx)
     poll.renew(ctx)
     ctx.reports = {}
-    live = [run for run in ctx.work.runs if run.end is None]  # of quarantined jobs, too: they are being stopped
+    live = [run for run in ctx.work.runs if run.end is None]  # including quarantined jobs: they are being stopped
     started = [run.id for run in live if run.instance_id is not None]
     if started:
         try:
             reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
-        except SiteError as error:  # it is being started again, and nothing is known meanwhile
+        except SiteError as error:  # it is restarting, and nothing is known meanwhile
             _unavailable(ctx, live, error)
         else:
             ctx.pacing.pop("outage", None)
-            ctx.pacing.pop("outage-told", None)
+            ctx.pacing.pop("outage-reported", None)
             _judge(ctx, live, reports)
     need_place = _record(ctx, live)
     changed = False
@@ -81,7 +87,7 @@ def observe(ctx: Context) -> Seen:
 
 
 def masked(ctx: Context, report: RunReport) -> RunReport:
-    """The report without the values of secrets in its texts, which go to the store and to everybody's eyes."""
+    """The report with secret values masked in its texts, which are stored and shown to users."""
     error, weights_hash = (
         text if text is None else ctx.secrets.mask(str(text)) for text in (report.error, report.weights_hash)
     )
@@ -89,7 +95,7 @@ def masked(ctx: Context, report: RunReport) -> RunReport:
 
 
 def _judge(ctx: Context, live: Sequence[Run], reports: Mapping[str, RunReport]) -> None:
-    """Set `ctx.reports`. Of quarantined jobs as it was said: what is wrong with them may be this."""
+    """Set `ctx.reports`. Reports of quarantined jobs are kept as they are, since they may be the reason."""
     for run in live:
         if (report := reports.get(run.id)) is None:
             continue
@@ -104,10 +110,10 @@ def _judged(ctx: Context, run: Run, report: RunReport) -> RunReport:
 
 
 def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
-    """Tell of an outage of the site once, if it lasts."""
-    if ctx.waited_s("outage") < OUTAGE_S or "outage-told" in ctx.pacing:
+    """Report an outage of the site once, if it lasts."""
+    if ctx.waited_s("outage") < OUTAGE_S or "outage-reported" in ctx.pacing:
         return
-    ctx.pacing["outage-told"] = ctx.installation.clock.monotonic_s()
+    ctx.pacing["outage-reported"] = ctx.installation.clock.monotonic_s()
     with ctx.write() as tx:
         for run in live:
             if (job := ctx.work.jobs.get(run.job_id)) is not None:
@@ -115,7 +121,7 @@ def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
 
 
 def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
-    """A run past its cutover."""
+    """Observe a run past its cutover."""
     job = jobs[run.job_id]
     instance = ctx.instance(run)
     report = ctx.reports.get(run.id)
@@ -138,33 +144,33 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     if report.state == "checkpointed_and_stopped":
         return _checkpointed_and_stopped(ctx, job, run, report, instance)
     if report.state == "fenced" and _being_replaced(ctx, run):
-        return Seen(noticed, noticed)  # by its successor, whose cutover is not written down yet
+        return Seen(noticed, noticed)  # fenced by its successor, whose cutover is not stored yet
     if report.state == "fenced":
         ctx.lease_ran_out(run)
     if report.state in ("fenced", "absent"):
-        # its instance is ended by engine.machines.reap; only then is it certain that nothing of it trains on
-        why = "fenced itself" if report.state == "fenced" else "its trainer vanished"
-        return _end(ctx, job, run, "lost", f"{why} at step {report.step}", report)
+        # engine.machines.reap ends its machine; only then is it certain that it no longer trains
+        why = "it fenced itself" if report.state == "fenced" else "its trainer is gone"
+        return _end(ctx, job, run, "lost", f"{why}; last step {report.step}", report)
     if report.silent_s > ctx.installation.config.lease_s:
         ctx.lease_ran_out(run)
-        return _end(ctx, job, run, "lost", f"silent for {report.silent_s:.0f} s: its lease is over", report)
+        return _end(ctx, job, run, "lost", f"no contact for {report.silent_s:.0f} s: its lease expired", report)
     if report.silent_s > ctx.installation.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
         with ctx.write() as tx:
-            ctx.event(tx, "run.suspected", f"silent for {report.silent_s:.0f} s", job, run=run)
+            ctx.event(tx, "run.suspected", f"no contact for {report.silent_s:.0f} s", job, run=run)
     if (why_not := watch(ctx, job, run, report)) is not None:
         return _failed(ctx, job, run, report, why_not)
-    weigh(ctx, job, run, report)
+    measure(ctx, job, run, report)
     return Seen(noticed, noticed)
 
 
 def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: bool) -> Seen:
-    """Said once; when it lasts, the job's code has failed: nobody knows whether it works at all."""
+    """Report invalid reports once; if they continue for MALFORMED_S, fail the run."""
     for_s = ctx.waited_s(f"malformed/{run.id}")
-    if ctx.due(f"malformed-told/{run.id}", MALFORMED_TOLD_S):
+    if ctx.due(f"malformed-reported/{run.id}", MALFORMED_REPORTED_S):
         with ctx.write() as tx:
-            ctx.event(tx, "run.malformed", f"what it says makes no sense: {report.error}", job, run=run)
+            ctx.event(tx, "run.malformed", f"its reports are not valid: {report.error}", job, run=run)
     if for_s > MALFORMED_S:
-        why = f"what it said of itself made no sense for {MALFORMED_S:.0f} s: {report.error}"
+        why = f"its reports were not valid for {MALFORMED_S:.0f} s: {report.error}"
         return _failed(ctx, job, run, report, why)
     return Seen(noticed, noticed)
 
@@ -174,7 +180,7 @@ def _being_replaced(ctx: Context, run: Run) -> bool:
 
 
 def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
-    """Record an announced preemption once. Returns whether it is news."""
+    """Record a preemption notice once. Returns whether it is new."""
     if instance.notice_deadline_ms is None:
         return False
     with ctx.installation.store.read() as tx:
@@ -186,7 +192,7 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
         ctx.event(
             tx,
             "instance.notice",
-            f"{run.offer_id} will be taken back in {left_s:.0f} market seconds",
+            f"{run.offer_id} will be preempted in {left_s:.0f} market seconds",
             job,
             run=run,
             left_s=left_s,
@@ -195,8 +201,8 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
 
 
 def _record(ctx: Context, runs: Sequence[Run]) -> bool:
-    """Progress at most every half second, throughput every few seconds. Returns whether a run that may be tried
-    elsewhere was measured for the first time."""
+    """Record progress at most every half second and throughput every few seconds. Returns whether a new decision is due
+    because a run was measured for the first time."""
     fresh = [
         (run, report)
         for run in runs
@@ -234,18 +240,18 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
         per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:
-            return True  # nothing could be forecast of it until now
+            return True  # it could not be forecast until now
     return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(tx)
 
 
 def _may_be_tried(tx: Tx) -> bool:
-    """Whether there is another kind of hardware of which something is to be found out."""
+    """Whether more than one kind of accelerator is on the market, so that a probe can teach something."""
     kinds = {kind_of(gpu, count) for gpu, count in tx.kinds_listed()}
     return sum(not on_host(kind) for kind in kinds) > 1
 
 
 def _progress(tx: Tx, run: Run, report: RunReport) -> None:
-    """Steps only ever increase: what was done is not undone by what a run says later."""
+    """Record a run's progress. Steps never decrease, whatever a run reports later."""
     if report.state == "malformed":
         return
     tx.update_run(
@@ -262,13 +268,13 @@ def _progress(tx: Tx, run: Run, report: RunReport) -> None:
 
 
 def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
-    """Its word is weighed against what is known of its steps and checkpoints."""
+    """Check a run's claim to have finished against its steps and checkpoints."""
     try:
         wrong = contradiction(ctx, job, run, report)
     except CheckpointUnusable as error:
         if ctx.waited_s(f"finish/{run.id}") < FINISH_S:
             return Seen()
-        wrong = f"it says that it finished at step {report.step}, but {said(error)}"
+        wrong = f"it reports that it finished at step {report.step}, but {one_line(error)}"
     return _finished(ctx, job, run, report) if wrong is None else _failed(ctx, job, run, report, wrong)
 
 
@@ -276,9 +282,9 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     now = ctx.now_ms
     how = f"finished at step {report.step}"
     if report.stopped_early:
-        how += f" of {job.spec.train.steps or report.total_steps}, early: its program called stop()"
+        how += f" of {job.spec.train.steps or report.total_steps}: its program called stop()"
     elif not attached(run, report):
-        how = "finished: its program, which never called attach(), ended by itself"
+        how = "finished: its program ended (it never called attach())"
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
@@ -307,17 +313,19 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Se
 
 
 def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunReport, instance: Instance | None) -> Seen:
-    """It wrote a checkpoint and ended because it was asked to, or because its machine is about to be taken."""
+    """The run saved a checkpoint and ended, on request or because its machine is being taken away."""
     if job.state == "pausing":
         with ctx.write() as tx:
             _progress(tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-            own = "when it was asked to, with what it has saved itself"  # a program that never called attach()
-            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else own)
+            own = "; its program saves its own state"  # a program that never called attach()
+            paused(
+                ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else f"on request{own}"
+            )
         return Seen(changed=True)
     noticed = instance is not None and instance.notice_deadline_ms is not None
     why: RunEnd = "preempted" if noticed else "lost"
-    return _end(ctx, job, run, why, f"left with a checkpoint at step {report.step}", report)
+    return _end(ctx, job, run, why, f"ended with a checkpoint at step {report.step}", report)
 
 
 def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
@@ -328,7 +336,7 @@ def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: R
         job,
         run,
         "preempted" if why is EndReason.PREEMPTED else "lost",
-        f"{run.offer_id} is gone ({reason}); last known step {step}",
+        f"{run.offer_id} is gone ({reason}); last known step: {step}",
         report,
         blame_offer=why is not EndReason.EXPIRED,  # no control plane renewed it
     )
@@ -345,35 +353,39 @@ def _end(
     blame_offer: bool = True,
 ) -> Seen:
     now = ctx.now_ms
-    in_vain = end == "lost" and blame_offer and job.state in ("running", *MOVING) and _in_vain(ctx, job, run)
+    no_progress = end == "lost" and blame_offer and job.state in ("running", *MOVING) and _no_progress(ctx, job, run)
     with ctx.write() as tx:
         if report is not None and report.step > 0:
             _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
-        if blame_offer and not in_vain:
+        if blame_offer and not no_progress:
             tx.add_availability(run.offer_id, now, "lost", run.id, end)
         if job.state in ("running", *MOVING) and not under_way(tx, job.id):
             tx.set_job_state(job.id, "queued")
         ctx.event(tx, f"run.{end}", message, job, run=run)
-        if in_vain:
-            _count_in_vain(ctx, tx, job, run, message)
+        if no_progress:
+            _count_no_progress(ctx, tx, job, run, message)
         if job.state == "pausing":
             paused(ctx, tx, job, run, "at its last checkpoint")
     return Seen(changed=True, need_place=True)
 
 
-def _count_in_vain(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -> None:
-    """It counts like a failure, but nobody knows that it is the job's: one that has no retry left pauses."""
-    why = f"lost {LOSSES_IN_VAIN} times or more in a row without getting past step {run.start_step}: {message}"
+def _count_no_progress(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -> None:
+    """Count losses without progress like a failure; without retries left the job pauses, since it may not be at
+    fault."""
+    why = (
+        f"lost at least {MAX_LOSSES_WITHOUT_PROGRESS} machines in a row without getting past step {run.start_step}: "
+        f"{message}"
+    )
     if tx.job_facts(job.id).failures < job.spec.retries:
         count_failure(ctx, tx, job, run, why)
     else:
-        remedy = f"see `tradewind logs {job.name}`, or let it run elsewhere (where, capacity)"
-        pause(ctx, tx, job, None, f"{why}. {remedy}; then: tradewind resume {job.name}", actor=ACTOR)
+        remedy = f"Check `tradewind logs {job.name}`, or allow other offers (where, capacity)"
+        pause(ctx, tx, job, None, f"{why}. {remedy}. Then run: tradewind resume {job.name}", actor=ACTOR)
 
 
-def _in_vain(ctx: Context, job: Job, run: Run) -> bool:
+def _no_progress(ctx: Context, job: Job, run: Run) -> bool:
     try:
-        return lost_in_vain(ctx, job, run)
+        return lost_without_progress(ctx, job, run)
     except CheckpointUnusable:
-        return False  # nobody can tell how far it came
+        return False  # its progress is not known

@@ -1,9 +1,9 @@
-"""PollOutcome: what providers say of those that runs have, and the dead man's switch of those that runs want.
+"""Poll: asks providers about the machines that runs have, and renews the time to live of those that runs still need.
 
-Each region is described in one call, as often as its provider's limits bear, and more often while something is expected
-there. A machine is gone when its provider says so, or leaves it out of two looks that are its listing lag apart and
-then twice finds nothing under its token either: one answer that does not mention it proves nothing. Every machine ends
-by itself unless it is renewed, and only what a living run wants is.
+Each region is described in one call, as often as the provider's limits allow, and more often while a change is
+expected. A machine counts as gone when its provider says so, or leaves it out of two answers at least its listing lag
+apart and then twice finds nothing under its token either: one missing answer proves nothing. Every machine ends by
+itself unless it is renewed, and only machines of living runs are.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from providers.instance import Instance, InstanceState
 from providers.offer import provider_of, region_of
 
 EXPECTING = 1 / 5
-"""Of a provider's interval between two looks at a region: the interval while something is expected there."""
+"""The interval between two looks at a region while a change is expected, as a share of the usual one."""
 RENEW_AFTER = 1 / 12
-"""Of the time to live: after so much of it, it begins anew. So a machine outlives its last control plane by at least
-eleven twelfths of it."""
+"""A machine is renewed after this share of its time to live. So it outlives its last control plane by at least eleven
+twelfths of that time."""
 RENEW_RETRY_S = 5.0
 DAY_MS = 86_400_000
 LONGEST_BILL_MS = 400 * DAY_MS
@@ -32,7 +32,7 @@ _SUSPICIOUS = ("absent", "silent", "fenced")
 
 
 def describe(ctx: Context) -> None:
-    """Bring `ctx.instances` up to date. A provider that does not answer leaves the last word standing."""
+    """Update `ctx.instances`. If a provider does not answer, its last answer stays."""
     wanted = {run.instance_id for run in ctx.work.runs}
     ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
@@ -43,7 +43,7 @@ def describe(ctx: Context) -> None:
 
 
 def renew(ctx: Context) -> None:
-    """Let the time to live of every machine that a living run has begin anew, where a part of it is over."""
+    """Renew the time to live of machines of living runs once RENEW_AFTER of it has passed."""
     now_s, to_live_s = ctx.installation.clock.monotonic_s(), ctx.installation.config.limits.max_unattended_s
     wanted = [run for run in ctx.work.runs if run.end is None and not ctx.gone(run)]
     for provider, region, runs in _regions(ctx, wanted):
@@ -70,7 +70,7 @@ def _renew(ctx: Context, provider: Provider, ids: Sequence[str]) -> bool:
 
 
 def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str, list[Run]]]:
-    """These runs' machines by provider and region, as far as the provider is still enabled."""
+    """These runs' machines by provider and region; providers that are not enabled are left out."""
     regions: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if run.instance_id is not None:
@@ -81,7 +81,7 @@ def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str,
 
 
 def _expects(ctx: Context, run: Run) -> bool:
-    """Whether the machine is about to change: it comes up, was asked to end or is to be taken, or nothing is heard."""
+    """Whether a change is expected: it is starting or ending, was given notice, or does not answer."""
     instance, report = ctx.instance(run), ctx.reports.get(run.id)
     return (
         instance is None
@@ -106,13 +106,13 @@ def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
                     ctx.instances[run.instance_id] = None
                 ctx.pacing[_not_found(run.instance_id)] = ctx.installation.clock.monotonic_s()
             if instance is not None:
-                _believe(ctx, provider, instance, asked_ms)
+                _accept(ctx, provider, instance, asked_ms)
     except ProviderError:
         return
 
 
-def _believe(ctx: Context, provider: Provider, instance: Instance, asked_ms: int) -> None:
-    if (wrong := _impossible(instance, asked_ms)) is not None:  # its last word stands
+def _accept(ctx: Context, provider: Provider, instance: Instance, asked_ms: int) -> None:
+    if (wrong := _impossible(instance, asked_ms)) is not None:  # its last valid answer stays
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     ctx.instances[instance.id] = instance
@@ -126,7 +126,7 @@ def _long_absent(ctx: Context, provider: Provider, instance_id: str, asked_ms: i
 
 
 def _tokens(ctx: Context, run: Run) -> list[str]:
-    """The tokens of the launches that were made for a run, or for those that had its machine before."""
+    """The launch tokens of a run and of earlier runs on its machine."""
     with ctx.installation.store.read() as tx:
         runs = tx.runs(job_id=run.job_id, unreadable=lambda *_: None)
         moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
@@ -135,19 +135,19 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
 
 
 def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance | None:
-    """What another question than that for its id says of a machine: it may live, or have ended and when."""
+    """Look a machine up by its launch token instead of its id. It may be running or have ended."""
     found = (each for token in tokens for each in provider.find(token, region_of(run.offer_id)))
     return next((each for each in found if each.id == run.instance_id), None)
 
 
 def _impossible(instance: Instance, now_ms: int) -> str | None:
-    """What a provider says of a bill that cannot be: nobody books by it. None: nothing."""
+    """What is impossible about a reported billing interval, so that it is not used; None if nothing is."""
     for name in ("billed_from_ms", "billed_to_ms"):
         at_ms = getattr(instance, name)
         if at_ms is None:
             continue
         if type(at_ms) is not int or not now_ms - LONGEST_BILL_MS <= at_ms <= now_ms + DAY_MS:
-            return f"{name} is {at_ms!r}, and it is {now_ms} now"
+            return f"{name} is {at_ms!r}, but the time is {now_ms}"
     begin_ms, end_ms = instance.billed_from_ms, instance.billed_to_ms
     if begin_ms is not None and end_ms is not None and end_ms < begin_ms:
         return f"it is billed from {begin_ms} to {end_ms}"
@@ -155,10 +155,10 @@ def _impossible(instance: Instance, now_ms: int) -> str | None:
 
 
 def _absent(instance_id: str | None) -> str:
-    """Remembers the market instant of the first look that left the machine out."""
+    """The key for the market time of the first answer without this machine."""
     return f"absent/{instance_id}"
 
 
 def _not_found(instance_id: str) -> str:
-    """Remembers that a look found nothing under its token."""
+    """The key that remembers that nothing was found under its token."""
     return f"not-found/{instance_id}"

@@ -1,8 +1,7 @@
-"""Reap: end every instance that no living run needs, and close the books of those that ended.
+"""Reap: ends every machine that no living run needs, and closes the books of those that have ended.
 
-Three sources: runs that have ended but whose instance is not confirmed gone (after a move, a finish, an abort, a
-cancellation); runs that were given up before the answer to their launch was known; and what engine.machines.sweep
-finds.
+There are three sources: ended runs whose machine is not confirmed gone (after a move, a finish, an abort, a
+cancellation), runs that were aborted before the answer to their launch was known, and what engine.machines.sweep finds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ASK_EVERY_S = 5.0
 
 
 def reap(ctx: Context) -> bool:
-    """End what is left over. Returns whether anything changed."""
+    """End all machines that are no longer needed. Returns whether anything changed."""
     changed = False
     for run in ctx.work.runs:
         if run.end is not None:
@@ -35,7 +34,7 @@ def reap(ctx: Context) -> bool:
 
 
 def _close(ctx: Context, run: Run) -> bool:
-    """End a machine, then close its books: the end of a machine waits for nothing that could break."""
+    """End a machine, then close its books. Ending it does not depend on anything that could fail."""
     if run.instance_id is None:
         if run.state == "ended":
             return False
@@ -47,7 +46,7 @@ def _close(ctx: Context, run: Run) -> bool:
 
 
 def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
-    """Whether the machine is gone."""
+    """Ask to end the machine. Returns whether it is confirmed gone."""
     if ctx.gone(run):
         return True
     if not ctx.due(f"terminate/{instance_id}", TERMINATE_EVERY_S):
@@ -55,11 +54,11 @@ def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
     contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
     with suppress(ProviderError, KeyError):  # asked again
         ctx.provider(run.offer_id).terminate(instance_id)
-    return False  # engine.machines.poll sees it go
+    return False  # engine.machines.poll confirms its end
 
 
 def _kill(ctx: Context, run: Run) -> None:
-    """Its provider may not answer for long: whatever trains there must not."""
+    """Kill the trainer: its provider may not answer for a while, and it must not train on."""
     with suppress(SiteError):
         ctx.runtime.kill(run.id)
 
@@ -69,16 +68,17 @@ def _close_books(ctx: Context, run: Run) -> bool:
         return True
     if not ctx.due("settle", SETTLE_EVERY_S):
         return False
-    collect(ctx.installation, ctx.leadership)  # its last prices are not known yet
+    collect(ctx.installation, ctx.leadership)  # its last prices may not be known yet
     return _settle(ctx, run)
 
 
 def _find_out(ctx: Context, run: Run) -> bool:
-    """Whether a machine was rented for a run that was given up in the middle of its launch.
+    """Find out whether a machine exists for a run that was aborted in the middle of its launch. Returns whether that is
+    settled.
 
-    It is looked up by its token, among those that have ended, too: one that came and went has cost money. There is none
-    when two looks find none that were begun the provider's listing lag after the migration was given up, and so at
-    least as long after its last launch. One that comes even later is found by `sweep`.
+    It is looked up by its token, also among ended machines, since those cost money as well. There is none if two looks
+    find nothing, both at least the provider's listing lag after the abort, and so after the last launch. A machine that
+    appears even later is found by `sweep`.
     """
     if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
         return False
@@ -105,6 +105,6 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 def _settle(ctx: Context, run: Run) -> bool:
     instance = ctx.instance(run)
-    if instance is None:  # forgotten by its provider: gone, and billed at most until now
+    if instance is None:  # its provider no longer knows it: gone, and billed at most until now
         return settle(ctx.installation, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
     return settle(ctx.installation, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)

@@ -1,7 +1,7 @@
-"""Reports: from what a node says of a run to a RunReport that the engine may act on.
+"""Reports: turn what a node says about a run into a RunReport that the engine may act on.
 
-A run whose words make no sense lives, but nothing is known of its work: its report is `malformed`, and `error` says
-why.
+A run whose report is not valid is alive, but nothing is known about its work: its report is `malformed`, with the
+reason in `error`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainers import checked_json
 from trainers.control import PROGRESS
 from trainers.errors import MalformedMessage
 
-MALFORMED_S = 60.0  # wall: a run of which nobody knows what it does is billed no longer
+MALFORMED_S = 60.0  # wall: a run with invalid reports is not paid for longer than this
 _FORM: Mapping[str, checked_json.Check] = {
     **{name: check for name, check in PROGRESS.items() if name != "still_since_s"},
     "state": checked_json.one_of(*get_args(TrainerState)),
@@ -31,30 +31,30 @@ _OF_A_TRAINING_RUN = ("training", "quiesced", "finished", "checkpointed_and_stop
 
 
 def report_of(run_id: str, said: object) -> RunReport:
-    """What a node said of a run, if all of it is what it must be; fields that nobody knows are left out."""
+    """A node's report about a run, `malformed` unless every field is valid. Unknown fields are ignored."""
     try:
         fields = checked_json.fitting(said, _FORM, _OF)
     except MalformedMessage as error:
         return RunReport(run_id, "malformed", error=str(error), silent_s=_silent_s(said))
     if "state" not in fields:
-        return RunReport(run_id, "malformed", error=f"{_OF} does not say in which state it is")
+        return RunReport(run_id, "malformed", error=f"{_OF} has no state")
     report = RunReport(run_id=run_id, **fields)
     if report.total_steps is not None and report.step > report.total_steps:
-        return replace(report, total_steps=None)  # a loader whose length is only about right: nobody knows the end
+        return replace(report, total_steps=None)  # the loader's length is only approximate
     return report
 
 
 def judged(job: Job, run: Run, report: RunReport) -> RunReport:
-    """The report, unless what it says of a training run's steps cannot be. That a run is over is believed all the same,
-    but for one that says it finished."""
+    """The report, or a `malformed` one if a training run's steps are impossible. That a run has ended is believed
+    anyway, except for one that claims to have finished."""
     if run.state not in ("training", "quiesced") or report.state not in _OF_A_TRAINING_RUN:
         return report
     steps = job.spec.train.steps
     wrong = None
     if steps is not None and report.step > steps:
-        wrong = f"it says that it is at step {report.step} of {steps}"
+        wrong = f"it reports step {report.step} of {steps}"
     elif report.step < run.last_step and report.start_step == run.start_step:
-        wrong = f"it says that it is at step {report.step}, and was at step {run.last_step} before"
+        wrong = f"it reports step {report.step} after step {run.last_step}"
     if wrong is None:
         return report
     if report.state in ("checkpointed_and_stopped", "failed", "fenced"):
@@ -63,7 +63,7 @@ def judged(job: Job, run: Run, report: RunReport) -> RunReport:
 
 
 def _silent_s(said: object) -> float:
-    """How long ago that was, which the node's own bridge says."""
+    """Seconds since the report, as the node's own bridge states them."""
     try:
         return float(checked_json.fitting(said, {"silent_s": checked_json.seconds}, _OF).get("silent_s", 0.0))
     except MalformedMessage:

@@ -1,7 +1,7 @@
-"""Shut down: every machine of this installation is ended and booked, by whoever leads the store for the time of it.
+"""Shut down: ends and books every machine of this installation, under the leadership of the store.
 
-What cannot be done now (a provider that does not answer, a machine that takes its time to stop, a row that cannot be
-read) stays in the store as work for the next control plane.
+What cannot be done now (an unresponsive provider, a machine that stops slowly, an unreadable row) stays in the store as
+work for the next control plane.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from providers.offer import provider_of
 def shut_down(
     installation: Installation, leadership: Leadership, progress: Callable[[str], None]
 ) -> list[ProviderError]:
-    """End all that is rented, then close the books of it. Returns what providers had against it.
+    """End all machines, then close their books. Returns the providers' errors.
 
-    Raises NotLeaderError as soon as a control plane has taken over: from then on no machine is ended, for it may be
-    wanted again. Raises SupersededError, with nothing ended, on a copy of a store that acts on these machines.
+    Raises NotLeaderError as soon as a control plane has taken over; no further machine is ended then, since it may be
+    needed. Raises SupersededError, without ending anything, on a copy of a store that acts on these machines.
     """
     claims.check(installation)
     refused = []
@@ -44,8 +44,8 @@ def shut_down(
 def _end_machines(
     installation: Installation, leadership: Leadership, provider: Provider, progress: Callable[[str], None]
 ) -> None:
-    """Those that the provider lists, if this store rented them, and those that it does not list yet but the store
-    knows. Each is asked for, also when another could not be ended. Raises the last ProviderError."""
+    """End the machines that the provider lists if this store rented them, and those that only the store knows. Each is
+    tried even if another fails. Raises the last ProviderError."""
     listed = provider.list_owned(installation.store.install_id)
     with installation.store.read() as tx:
         owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
@@ -68,13 +68,13 @@ def _end_machines(
 
 
 def _adopt(installation: Installation, leadership: Leadership, run_id: str | None, instance_id: str) -> None:
-    """A machine whose launch was not written down any more is booked on the run that it was rented for.
+    """Book a machine whose launch was not recorded on the run that it was rented for.
 
-    Also for one that is known it is a look at the leadership: whoever was deposed ends nothing.
+    The write transaction also checks the leadership: a process that lost it ends nothing.
     """
     with (
         installation.store.write(leadership) as tx,
         suppress(RowError),
-    ):  # of a run that cannot be read: it is ended anyway
+    ):  # the run cannot be read: its machine is ended anyway
         if run_id is not None and tx.run(run_id).instance_id is None:
             tx.update_run(run_id, instance_id=instance_id)

@@ -1,9 +1,9 @@
-"""Sweep: machines with this installation's tag that no run accounts for.
+"""Sweep: finds machines with this installation's tag that no run accounts for.
 
-One that a launch of this store's own history made, by its token, is adopted by the run that it was rented for, so that
-its cost is booked, and is ended like any other; at once, if that run cannot be read. So is one that was taken for gone.
-Any other is told of and left alone: it was rented by another copy of the store, which may need it, or after the backup
-that was restored here. It ends by itself when nobody renews it.
+A machine launched by this store, according to its token, is assigned to the run that it was rented for, so that its
+cost is booked, and is ended like any other; at once if that run cannot be read. So is one that was assumed gone. Any
+other machine is reported and left alone: it was rented by another copy of the store, which may need it, or after the
+backup that was restored here. It ends by itself unless somebody renews it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from providers.offer import provider_of
 UNKNOWN = "instance.unknown"
 SWEEP_EVERY_S = 5.0
 SWEEP_EVERY_LOOKS = 10
-"""A list of all regions costs a provider so many times as much as a look at one."""
+"""How many times as costly a list of all regions is for a provider as a look at one."""
 
 
 def sweep(ctx: Context) -> bool:
-    """Look at everything that each provider lists. Returns whether anything changed."""
+    """Check all machines that each provider lists. Returns whether anything changed."""
     changed = False
     for provider in ctx.installation.providers.values():
         if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
@@ -39,10 +39,10 @@ def sweep(ctx: Context) -> bool:
 
 
 def adopt(ctx: Context, run: Run, instance_id: str) -> None:
-    """From now on it is the machine of a run that has ended."""
+    """Assign a machine to the ended run that it was rented for."""
     with ctx.write() as tx:
         tx.update_run(run.id, instance_id=instance_id, state="ended")
-        message = f"{instance_id} was left over: it is being ended"
+        message = f"ending {instance_id}, which no run uses any more"
         ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
 
 
@@ -67,7 +67,7 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
         else:
             try:
                 run = _newest_on_its_machine(tx, tx.run(run_id))
-            except RowError:  # nobody can look after it any more
+            except RowError:  # no run can take care of it any more
                 run = None
     if run_id is None:
         return _unknown(ctx, provider, instance)
@@ -75,7 +75,7 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
 
 
 def _newest_on_its_machine(tx: Tx, run: Run) -> Run:
-    """The machine that was rented for this run is the last one's that had it."""
+    """The newest run on the machine that was rented for this run."""
     runs = tx.runs(job_id=run.job_id, unreadable=left_out)
     had_it = [each for each in runs if run.instance_id is not None and each.instance_id == run.instance_id]
     return max(had_it, key=lambda each: each.generation, default=run)
@@ -85,7 +85,7 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
     if run is not None and run.instance_id == instance.id and run.billed_to_ms is not None:
         return _came_back(ctx, provider, instance, run)
     if run is not None and (run.end is None or (run.instance_id == instance.id and _is_at(provider, run))):
-        return False  # its migration is about to ask again with the same token, or engine.machines.reap ends it there
+        return False  # its migration is about to launch with the same token, or engine.machines.reap ends it
     if run is not None and run.instance_id is None:
         adopt(ctx, run, instance.id)
     else:
@@ -99,21 +99,21 @@ def _is_at(provider: Provider, run: Run) -> bool:
 
 
 def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
-    """It was left out of so many answers that it was taken for gone and its books were closed, but it lives: they are
-    opened again, so that it is ended and booked like any other. A list may be behind, so a description decides."""
+    """Reopen the books of a machine that was assumed gone but is running, so that it is ended and booked like any
+    other. Lists may be outdated, so a description decides."""
     with suppress(ProviderError):  # asked again by the next sweep
         if any(described.alive for described in provider.describe([instance.id])):
             ctx.instances.pop(instance.id, None)
             with ctx.write() as tx:
                 tx.update_run(run.id, billed_to_ms=None)
-                message = f"{instance.id} was taken for gone, but lives: it is being ended and booked"
+                message = f"{instance.id} was assumed gone but is running: ending and booking it"
                 ctx.event(tx, "instance.returned", message, tx.outline(run.job_id), run=run)
             return True
     return False
 
 
 def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
-    """Told once."""
+    """Report an unknown machine once."""
     reported = f"unknown:{provider.name}:{instance.id}"
     if reported in ctx.pacing:
         return False
@@ -122,8 +122,8 @@ def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
         if any(event.data.get("instance_id") == instance.id for event in tx.events(kinds=(UNKNOWN,))):
             return False
         message = (
-            f"{instance.id} ({instance.offer_id}) has this installation's tag, but was not rented by this store: it is "
-            f"left alone. If nobody else uses it: tradewind reap {instance.id}"
+            f"{instance.id} ({instance.offer_id}) has this installation's tag but was not rented by this store, so it "
+            f"is left alone. If nobody else uses it, run: tradewind reap {instance.id}"
         )
         data = {"instance_id": instance.id, "offer_id": instance.offer_id}
         tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, UNKNOWN, message, ACTOR, data=data))
@@ -131,7 +131,7 @@ def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
 
 
 def _forget_unknown(ctx: Context, provider: Provider, listed: Sequence[Instance]) -> None:
-    """Those that the provider lists no more need not be remembered."""
+    """Forget unknown machines that the provider no longer lists."""
     prefix = f"unknown:{provider.name}:"
     kept = {f"{prefix}{instance.id}" for instance in listed}
     ctx.pacing = {key: at for key, at in ctx.pacing.items() if not key.startswith(prefix) or key in kept}

@@ -1,1 +1,1 @@
-"""Migration: the state machine that brings a job's next run up and lets the one before it go."""
+"""Migration: the state machine that starts a job's next run and ends the one before it."""

@@ -1,6 +1,6 @@
-"""The first steps of a migration: rent the machine (provision), wait until a trainer is prepared on it (ready).
+"""The first steps of a migration: rent a machine (provision), and wait until a trainer is prepared on it (ready).
 
-The intent, a row with a deterministic token, is on disk before the launch.
+The intent, a row with a deterministic token, is stored before the launch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from providers.offer import provider_of
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
-"""Wall seconds that a machine lives if it is never heard of; from the first look at it on, engine.machines.poll
-renews it. No setting, because the same token must always make the same request."""
+"""Wall seconds that a machine may run unmonitored; engine.machines.poll renews them as soon as it sees the machine.
+Not a setting, because the same token must always make the same request."""
 MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
 PREPARE_EVERY_S = 15.0
 
 
 def provision(ctx: Context, move: Move) -> bool:
-    """Launch, with the token of the intent: once, however often it is called.
+    """Launch a machine with the intent's token. Repeated calls launch only one.
 
-    Each call is counted before it is made, so that whoever gives the migration up knows whether a machine may exist.
+    Each call is counted before it is made, so that an abort knows whether a machine may exist.
     """
     migration, job, target = move.migration, move.job, move.target
     if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
@@ -48,7 +48,7 @@ def provision(ctx: Context, move: Move) -> bool:
         return True
     spec = launch_spec(ctx, migration, job)
     try:
-        with ctx.write() as tx:  # a writer's view: whoever was deposed in the meantime launches nothing
+        with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
             check_limits(ctx, tx, migration.offer_id, besides=target.id)
             if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
                 return False
@@ -67,7 +67,7 @@ def provision(ctx: Context, move: Move) -> bool:
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
-    """The one request of a migration: the same each time, as its token demands."""
+    """The launch request of a migration: the same each time, as its token requires."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -84,13 +84,13 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
 
 
 def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
-    """Nothing is rented past the ceilings of the configuration; the run `besides` does not count. Raises LimitError."""
+    """Check the installation's limits; the run `besides` does not count. Raises LimitError if one would be passed."""
     limits = ctx.installation.config.limits
-    hidden: list[str] = []  # a run that cannot be read may have a machine, too
+    hidden: list[str] = []  # unreadable runs may have a machine, too
     up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
     if (count := len(up) + len(hidden)) >= limits.max_instances:
         raise LimitError(
-            f"{count} instances are up and limits.max_instances is {limits.max_instances}",
+            f"limits.max_instances is reached ({count} of {limits.max_instances} machines)",
             hint="raise limits.max_instances in tradewind.toml, or wait",
         )
     points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up)})
@@ -98,7 +98,7 @@ def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = N
     rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
     if rate > limits.max_usd_per_hour * NANO_USD:
         raise LimitError(
-            f"this would spend {format_usd(rate)}/h and limits.max_usd_per_hour is {limits.max_usd_per_hour:g}",
+            f"this would cost {format_usd(rate)}/h, more than limits.max_usd_per_hour ({limits.max_usd_per_hour:g})",
             hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
         )
 
@@ -106,7 +106,7 @@ def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = N
 def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     migration = move.migration
     if error.retryable and migration.attempt < MAX_LAUNCHES:
-        # it may have taken effect: only the same token again can tell
+        # the launch may have worked: only a call with the same token can tell
         with ctx.write() as tx:
             tx.advance(migration.id, Step.PROVISION, Step.PROVISION, error=str(error))
         return False
@@ -114,22 +114,22 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     if no_room:
         with ctx.write() as tx:
             tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
-    # An earlier call that got no answer may still make a machine, whatever this one was told.
+    # An earlier call without an answer may still create a machine, whatever this answer says.
     refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
     return abort(ctx, move, str(error), at_once=no_room, refused=refused)
 
 
 def ready(ctx: Context, move: Move) -> bool:
-    """The machine has joined the site, and a trainer with its libraries loaded waits there."""
+    """Wait until the machine has joined the installation and a trainer with its libraries loaded waits on it."""
     migration, target = move.migration, move.target
     if abandoned(ctx, move):
         return True
     if (missing := ctx.secrets.missing(move.job)) is not None:
-        return abort(ctx, move, missing)  # this control plane took over after they were given
+        return abort(ctx, move, missing)  # another control plane received them
     instance = ctx.instance(target)
     waited_s = ctx.waited_s(f"ready/{migration.id}")
     if waited_s > timeouts.READY_S and waited_s > (limit_s := timeouts.ready_s(ctx, move)):
-        return abort(ctx, move, f"the instance did not join within {limit_s:.0f} s", cause="ready")
+        return abort(ctx, move, f"the machine was not ready within {limit_s:.0f} s", cause="ready")
     if instance is None:
         return False
     if target.billed_from_ms is None and instance.billed_from_ms is not None:
@@ -172,7 +172,7 @@ def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:
 
 
 def _end_attempts_before(ctx: Context, target: Run) -> None:
-    """On the same machine: what is left of a trainer that said that it failed must leave room for the next one."""
+    """Kill what is left of a failed trainer on the same machine, to free it for the next attempt."""
     if target.machine_from_ms is None:
         return
     with ctx.installation.store.read() as tx:
@@ -183,17 +183,17 @@ def _end_attempts_before(ctx: Context, target: Run) -> None:
 
 
 def abandoned(ctx: Context, move: Move) -> bool:
-    """Give the migration up when its target's machine is gone or will be taken; what that tells of the offer is kept.
+    """Abort the migration if its target's machine is gone or was given notice, and record that about the offer.
 
-    A recovery goes on to another offer at once.
+    A recovery tries another offer at once. Returns whether it was aborted.
     """
     target = move.target
     instance = ctx.instance(target)
     if ctx.gone(target):
         reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
-        sign, why = "lost", f"the target's instance ended: {reason}"
+        sign, why = "lost", f"the new machine ended ({reason})"
     elif instance is not None and instance.notice_deadline_ms is not None:
-        sign, why = "notice", "the target's instance was given notice"
+        sign, why = "notice", "the provider gave notice for the new machine"
     else:
         return False
     with ctx.write() as tx:

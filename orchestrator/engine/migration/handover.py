@@ -1,8 +1,7 @@
 """The second half of a migration: checkpoint > transfer > restore > verify > cutover > release.
 
-The source is quiesced at a checkpoint while the target restores it; cutover raises the job's generation with a fence,
-from which on there is only forward. Without a living source the target starts from what the last run left. Must not
-know: how the target's machine came up, or why it was chosen.
+The source is quiesced at a checkpoint while the target restores it. Cutover raises the job's generation with a fence;
+after that there is no way back. Without a living source, the target starts from what the last run saved.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OVER = ("absent", "failed", "checkpointed_and_stopped", "fenced", "finished")
 
 
 def checkpoint(ctx: Context, move: Move) -> bool:
-    """Fix the checkpoint that the target starts from: the source's last word, or what it left."""
+    """Choose the checkpoint that the target starts from: the quiesced source's, or the newest one left."""
     if abandoned(ctx, move):
         return True
     migration, source = move.migration, move.living_source
@@ -42,18 +41,18 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
         found = newest.found
         message = f"starts from step {found.step}" if found else "starts from scratch"
-        message += "".join(f"; passed over: {why}" for why in newest.damaged)
+        message += "".join(f"; skipped: {why}" for why in newest.damaged)
         return step(ctx, move, Step.TRANSFER, message, manifest=found.name if found else None)
     report = ctx.reports.get(source.id)
     if report is not None and report.state == "quiesced" and report.manifest is not None:
         _keep_quiesced(ctx, move)
         with ctx.write() as tx:
             tx.update_run(source.id, state="quiesced", last_step=report.step)
-        message = f"the source is quiesced at step {report.step}"
+        message = f"the old machine is paused at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
     waited_s = ctx.waited_s(f"quiesce/{migration.id}")
     if waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
-        return abort(ctx, move, f"the source reached no step within {limit_s:.0f} s", cause="quiesce")
+        return abort(ctx, move, f"the old machine did not reach a checkpoint within {limit_s:.0f} s", cause="quiesce")
     if report is not None and report.state == "training" and ctx.due(f"quiesce-call/{source.id}", QUIESCE_REFRESH_S):
         if no_longer_pays(ctx, move, ready=True):
             return True
@@ -62,7 +61,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
 
 
 def transfer(ctx: Context, move: Move) -> bool:
-    """The checkpoint must be readable where the target runs. On one host both read the same folder."""
+    """Make the checkpoint readable where the target runs. On one host both read the same folder."""
     migration = move.migration
     _keep_quiesced(ctx, move)
     if migration.manifest is not None:
@@ -74,7 +73,7 @@ def transfer(ctx: Context, move: Move) -> bool:
 
 
 def restore(ctx: Context, move: Move) -> bool:
-    """The target loads the checkpoint."""
+    """Wait until the target has loaded the checkpoint."""
     if abandoned(ctx, move):
         return True
     migration, target = move.migration, move.target
@@ -82,7 +81,7 @@ def restore(ctx: Context, move: Move) -> bool:
     report = ctx.reports.get(target.id)
     waited_s = ctx.waited_s(f"restore/{migration.id}")
     if waited_s > timeouts.RESTORE_S and waited_s > (limit_s := timeouts.restore_s(ctx, move)):
-        return abort(ctx, move, f"not restored within {limit_s:.0f} s", cause="restore")
+        return abort(ctx, move, f"the checkpoint was not restored within {limit_s:.0f} s", cause="restore")
     if report is None:
         return False
     if report.state in ("prepared", "starting"):
@@ -94,16 +93,16 @@ def restore(ctx: Context, move: Move) -> bool:
     if report.state in _OVER:
         return _target_over(ctx, move, report)
     if report.state == "malformed" and ctx.waited_s(f"malformed/{target.id}") > MALFORMED_S:
-        return abort(ctx, move, f"what it says of itself makes no sense: {report.error}", cause="trainer", failed=True)
+        return abort(ctx, move, f"its reports are not valid: {report.error}", cause="trainer", failed=True)
     if report.state != "restored":
         return False
     return step(ctx, move, Step.VERIFY, f"restored at step {report.start_step}")
 
 
 def verify(ctx: Context, move: Move) -> bool:
-    """The target must hold the checkpoint that was fixed, or an older one when it found that one damaged.
+    """Check that the target holds the chosen checkpoint, or an older one because it found that one damaged.
 
-    Only the target reads every byte. A source that lives trains on instead and writes a better one.
+    Only the target reads every byte. If the source is still alive, it trains on instead and saves a new one.
     """
     if abandoned(ctx, move):
         return True
@@ -116,8 +115,8 @@ def verify(ctx: Context, move: Move) -> bool:
     fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
     if report.manifest != fixed:
         if fixed is None or report.manifest is None or move.living_source is not None:
-            return abort(ctx, move, f"the target restored {report.manifest}, not {fixed}", cause="checkpoint")
-        message, passed_over = f"{message}; passed over: {fixed}, which the target found damaged", fixed
+            return abort(ctx, move, f"the new machine restored {report.manifest}, not {fixed}", cause="checkpoint")
+        message, passed_over = f"{message}; skipped: {fixed}, which is damaged", fixed
     if no_longer_pays(ctx, move, ready=True, restored=True):
         return True
     with ctx.write() as tx:
@@ -126,11 +125,11 @@ def verify(ctx: Context, move: Move) -> bool:
 
 
 def cutover(ctx: Context, move: Move) -> bool:
-    """Raise the job's generation. Once the fence exists there is no way back; before it there is.
+    """Raise the job's generation. Before the fence exists the move can be aborted; afterwards it cannot.
 
-    That this step was reached is the intention to fence, written under the present leadership. Whoever leads later
-    finds it and resolves it: it fences as well, or gives the move up, which voids the generation first. A control plane
-    that was deposed before it fenced finds the generation void when it wakes.
+    Reaching this step, stored under the present leadership, is the intention to fence. A later leader finds it and
+    resolves it: it writes the fence as well, or aborts the move, which voids the generation first. A control plane that
+    lost leadership before it wrote the fence finds the generation void when it resumes.
     """
     migration, job, target = move.migration, move.job, move.target
     root = ctx.checkpoint_root(job)
@@ -147,7 +146,7 @@ def cutover(ctx: Context, move: Move) -> bool:
         if (why := _outdated(ctx, move)) is not None:
             return abort(ctx, move, why, cause="checkpoint", at_once=True)
         if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
-            return abort(ctx, move, "the source did not wait any longer", cause="checkpoint", at_once=True)
+            return abort(ctx, move, "the old machine stopped waiting", cause="checkpoint", at_once=True)
     elif job.state not in (*MOVING, "cancelling", "pausing"):
         return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
     now = ctx.now_ms
@@ -155,7 +154,9 @@ def cutover(ctx: Context, move: Move) -> bool:
         if not tx.advance(migration.id, Step.CUTOVER, Step.RELEASE):
             return False
         before = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None and run.id != target.id]
-        reached = max(before, key=lambda run: run.generation).last_step if before else 0  # what came before is counted
+        reached = (
+            max(before, key=lambda run: run.generation).last_step if before else 0
+        )  # repeats before that are counted
         tx.update_run(
             target.id,
             state="training",
@@ -167,7 +168,7 @@ def cutover(ctx: Context, move: Move) -> bool:
             tx.update_run(move.living_source.id, state="ended", end="moved", training_to_ms=now)
         if job.state in MOVING:
             tx.set_job_state(job.id, "running")
-        message = f"generation {migration.generation} trains on {migration.offer_id} from step {target.start_step}"
+        message = f"trains on {migration.offer_id} from step {target.start_step} (generation {migration.generation})"
         reported: dict[str, Any] = {"step": target.start_step}
         if move.living_source is not None and (gap_s := _gap_s(ctx, tx, move)) is not None:
             reported[HANDOVER] = gap_s
@@ -176,7 +177,7 @@ def cutover(ctx: Context, move: Move) -> bool:
 
 
 def release(ctx: Context, move: Move) -> bool:
-    """The source's instance is ended by engine.machines.reap; done when its provider confirms that."""
+    """Wait until the provider confirms the end of the source's machine (engine.machines.reap ends it)."""
     migration, source = move.migration, move.source
     if source is not None and source.instance_id is not None and source.billed_to_ms is None:
         return False
@@ -202,17 +203,17 @@ def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
 
 
 def _outdated(ctx: Context, move: Move) -> str | None:
-    """Why the checkpoint that the target holds is not the source's last word; None if it is."""
+    """Why the target's checkpoint is not the source's newest; None if it is."""
     if move.living_source is not None:
         report = ctx.reports.get(move.living_source.id)
         if report is None or report.state != "quiesced" or report.manifest != move.migration.manifest:
-            return "the source did not wait at its checkpoint"
+            return "the old machine did not wait at its checkpoint"
     elif move.source is not None:
         if not ctx.over(move.source):
-            return "the source ended while it was being replaced"
+            return "the old machine ended while it was being replaced"
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
         if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):
-            return f"the source left step {newest.step} behind, which the target does not have"
+            return f"the old machine saved step {newest.step}, which the new one does not have"
     return None
 
 
@@ -225,18 +226,18 @@ def _passed_over(ctx: Context, move: Move) -> object:
 
 def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
     if report.state == "failed":
-        why = report.error or "the target failed"
+        why = report.error or "the trainer on the new machine failed"
         if report.exit_status is not None and not (alone := died_alone(ctx, move.target)):
             return False if alone is None else abort(ctx, move, f"{why}, and its machine is gone", cause="taken")
         return abort(ctx, move, why, cause="trainer", failed=True, permanent=report.permanent)
     state = "gone" if report.state == "absent" else report.state
-    return abort(ctx, move, f"the target's trainer is {state}", cause="trainer")
+    return abort(ctx, move, f"the trainer on the new machine is {state}", cause="trainer")
 
 
 def _overdue(ctx: Context, move: Move) -> bool:
-    """The target restored but does not answer: its provider may still confirm that it is gone."""
+    """Abort if a target that had restored does not answer within the lease."""
     if ctx.waited_s(f"answer/{move.migration.id}") > ctx.installation.config.lease_s:
-        return abort(ctx, move, "the target does not answer", cause="trainer")
+        return abort(ctx, move, "the new machine does not answer", cause="trainer")
     return False
 
 

@@ -1,6 +1,6 @@
-"""Intent: what is written down before a job is brought up anywhere, a run and the migration that will start it.
+"""Intent: the run and the migration that are stored before a job is started anywhere.
 
-The token in it makes a launch the same however often it is asked for.
+The migration's token makes every repetition of a launch the same request.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def under_way(tx: Tx, job_id: str) -> bool:
 
 
 def may_change_place(open_ones: Iterable[Migration]) -> bool:
-    """Whether one of a job's open migrations may. One that only releases its source may not, nor one that brings up a
-    standby."""
+    """Whether one of a job's open migrations may still change where it runs. One that only releases its source cannot,
+    nor can one that brings up a standby."""
     return any(each.step is not Step.RELEASE and each.reason != "standby" for each in open_ones)
 
 
@@ -40,9 +40,9 @@ def open_migration(
 ) -> Migration:
     """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
 
-    The run of a `standby` is up already: it becomes the newest, and the migration begins where that one waited. A run
-    that comes `after` another on the same machine is billed from where that one was billed to, and has the
-    checkpoints there; nothing is launched.
+    A `standby`'s run is already up: it becomes the newest, and the migration begins where the standby waited. A run
+    that comes `after` another on the same machine is billed from where that one's bill ends, and has its checkpoints;
+    nothing is launched. `saving_nano_usd` is the plan's expected saving.
     Raises CheckpointDamaged.
     """
     now = ctx.now_ms
@@ -88,9 +88,9 @@ def open_migration(
 
 
 def taken(ctx: Context, job: Job) -> int:
-    """The newest generation in the job's checkpoints: newer than all runs when the store was restored from a backup.
+    """The newest generation in the job's checkpoints. It is newer than all runs if the store came from a backup.
 
-    Raises CheckpointDamaged: what cannot be handed over is not worth a machine.
+    Raises CheckpointDamaged: a job that cannot be handed over is not worth a machine.
     """
     root = ctx.checkpoint_root(job)
     try:
@@ -98,4 +98,4 @@ def taken(ctx: Context, job: Job) -> int:
     except CheckpointDamaged:
         raise
     except CheckpointUnusable:
-        return 0  # out of reach just now: the migration will say so if it still is when it needs them
+        return 0  # temporarily out of reach: the migration reports it if that lasts

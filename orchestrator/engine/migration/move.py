@@ -1,7 +1,7 @@
-"""Move: one migration with what it moves, as its steps see it; and how one is given up.
+"""Move: a migration with its job and runs, as the steps use it, and how a migration is aborted.
 
-Until its fence exists a migration can be given up at any step: the source trains on, the target's machine is released
-by engine.machines.reap.
+Until its fence exists, a migration can be aborted at any step: the source trains on, and engine.machines.reap releases
+the target's machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.engine.context import Context
-from orchestrator.engine.migration import in_vain, same_machine
+from orchestrator.engine.migration import same_machine, wasted
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, JobState, Migration, Plan, Run, RunState, Step
 from orchestrator.store import Tx
@@ -23,7 +23,7 @@ MAX_PAUSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A migration, its job, and the runs between which it goes; `source` is None for a first placement."""
+    """A migration, its job, and its source and target runs; `source` is None for a first placement."""
 
     migration: Migration
     job: Job
@@ -37,13 +37,13 @@ class Move:
 
 
 def load(tx: Tx, migration: Migration) -> Move:
-    """The present state of everything that a migration touches."""
+    """Read everything that a migration touches from the store."""
     source = tx.run(migration.source_run_id) if migration.source_run_id else None
     return Move(migration, tx.job(migration.job_id), source, tx.run(migration.target_run_id))
 
 
 def waits(migration: Migration) -> bool:
-    """Whether it has brought up a standby and has nothing left to do until that is taken."""
+    """Whether it has brought up a standby that now waits to be promoted."""
     return migration.reason == "standby" and migration.step is Step.CHECKPOINT
 
 
@@ -57,7 +57,7 @@ def step(
     state: RunState | None = None,
     passed_over: str | None = None,
 ) -> bool:
-    """Record that the present step is done. `passed_over`: a checkpoint that was found damaged at it."""
+    """Record that the present step is done. `passed_over` names a checkpoint that was found damaged."""
     migration = move.migration
     with ctx.write() as tx:
         if tx.advance(migration.id, migration.step, to, manifest=manifest or migration.manifest):
@@ -74,30 +74,30 @@ def abort(
     move: Move,
     why: str,
     *,
-    cause: in_vain.Cause | None = None,
+    cause: wasted.Cause | None = None,
     failed: bool = False,
     at_once: bool = False,
     refused: bool = False,
     permanent: bool = False,
     plan: Plan | None = None,
 ) -> bool:
-    """Give a migration up.
+    """Abort a migration. Returns False if it cannot be aborted or was already. Raises CheckpointUnusable.
 
-    `failed`: the job's own code is to blame, which counts against its retries unless its source trains on, and is
-    `permanent` if it will always be. `at_once`:
-    the job may be placed elsewhere right away; otherwise it waits, the longer the more often it was in vain. With a
-    `cause` (any but a user's or a ceiling's wish) a machine that was rented for it counts as in vain. Unless its
-    launch was `refused`, one that was ever asked for may have made a machine: its run ends, but stays in the state
-    `provisioning` until engine.machines.reap has found out. The `plan` that speaks against it is kept with the event.
+    `failed`: the job's own code is at fault, which uses up a retry unless the source trains on; `permanent` if another
+    attempt would fail the same way. `at_once`: the job may be placed elsewhere immediately; otherwise it waits, longer
+    with each abort in a row. With a `cause` (anything but a user's or a spending limit's decision), a rented machine
+    counts as wasted. Unless the launch was `refused`, a machine may exist: the run ends, but stays in the state
+    `provisioning` until engine.machines.reap has found out. A `plan` that argues against the move is stored with the
+    event.
 
-    At CUTOVER another control plane may be about to fence, asleep since it last looked: the generation is made void
-    before the move is given up. Returns False when it owns the job already. Raises CheckpointUnusable.
+    At CUTOVER another control plane, paused since it last looked, may be about to write the fence. So the generation is
+    voided before the move is aborted, which fails (False) if the target already owns the job.
     """
     migration, job, source, target = move.migration, move.job, move.living_source, move.target
     if migration.step is Step.CUTOVER:
         void = ctx.checkpoints.void(ctx.checkpoint_root(job), job.id, migration.generation)
         if not void and source is not None and job.state in MOVING:
-            return False  # the target owns the job: there is only forward, which the next tick finds out
+            return False  # the target owns the job: the next tick finds that out and goes forward
     last_line = _last_line(why)
     again_ms = same_machine.free_from_ms(ctx, job, target) if failed and source is None else None
     with ctx.write() as tx:
@@ -115,26 +115,22 @@ def abort(
         plan_id = None if plan is None else plan.id
         if plan is not None:
             tx.add_plan(plan, acted_on=[job.id])
-        said = (
-            f"move cancelled: {last_line}"
-            if source is not None
-            else f"not started on {migration.offer_id}: {last_line}"
-        )
-        ctx.event(tx, "migration.aborted", said, job, run=target, migration=migration, plan_id=plan_id)
+        message = _outcome(move, last_line, at_once=at_once)
+        ctx.event(tx, "migration.aborted", message, job, run=target, migration=migration, plan_id=plan_id)
         number = 0
-        if cause is not None and not (failed and source is None):  # or its retries would count it, too
-            number = _count_in_vain(ctx, tx, move, cause, last_line)
+        if cause is not None and not (failed and source is None):  # its retries count it otherwise
+            number = _count_wasted(ctx, tx, move, cause, last_line)
         if migration.reason == "standby":
-            pass  # the job is where it was
+            pass  # the job itself has not changed
         elif job.state in MOVING and source is not None:
             tx.set_job_state(job.id, "running")
         elif job.state in MOVING and failed:
             count_failure(ctx, tx, job, target, why, permanent=permanent, again_ms=again_ms)
-        elif job.state in MOVING and number >= in_vain.MOST_IN_A_ROW:
-            in_vain.give_up(ctx, tx, job, target)
+        elif job.state in MOVING and number >= wasted.MOST_IN_A_ROW:
+            wasted.pause_job(ctx, tx, job, target)
         elif job.state in MOVING:
             pause_s = 0.0 if at_once else min(MAX_PAUSE_S, 0.25 * 2.0 ** given_up_in_a_row(tx, job))
-            pause_s = max(pause_s, in_vain.back_off_s(number))
+            pause_s = max(pause_s, wasted.back_off_s(number))
             tx.set_job_state(job.id, "queued")
             tx.set_job_facts(job.id, next_decision_ms=_later(ctx, pause_s))
     if source is not None:
@@ -143,24 +139,36 @@ def abort(
     return True
 
 
-def _count_in_vain(ctx: Context, tx: Tx, move: Move, cause: in_vain.Cause, why: str) -> int:
-    """How many machines in a row that makes; 0 if none was rented for it, or a standby that was up and waited."""
+def _outcome(move: Move, why: str, *, at_once: bool) -> str:
+    """The event's text: what was aborted, why, and what happens next."""
+    offer_id, source = move.target.offer_id, move.living_source
+    if move.migration.reason == "standby":
+        return f"standby not started on {offer_id}: {why}"
+    if source is not None:
+        return f"move cancelled: {why}" + (f"; stays on {source.offer_id}" if move.job.state in MOVING else "")
+    return f"not started on {offer_id}: {why}" + (
+        "; trying the next offer" if at_once and move.job.state in MOVING else ""
+    )
+
+
+def _count_wasted(ctx: Context, tx: Tx, move: Move, cause: wasted.Cause, why: str) -> int:
+    """Record a wasted machine. Returns how many in a row; 0 if none was rented, or for a standby that was up."""
     if move.target.instance_id is None or move.target.machine_from_ms is not None or waits(move.migration):
         return 0
-    kind: in_vain.FailureKind = "placement.in_vain" if move.living_source is None else "move.in_vain"
+    kind: wasted.WasteKind = "placement.wasted" if move.living_source is None else "move.wasted"
     if move.migration.reason == "standby":
-        kind = "standby.in_vain"
-    return in_vain.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
+        kind = "standby.wasted"
+    return wasted.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
 
 
 def count_failure(
     ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, permanent: bool = False, again_ms: int | None = None
 ) -> None:
-    """A run failed by its job's own doing: try that again, or fail it for want of retries.
+    """Count a run that failed through its job's own fault: try again, or fail the job when no retry is left.
 
-    The next attempt begins on the same machine if that is free (`again_ms`: engine.migration.same_machine), else the
-    job is queued after a growing pause. A `permanent` failure is the job's last, unless the job has trained before, on
-    another machine. A job that is being cancelled or paused is not tried again.
+    The next attempt starts on the same machine if that is free (`again_ms`, see engine.migration.same_machine);
+    otherwise the job is queued after a growing pause. A `permanent` failure ends the job at once, unless it has trained
+    before on another machine. A job that is being cancelled or paused is not retried.
     """
     runs = tx.runs(job_id=job.id)
     permanent = permanent and not any(each.last_step for each in runs)
@@ -170,9 +178,9 @@ def count_failure(
         if job.state != "cancelling":
             tx.set_job_state(job.id, "failed")
             tx.set_job_facts(job.id, finished_at_ms=ctx.now_ms)
-        spent = in_vain.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
+        spent = wasted.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
         tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
-        after = f"{tries}, for another would fail alike" if permanent else tries
+        after = f"{tries} (another would fail the same way)" if permanent else tries
         message = f"failed {after}; {format_usd(spent, 4)} spent: {_last_line(error)}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
@@ -186,12 +194,12 @@ def count_failure(
 
 
 def attempt_failed(job: Job, failures: int, error: str) -> str:
-    """What every surface says of a failure that is tried again; `retries` are attempts beyond the first."""
+    """The message for a failure that is retried; `retries` are attempts beyond the first."""
     return f"attempt {failures} of {job.spec.retries + 1} failed: {_last_line(error)}"
 
 
 def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
-    """How many of the job's latest migrations, or of those of its standbys, were given up in a row."""
+    """How many of the job's latest migrations (or its standbys') were aborted in a row."""
     count = 0
     for migration in reversed(tx.migrations(job_id=job.id, open=False)):
         if (migration.reason == "standby") is standby:
@@ -210,7 +218,7 @@ def _later(ctx: Context, wall_s: float) -> int:
 
 
 def _quietly(call: Callable[[], None]) -> None:
-    """A courtesy to a run that may be gone: its failure changes nothing, since holds expire and instances end."""
+    """Call a run that may be gone. A failure does no harm: quiescing expires and machines end anyway."""
     try:
         call()
     except SiteError:

@@ -1,7 +1,7 @@
-"""Place: ask the policy where jobs should run, and write down the moves that it wants.
+"""Place: asks the policy where jobs should run, and stores the migrations that it wants.
 
-Runs when a job waits, a machine is lost or about to be, a price changed, or the daily decision is due. What it writes
-is an intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.
+Runs when a job waits, a machine is lost or given notice, a price changed, or the daily decision is due. It stores an
+intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from orchestrator.model import Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
-WAIT_EVERY_WALL_S = 2.0  # a job without a place is looked at again this often
+WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 
 
 def place(ctx: Context, *, everyone: bool = True) -> bool:
-    """One decision over all jobs that may be placed or moved now, or only over those that need a place. Returns whether
-    a migration was opened."""
+    """Decide over all jobs that may be placed or moved now, or (`everyone` False) only over those that need a machine.
+    Returns whether a migration was opened."""
     with_notice = jobs_with_notice(ctx)
     jobs = [
         job_id
@@ -53,8 +53,8 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
 
 
 def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
-    """One plan for these jobs, as far as they may be placed or moved now (None: there are none such). If it cannot be
-    made, it is made without the jobs for which it cannot be made alone."""
+    """One plan for those of these jobs that may be placed or moved now; None if there are none. If planning fails, the
+    jobs that fail when planned alone are left out."""
     try:
         for job_id in jobs:
             ctx.crossing(Compartment.DECIDE.value, job_id)
@@ -65,7 +65,7 @@ def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> 
     except Exception as error:
         if not_its_own(error):
             raise
-        _plan(ctx, (), with_notice)  # if not even this can be made, it is no job's fault
+        _plan(ctx, (), with_notice)  # if this fails too, no job is at fault
         sound = [
             job_id
             for job_id in jobs
@@ -123,7 +123,7 @@ def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
 
 
 def jobs_with_notice(ctx: Context) -> frozenset[str]:
-    """Jobs that train on a machine which was given notice."""
+    """Jobs that train on a machine which the provider has announced to take away."""
     return frozenset(
         run.job_id
         for run in ctx.work.runs
@@ -134,22 +134,22 @@ def jobs_with_notice(ctx: Context) -> frozenset[str]:
 
 
 def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
-    """Whether the job could not be started anywhere for want of a secret; said once, of a running job once per run.
+    """Whether a secret is missing without which the job cannot start. Reported once, for a running job once per run.
 
-    It waits: nothing is rented for it, and no retry is used up.
+    The job waits: nothing is rented for it, and no retry is used up.
     """
-    job = ctx.work.jobs.get(job_id)  # one that is newer than this tick is looked at before its migration is opened
+    job = ctx.work.jobs.get(job_id)  # a job newer than this tick is checked when its migration is opened
     missing = ctx.secrets.missing(job) if job is not None else None
     if job is None or missing is None:
         return False
     with ctx.write() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        reported = tx.events(job_id=job.id, kinds=("job.unsecured",), limit=1, newest_first=True)
+        reported = tx.events(job_id=job.id, kinds=("job.missing_secrets",), limit=1, newest_first=True)
         if job.state == "queued":
-            _say_why(ctx, tx, job, missing)
+            _report_waiting(ctx, tx, job, missing)
         elif current is not None and not (reported and reported[0].run_id == current.id):
-            message = f"trains on, but could not be started anywhere else: it {missing}"
-            ctx.event(tx, "job.unsecured", message, job, run=current)
+            message = f"trains on, but cannot restart elsewhere: it {missing}"
+            ctx.event(tx, "job.missing_secrets", message, job, run=current)
     return True
 
 
@@ -158,18 +158,18 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         return False
     assert placement.offer_id is not None
     if (missing := ctx.secrets.missing(job)) is not None:
-        _say_why(ctx, tx, job, missing, plan)
+        _report_waiting(ctx, tx, job, missing, plan)
         return False
     try:
         check_limits(ctx, tx, placement.offer_id)
     except LimitError as error:
-        _say_why(ctx, tx, job, f"{error}: {error.hint}", plan)
+        _report_waiting(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
     runs = tx.runs(job_id=job.id)
     current = snapshot.current_run(runs)
-    leaves = None if placement.action == "place" else current  # else it must leave: its machine will be taken
+    leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
     if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves)) is not None:
-        _say_why(ctx, tx, job, refusal, plan)
+        _report_waiting(ctx, tx, job, refusal, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
     before = [run for run in runs if run.training_from_ms is not None]
@@ -211,7 +211,7 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
         return "first placement"
     if source.end is None:
         if placement.action == "place":
-            return "notice"  # it still trains, but its machine will be taken
+            return "notice"  # it still trains, but its machine is being taken away
         return "cheaper offer" if placement.saving_nano_usd > 0 else "objective"
     if source.end == "failed":
         return "retry"
@@ -221,23 +221,23 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 
 
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
-    """Say once per reason why a job has no place.
+    """Report once per reason why a job has no machine.
 
-    One that runs goes on: an estimate stops no job; engine.jobs.stopping pauses it before a ceiling is really passed.
+    A running job continues: estimates stop no job. engine.jobs.stopping pauses it before it passes a limit.
     """
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        reported = tx.events(job_id=job.id, kinds=("job.doubtful",), limit=1, newest_first=True)
+        reported = tx.events(job_id=job.id, kinds=("job.at_risk",), limit=1, newest_first=True)
         if current is not None and not (reported and reported[0].run_id == current.id):
             tx.add_plan(plan)
-            ctx.event(tx, "job.doubtful", placement.reason, job, run=current, plan_id=plan.id)
+            ctx.event(tx, "job.at_risk", placement.reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued":
-        _say_why(ctx, tx, job, placement.reason, plan)
+        _report_waiting(ctx, tx, job, placement.reason, plan)
 
 
-def _say_why(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
-    """The job stays as it is. Said once, and again when something else has happened to it since: the newest event of a
-    job that waits is why. Its nearest miss (after the semicolon) changes by the minute: that is no new reason."""
+def _report_waiting(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
+    """Record why a job waits, unless that is already its newest event. The part after the semicolon (the offer that
+    comes closest) changes by the minute and is not compared."""
     if job.state == "queued":
         again_s = WAIT_EVERY_WALL_S * ctx.installation.clock.factor
         tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))

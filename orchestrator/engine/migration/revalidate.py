@@ -1,8 +1,8 @@
-"""Revalidate: before each step of a migration that costs money or cannot be taken back, the policy is asked again.
+"""Revalidate: asks the policy again before each step of a migration that costs money or cannot be undone.
 
-Before a machine is rented for a job that runs nowhere, or cannot stay where it runs (a first placement, a recovery), it
-is asked whether that place is still the one to take; before each of those steps of a voluntary move, whether the move
-still pays. A move that does not is given up, with its reason. A user's own order is carried out, and so is a standby.
+Before a machine is rented for a job that runs nowhere or must leave (a first placement, a recovery): is this still the
+right offer? Before each such step of a voluntary move: does it still pay? If not, the move is aborted with the reason.
+Manual moves and standbys are always carried out.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from orchestrator.engine.migration.move import Move, abort
 from orchestrator.model import VOLUNTARY, Run
 from orchestrator.policy import Underway, decide
 
-_AS_ORDERED = ("by hand", "standby")
+_AS_ORDERED = ("manual", "standby")
 
 
 def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: bool = False) -> bool:
-    """Whether the move was given up for that. `ready`: the target has started; `restored`: it holds the checkpoint."""
+    """Whether the move was aborted here. `ready`: the target has started; `restored`: it holds the checkpoint."""
     migration, source = move.migration, move.living_source
     if migration.reason in _AS_ORDERED:
         return False
@@ -50,6 +50,6 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
 
 
 def _leaves(ctx: Context, source: Run) -> bool:
-    """Whether its machine is gone, or is being taken away."""
+    """Whether its machine is gone or was given notice."""
     instance = ctx.instance(source)
     return ctx.gone(source) or (instance is not None and instance.notice_deadline_ms is not None)

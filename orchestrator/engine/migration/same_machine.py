@@ -1,8 +1,8 @@
-"""Same machine: where the next attempt of a job begins whose trainer ended by itself while its machine lives on.
+"""Same machine: restarts a job whose trainer ended by itself on the machine that it already has.
 
-The machine is paid for and has what the job needs, so it is tried there once before another one is rented. The run that
-failed is billed up to now and the next one from now on, in one transaction with the failure: a reader of the store
-finds either a run that has failed and is not counted yet, or the next attempt.
+The machine is paid for and has what the job needs, so one attempt is made there before another is rented. The failed
+run is billed up to now and the next one from now on, in the transaction that counts the failure: a reader of the store
+sees either a failed run that is not counted yet, or the next attempt.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from providers.offer import provider_of
 
 
 def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
-    """The market instant up to which the run that failed is billed, if the next attempt can begin on its machine.
+    """The market time (ms) up to which the failed run is billed if the next attempt can use its machine; else None.
 
-    None: its process has not ended by itself, its machine is gone or will be taken, an attempt was made on it before, a
-    standby is there for the job, or something that another attempt needs is missing.
+    None if its process did not end by itself, its machine is gone or was given notice, an attempt was already made on
+    it, the job has a standby, or something that another attempt needs is missing.
     """
     report = ctx.reports.get(run.id)
     if report is None or report.state != "failed" or run.machine_from_ms is not None:
@@ -44,7 +44,7 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
     if machine is None or machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return None
     now = ctx.now_ms
-    collect_from(ctx.installation, ctx.leadership, provider)  # its books can be closed only as far as prices are known
+    collect_from(ctx.installation, ctx.leadership, provider)  # a run can be billed only as far as prices are known
     with ctx.installation.store.read() as tx:
         known_ms = prices_known_until_ms(tx, run.offer_id)
     began_ms = max(run.billed_from_ms, run.training_from_ms or 0)
@@ -52,7 +52,7 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
 
 
 def try_again(ctx: Context, tx: Tx, job: Job, failed: Run, from_ms: int) -> None:
-    """Open the next attempt where the failed run was, in the transaction that counts the failure."""
+    """Start the next attempt on the failed run's machine, in the transaction that counts the failure."""
     tx.update_run(failed.id, billed_to_ms=from_ms, training_to_ms=from_ms)
     book(tx, failed.id, from_ms)
     trained = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None]
@@ -62,7 +62,7 @@ def try_again(ctx: Context, tx: Tx, job: Job, failed: Run, from_ms: int) -> None
     ctx.event(
         tx,
         "migration.provision",
-        f"tries again on the same machine, {failed.offer_id}",
+        f"retrying on the same machine, {failed.offer_id}",
         job,
         run=tx.run(migration.target_run_id),
         migration=migration,

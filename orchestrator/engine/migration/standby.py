@@ -1,8 +1,8 @@
-"""Standby: a standby node for jobs that ask for one, where a prepared trainer waits until the job loses its machine.
+"""Standby: keeps a prepared trainer on a second machine, ready for when the job loses its own.
 
-A standby is a run to which nothing moves the job yet. A migration of reason "standby" brings it up like any other, and
-then waits. To take it ends that migration and opens the recovery's, which begins where the other one waited: at its
-checkpoint, with the same run under a generation newer than all others. So planned moves and standbys do not meet.
+A migration of reason "standby" brings it up like any other, and then waits. Promoting it ends that migration and opens
+the recovery's, which continues at the same checkpoint with the same run, under a generation newer than all others. So
+planned moves and standbys do not conflict.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.engine.billing.spending_limits import refuses_second
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.migration import in_vain
+from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration
 from orchestrator.engine.migration.move import MAX_PAUSE_S, given_up_in_a_row, waits
@@ -29,14 +29,14 @@ KEEP_EVERY_S = 0.5
 
 
 def stand_by(ctx: Context) -> bool:
-    """Hand jobs that lost their machine, or soon will, to their standbys; see to it that there are standbys."""
+    """Promote the standbys of jobs that lost their machine or soon will, and start missing standbys."""
     if not any(job.spec.standby == "warm" for job in ctx.work.jobs.values()):
         return False
     return promote(ctx) | ensure(ctx)
 
 
 def promote(ctx: Context) -> bool:
-    """A job that needs a place goes to its standby at once, whatever the market says: it can move on from there."""
+    """Move each job that needs a machine to its standby at once, whatever prices say: it can move on later."""
     standbys = {standby.job_id: standby for standby in ctx.work.migrations if waits(standby)}
     ready = {
         job_id: standby
@@ -80,7 +80,7 @@ def _promote(ctx: Context, job: Job, standby: Migration) -> bool:
 
 
 def ensure(ctx: Context) -> bool:
-    """Bring up a standby for every running job that asks for one and has none."""
+    """Start a standby for every running job that asks for one and has none."""
     kept = {migration.job_id for migration in ctx.work.migrations if migration.reason == "standby"}
     opened = False
     for job in ctx.work.jobs.values():
@@ -95,16 +95,16 @@ def ensure(ctx: Context) -> bool:
     return opened
 
 
-def best_spare(placement: Placement, beside: str) -> Alternative | None:
-    """Where a standby for a run on the offer `beside` is best: in another zone if any fits, else on another machine."""
+def best_standby(placement: Placement, beside: str) -> Alternative | None:
+    """The best standby for a run on the offer `beside`: in another zone if any fits, else on another machine."""
     fitting = [alternative for alternative in placement.alternatives if alternative.feasible]
     elsewhere = [alternative for alternative in fitting if location_of(alternative.offer_id) != location_of(beside)]
     return next(iter(elsewhere or fitting), None)
 
 
 def standby_cost(placement: Placement, standby: Alternative) -> int | None:
-    """nano-USD for `standby` beside the place that was decided on, for as long as that is expected to train, at the
-    price in force; None where nothing was decided on."""
+    """What `standby` costs at its present price for as long as the plan expects the job to train, in nano-USD; None if
+    the plan chose no offer."""
     own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
     if own is None or own.duration_s is None:
         return None
@@ -114,17 +114,17 @@ def standby_cost(placement: Placement, standby: Alternative) -> int | None:
 def _ensure(ctx: Context, job: Job) -> bool:
     with ctx.installation.store.read() as tx:
         given_up = given_up_in_a_row(tx, job, standby=True)
-        machines = len(in_vain.in_a_row(tx, job.id, "standby.in_vain"))
-    if machines >= in_vain.MOST_IN_A_ROW:
-        return False  # it goes on without one
-    pause_s = max(min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**given_up), in_vain.back_off_s(machines))
+        machines = len(wasted.in_a_row(tx, job.id, "standby.wasted"))
+    if machines >= wasted.MOST_IN_A_ROW:
+        return False  # it continues without one
+    pause_s = max(min(MAX_PAUSE_S, KEEP_EVERY_S * 2.0**given_up), wasted.back_off_s(machines))
     return ctx.due(f"standby/{job.id}", pause_s) and _open(ctx, job)
 
 
 def _open(ctx: Context, job: Job) -> bool:
     if (missing := ctx.secrets.missing(job)) is not None:
         with ctx.write() as tx:
-            _say(ctx, tx, job, f"no standby: it {missing}")
+            _report_none(ctx, tx, job, f"no standby: it {missing}")
         return False
     with ctx.installation.store.read() as tx:
         current = snapshot.current_run(tx.runs(job_id=job.id))
@@ -144,28 +144,28 @@ def _open(ctx: Context, job: Job) -> bool:
         inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(ctx.installation.config)
     )
     placement = plan.placement(job.id)
-    standby = best_spare(placement, current.offer_id)
+    standby = best_standby(placement, current.offer_id)
     to_come = 0 if standby is None else (placement.cost_nano_usd or 0) + (standby_cost(placement, standby) or 0)
     refused = standby and refuses_second(ctx, job, current, standby.nano_usd_per_hour, to_come)
     with ctx.write() as tx:
         if standby is None:
-            _say(ctx, tx, job, "no offer fits a standby now")
+            _report_none(ctx, tx, job, "no standby: no offer fits at present")
             return False
         if refused:
-            _say(ctx, tx, job, f"no standby: {refused}")
+            _report_none(ctx, tx, job, f"no standby: {refused}")
             return False
         try:
             check_limits(ctx, tx, standby.offer_id)
         except LimitError as error:
-            _say(ctx, tx, job, f"no standby: {error}")
+            _report_none(ctx, tx, job, f"no standby: {error}")
             return False
         migration = open_migration(ctx, tx, job, standby.offer_id, "standby", source=None)
-        ctx.event(tx, "standby.decided", f"a standby on {standby.offer_id}", job, migration=migration)
+        ctx.event(tx, "standby.decided", f"starting a standby on {standby.offer_id}", job, migration=migration)
     return True
 
 
-def _say(ctx: Context, tx: Tx, job: Job, why: str) -> None:
-    """Once in a row."""
+def _report_none(ctx: Context, tx: Tx, job: Job, why: str) -> None:
+    """Record why there is no standby, once per reason in a row."""
     reported = tx.events(job_id=job.id, kinds=("standby.waits", "standby.decided"), limit=1, newest_first=True)
     if not reported or reported[0].message != why:
         ctx.event(tx, "standby.waits", why, job)

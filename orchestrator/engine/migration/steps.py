@@ -1,18 +1,18 @@
-"""Migration: the persisted steps that bring a job's next run up and let the one before it go.
+"""Steps: the stored steps that start a job's next run and end the one before it.
 
     provision > ready > checkpoint > transfer > restore > verify > cutover > release > done
 
-Each step is carried out by one function (engine.migration.bring_up, engine.migration.handover) that records it with a
-guarded update; any of them may be repeated after a crash. Until cutover a migration can be given up and the source
-trains on; from the fence on it only goes forward. The first placement and a recovery are migrations whose source does
-not exist or is already gone.
+Each step is one function (engine.migration.bring_up, engine.migration.handover) that records its end with a guarded
+update; any of them may be repeated after a crash. Until cutover a migration can be aborted and the source trains on;
+after the fence it only goes forward. A first placement and a recovery are migrations whose source does not exist or is
+already gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.engine.compartment import said
+from orchestrator.engine.compartment import one_line
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
 from orchestrator.engine.migration import bring_up, handover
@@ -36,7 +36,7 @@ _STEPS: dict[Step, Callable[[Context, Move], bool]] = {
 def advance(ctx: Context, migration: Migration) -> bool:
     """Carry a migration forward by at most one step. Returns whether anything changed.
 
-    Raises SiteError, and CheckpointDamaged: neither forward nor back makes sense until somebody has repaired it.
+    Raises SiteError, and CheckpointDamaged if it can neither continue nor be aborted before somebody repairs that.
     """
     with ctx.installation.store.read() as tx:
         move = load(tx, migration)
@@ -48,9 +48,9 @@ def advance(ctx: Context, migration: Migration) -> bool:
     except CheckpointDamaged:
         raise
     except CheckpointUnusable as error:
-        if not before_cutover:  # the fence may exist, so there may be no way back: asked again
+        if not before_cutover:  # the fence may exist, so it cannot be aborted: try again
             if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):
                 with ctx.write() as tx:
-                    ctx.event(tx, "migration.blocked", said(error), move.job, run=move.target, migration=migration)
+                    ctx.event(tx, "migration.blocked", one_line(error), move.job, run=move.target, migration=migration)
             return False
-        return abort(ctx, move, said(error), failed=True)
+        return abort(ctx, move, one_line(error), failed=True)

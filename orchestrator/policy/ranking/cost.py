@@ -1,20 +1,19 @@
-"""Forecast: what finishing a job on each offer would cost and take, expected and at the 5th and 95th percentile.
-
-On one machine, `work` seconds of training (checkpoints included) are hit by hazard x time losses; each of them costs a
-start-up and the work since the last checkpoint, during which it may happen again:
+"""Forecast: the cost and time to finish a job on each offer, expected and at the 5th and 95th percentile.
+On one machine, `work` seconds of training (checkpoints included) suffer hazard x time losses. Each loss costs a
+start-up and the work since the last checkpoint, during which the machine may be lost again:
 
     work    = steps left / (steps per second) x (1 + checkpoint overhead)
     losses  = hazard x work / (1 - hazard x setback)             setback = start-up + half a checkpoint interval
     seconds = begin + work + losses x setback
     cost    = mean price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
 
-`begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and for a move only the gap: the
-source trains on while the target starts, at the price of billing both. The mean price is what is expected over the
-seconds billed (market.ahead), not the price of the moment. The interval of the cost follows from that of the throughput
-and from the Poisson percentiles of the losses.
+`begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and only the gap for a move: the
+source trains on while the target starts, at the price of billing both. The mean price is the one expected over the
+seconds billed (market.ahead), not the present price. The interval of the cost follows from that of the throughput and
+from the Poisson percentiles of the losses.
 
-Columns are computed over the rows that are asked for and no others: those that a job may use, or the few that are
-shown. What depends on the site or on the kind of hardware alone is worked out once per site or kind.
+Columns are computed only over the rows that are needed: those that a job may use, or the few that are shown. What
+depends only on the site or the kind of hardware is computed once per site or kind ("cell").
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 Z95 = 1.6449  # standard normal quantile of 95 %
-ASSUMED_HORIZON_S = 86_400.0  # of a job whose number of steps, or speed, is not known yet
-_MIN_PROGRESS = 0.1  # hazard x setback never eats more than 90 % of the time: the formula's pole lies at 100 %
+ASSUMED_HORIZON_S = 86_400.0  # for a job whose number of steps or speed is not known yet
+_MIN_PROGRESS = 0.1  # hazard x setback takes at most 90 % of the time: the formula has a pole at 100 %
 _MAX_INTERVAL_S = 3_600.0
-_FEW = 256  # rows of a pool that are found through a dictionary
+_FEW = 256  # pools of at most this many rows look positions up in a dictionary
 
 
 class Pool:
-    """Rows of a market, ascending, and their cells; jobs that may use the same rows share it.
+    """Rows of a market in ascending order, with their cells. Jobs that may use the same rows share a pool.
 
-    Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old one counts
-    one standard deviation higher, because of many old prices those that look cheapest are those that have most likely
-    risen). Over the cells: `site`, `kind`, `hazard_s` (losses per second). The row where a job is (`current`, one of
-    the rows) has a cell of its own, `here`, and so has the one to which it is on its way (`target`), `there`. `setup_s`
-    is what setting the job's environment up adds to each start.
+    Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old price counts
+    one standard deviation higher, because the cheapest of many old prices is the one most likely to have risen). Over
+    the cells: `site`, `kind`, `hazard_s` (losses per second). The job's present row (`current`, one of the rows) has a
+    cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that setting
+    up the job's environment adds to each start.
     """
 
     def __init__(
@@ -65,8 +64,10 @@ class Pool:
         self.rows = rows
         self.current = current
         self.target = target
-        self.known_tolls: dict[Hashable, TransitionCosts] = {}
-        self.of_all: slice | Rows = slice(None) if len(rows) == len(market) else rows  # picks its rows from a column
+        self.known_transition_costs: dict[Hashable, TransitionCosts] = {}
+        self.of_all: slice | Rows = (
+            slice(None) if len(rows) == len(market) else rows
+        )  # selects its rows from a market column
         if len(rows) <= _FEW:
             self.cell = np.arange(len(rows))
             self.site, self.kind = market.listing.site[rows], market.listing.kind[rows]
@@ -98,73 +99,75 @@ class Pool:
 
     @cached_property
     def kinds(self) -> list[int]:
-        """The kinds of hardware among the rows."""
+        """The codes of the kinds of hardware among the rows."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.market.listing.kinds))).tolist()
 
     @cached_property
     def price_s(self) -> Floats:
+        """nano-USD per second over the rows (see the class)."""
         price_s: Floats = np.maximum(self.market.price[self.of_all], 0) / 3600
         return price_s if self.drift is None else price_s * np.exp(self.drift)
 
     @cached_property
     def drift(self) -> Floats | None:
-        """One standard deviation of the logarithm of each price, for its age; None while all are fresh."""
+        """One standard deviation of the logarithm of each price, due to its age; None if all are fresh."""
         drift = self.market.drift
         return None if drift is None else drift[self.of_all]
 
     @cached_property
     def spot(self) -> NDArray[np.bool_]:
+        """Whether each row is a spot offer."""
         return self.market.spot[self.of_all]
 
     @cached_property
     def startup_s(self) -> Floats:
-        """Seconds from a launch to a ready trainer, by cell; 0 where the job is."""
+        """Market seconds from a launch to a ready trainer, over the cells; 0 where the job is."""
         return self.from_here(self.start_s)
 
     @cached_property
     def start_s(self) -> Floats:
-        """The same, also where the job is: of another machine there."""
+        """The same, but also where the job is: for another machine there."""
         return self.market.start_s(self.site, self.kind) + self.setup_s
 
     @cached_property
     def start_low_s(self) -> Floats:
-        """Its 5th percentile."""
+        """The 5th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "low") + self.setup_s / 2
 
     @cached_property
     def start_high_s(self) -> Floats:
-        """Its 95th percentile."""
+        """The 95th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "high") + self.setup_s * 2
 
     @cached_property
     def losses_known(self) -> Floats:
-        """By cell, from how many losses the hazard is known, the one of the prior included."""
+        """The number of losses behind each cell's hazard, including the prior's."""
         column = np.full(len(self.site), PRIOR_LOSSES)
         column[self.cell] = PRIOR_LOSSES + self.market.losses[self.of_all]
         return column
 
     @cached_property
     def ahead(self) -> Ahead:
-        """How the prices of the rows will go."""
+        """The price forecast of the rows."""
         return self.market.ahead(self.of_all)
 
     def mean_price_s(self, seconds: Floats) -> Floats:
-        """`price_s` as it is expected to be on average over so much time, which is by cell."""
+        """The expected mean of `price_s` over `seconds`, which is given over the cells."""
         return self.price_s if self.ahead.stays else self.price_s * self.ahead.mean(seconds, self.cell)
 
     def over_sites(self, by_site: Floats) -> Floats:
-        """Over the cells, what it takes to get to each site: nothing where the job is."""
+        """A column over the sites as one over the cells, with 0 where the job is."""
         return self.from_here(by_site[self.site])
 
     def from_here(self, column: Floats) -> Floats:
-        """A column over the cells with nothing where the job is."""
+        """A copy of a column over the cells with 0 where the job is."""
         column = column.copy()
         if self.here is not None:
             column[self.here] = 0.0
         return column
 
     def at(self, row: int) -> int:
-        """The position of a market row. It must be one of the pool."""
+        """The position of a market row in the pool. It must be in the pool."""
         return self._at[row] if len(self.rows) <= _FEW else int(np.searchsorted(self.rows, row))
 
     @cached_property
@@ -174,25 +177,25 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """How it goes at one percentile. Seconds of market time, nano-USD as floats.
+    """The job's course at one percentile. Seconds of market time, nano-USD as floats.
 
-    Over the cells: `run_s` is finishing once it trains there, `cell_seconds` includes getting there from where the job
-    is, `billed_s` is what the machine is billed for all in all. `run_dues` are storage and egress meanwhile, `dues`
-    with those of getting there. Over the rows: `seconds`, `cost`.
+    Over the cells: `run_s` is the time to finish once it trains there, `cell_seconds` includes getting there from where
+    the job is, `billed_s` is the total time the machine is billed for. `run_charges` are storage and egress meanwhile;
+    `charges` includes those of getting there. Over the rows: `seconds`, `cost`.
     """
 
     pool: Pool
     losses: Floats
     run_s: Floats
-    run_dues: Floats
+    run_charges: Floats
     cell_seconds: Floats
     billed_s: Floats
-    dues: Floats
-    deviations: float = 1.0  # by which a price that is old may have moved
+    charges: Floats
+    deviations: float = 1.0  # by how many standard deviations an old price counts higher
 
     @cached_property
     def price_s(self) -> Floats:
-        """The mean over what is billed."""
+        """The mean price over the billed time, in nano-USD per second, over the rows."""
         drift, price_s = self.pool.drift, self.pool.mean_price_s(self.billed_s)
         if drift is None or self.deviations == 1.0:
             return price_s
@@ -200,23 +203,25 @@ class Case:
 
     @cached_property
     def seconds(self) -> Floats:
+        """Market seconds until the job is done, over the rows."""
         return self.cell_seconds[self.pool.cell]
 
     @cached_property
     def cost(self) -> Floats:
+        """nano-USD until the job is done, over the rows."""
         cost = self.price_s * self.billed_s[self.pool.cell]
-        return cost + self.dues[self.pool.cell] if self.dues.any() else cost
+        return cost + self.charges[self.pool.cell] if self.charges.any() else cost
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What to expect of one job over a pool: `mid`, `low` and `high` are made when first asked for.
+    """What to expect of one job over a pool. `mid`, `low` and `high` are computed when first used.
 
-    While it gets to an offer, training stands still for `begin_s`; that costs `move_billed_s` at the target's price and
-    `move_fixed` besides. `setback_s` is what a loss takes. These are over the cells; `over_rows` spreads them. With
-    `known` false the amount of work is assumed, because the number of steps or any evidence of the job's speed is
-    missing (`speed_known` false): only ratios mean something, and nothing of time or money may be told or promised. Of
-    a `move` that has begun only the rest counts.
+    Over the cells (`over_rows` converts): `begin_s` is the time without training while it gets to an offer; that costs
+    `move_billed_s` at the target's price plus `move_fixed`. `setback_s` is the time that a loss takes. If `known` is
+    False, the amount of work is assumed, because the number of steps or any evidence of the job's speed is missing
+    (`speed_known` False): only ratios are meaningful, and no time or cost may be shown or checked against limits. For a
+    `move` that has begun, only its remaining steps count.
     """
 
     pool: Pool
@@ -229,14 +234,16 @@ class Forecast:
 
     @property
     def known(self) -> bool:
+        """Whether the number of steps and the job's speed are known."""
         return self.demand.total_steps is not None and self.speed_known
 
     @cached_property
     def speed_known(self) -> bool:
+        """Whether there is any evidence of the job's speed."""
         return self.perf.evidence(self.demand.job) != "none"
 
     def over(self, rows: Iterable[int]) -> Forecast:
-        """The same outlook over other rows of the market, in any order."""
+        """The same forecast over other rows of the market, in any order."""
         wanted = sorted(set(rows))
         current, target = (row if row in wanted else None for row in (self.pool.current, self.pool.target))
         pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target, self.pool.setup_s)
@@ -246,7 +253,7 @@ class Forecast:
         return Forecast(pool, self.demand, self.perf, estimates, self.transition_costs, self.steps_left, self.move)
 
     def over_rows(self, column: Floats) -> Floats:
-        """A column over the cells as one over the rows."""
+        """A column over the cells, as a column over the rows."""
         return column[self.pool.cell]
 
     def throughput(self, row: int) -> Estimate:
@@ -254,40 +261,44 @@ class Forecast:
         return self.estimates[int(self.pool.market.listing.kind[row])]
 
     def relative_speed(self, row: int) -> Estimate:
-        """How fast a row's kind of hardware is beside a fixed one: all that is known of a job that was not measured."""
+        """The speed of a row's hardware relative to a fixed kind: all that is known of an unmeasured job."""
         return self.perf.relative(
             self.demand.job, self.pool.market.listing.kinds[int(self.pool.market.listing.kind[row])]
         )
 
     @property
     def overhead(self) -> float:
-        """The share of time that checkpoints may take."""
+        """The largest share of time that checkpoints may take."""
         return self.demand.job.spec.checkpoint.max_overhead
 
     @cached_property
     def rate(self) -> Floats:
-        """Steps per second."""
+        """Steps per market second, over the cells."""
         return self._per_kind("value")
 
     @cached_property
     def setback_s(self) -> Floats:
+        """Market seconds lost with each machine: a start-up and half a checkpoint interval, over the cells."""
         return self.pool.start_s + interval_s(self.demand) / 2
 
     @cached_property
     def begin_s(self) -> Floats:
+        """Market seconds without training while the job gets to an offer, over the cells."""
         return self._less(self._way_s + self.pool.startup_s * self.transition_costs.waits, self._restored)
 
     @cached_property
     def move_billed_s(self) -> Floats:
+        """Market seconds that the new machine is billed before it trains, over the cells."""
         return self._less(self._way_s + self.pool.startup_s, self._ready, self.begin_s)
 
     @cached_property
     def move_fixed(self) -> Floats:
+        """nano-USD for getting to an offer besides its machine's price, over the cells."""
         return self._less(self.pool.over_sites(self.transition_costs.fixed) + self._storage, self._restored)
 
     @cached_property
     def _storage(self) -> Floats:
-        """What the new machine's disk and the room for its checkpoints cost while it starts."""
+        """nano-USD for the new machine's disk and checkpoint storage while it starts."""
         return self.transition_costs.storage_s[self.pool.site] * self.pool.startup_s
 
     @cached_property
@@ -296,64 +307,66 @@ class Forecast:
 
     @property
     def _ready(self) -> int | None:
-        """The cell of the machine that the move has started; None before that."""
+        """The cell of the machine that the move has started; None if it has not."""
         return self.pool.there if self.move is not None and self.move.ready else None
 
     @property
     def _restored(self) -> int | None:
-        """The cell of the machine to which the move has brought the checkpoint; None before that."""
+        """The cell of the machine that has restored the checkpoint; None if none has."""
         return self.pool.there if self.move is not None and self.move.restored else None
 
     @staticmethod
     def _less(column: Floats, cell: int | None, rest: Floats | None = None) -> Floats:
-        """`column` with only the `rest` in a cell that was paid for."""
+        """`column` with `rest` (default 0) in a cell that is already paid for. Changes `column`."""
         if cell is not None:
             column[cell] = 0.0 if rest is None else rest[cell]
         return column
 
     @cached_property
     def progress(self) -> Floats:
-        """The share of the time that is not spent on making up for losses."""
+        """The share of the time not spent on recovering from losses, over the cells."""
         return np.maximum(1 - self.pool.hazard_s * self.setback_s, _MIN_PROGRESS)
 
     @cached_property
     def per_step(self) -> Floats:
-        """nano-USD per step once it trains, over the rows."""
+        """nano-USD per step while training, over the rows."""
         return self.mid.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
 
     @cached_property
     def mid(self) -> Case:
+        """The expected course."""
         work_s = self._work_s("value")
         return self._case(work_s, self._losses(work_s))
 
     @cached_property
     def low(self) -> Case:
+        """The course at the 5th percentile of time and cost."""
         work_s = self._work_s("high")
         losses = self._losses(work_s)
         return self._case(work_s, np.maximum(losses - Z95 * np.sqrt(losses), 0), -Z95)
 
     @property
     def work_range_s(self) -> tuple[Floats, Floats]:
-        """By cell, the 5th and 95th percentile of the work, checkpoints taking nothing or all that they may."""
+        """(5th, 95th percentile) of the work over the cells, with checkpoints taking no time or all they may."""
         return self._work_s("high") / (1 + self.overhead), self._work_s("low")
 
     @cached_property
     def high(self) -> Case:
-        # What promises are measured by, more than the 95th percentile (`spread`): a spot machine that can be lost is
-        # taken to be lost once at least, for a promise that does not survive the first loss is none.
+        """The course that limits are checked against, stricter than the 95th percentile (`spread`)."""
+        # A spot machine that can be lost counts as lost at least once: a limit that the first loss breaks is not kept.
         work_s = self._work_s("low")
         losses = self._losses(work_s)
         most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
         return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0), Z95)
 
     def afresh(self, case: Case) -> tuple[Floats, Floats]:
-        """(seconds, cost) over the rows of starting there from nowhere; on the current row of going on."""
+        """(seconds, nano-USD) over the rows for starting there from nowhere; on the current row for continuing."""
         seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        dues = case.run_dues + self._storage
-        return seconds, seconds * case.price_s + self.over_rows(dues)
+        charges = case.run_charges + self._storage
+        return seconds, seconds * case.price_s + self.over_rows(charges)
 
     def parts(self, row: int) -> CostParts:
-        """What the expected cost on a row of the pool consists of; the sum is exact."""
+        """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact."""
         at = self.pool.at(row)
         cell, price_s = int(self.pool.cell[at]), float(self.mid.price_s[at])
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
@@ -366,7 +379,7 @@ class Forecast:
         checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
         preemption = round(price_s * losses * float(self.setback_s[cell]))
         start = round(price_s * move_s + double)
-        egress = round(float(self.mid.dues[cell]) - double) - storage
+        egress = round(float(self.mid.charges[cell]) - double) - storage
         minimum = round(price_s * max(billed_s - run_s - move_s, 0.0))
         return CostParts(
             compute_nano_usd=total - checkpoint - preemption - start - egress - storage - minimum,
@@ -380,7 +393,7 @@ class Forecast:
 
     def _case(self, work_s: Floats, losses: Floats, deviations: float = 1.0) -> Case:
         run_s = work_s + losses * self.setback_s
-        run_dues = (
+        run_charges = (
             self.transition_costs.upkeep_s[self.pool.site] * run_s
             + self.transition_costs.per_loss[self.pool.site] * losses
         )
@@ -389,10 +402,10 @@ class Forecast:
             self.pool,
             losses,
             run_s,
-            run_dues,
+            run_charges,
             run_s + self.begin_s,
             np.maximum(run_s + self.move_billed_s, least_s),
-            run_dues + self.move_fixed,
+            run_charges + self.move_fixed,
             deviations,
         )
 
@@ -412,34 +425,34 @@ class Forecast:
 
 
 def interval_s(demand: Demand) -> float:
-    """Seconds between two checkpoints, so that saving takes the allowed share of the time."""
+    """Market seconds between two checkpoints so that saving takes the allowed share of time, at most an hour."""
     return min(demand.checkpoint_s / max(demand.job.spec.checkpoint.max_overhead, 1e-3), _MAX_INTERVAL_S)
 
 
 def forecast_of(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None) -> Forecast:
-    """The outlook over a pool."""
+    """The forecast of a job over a pool."""
     estimates = estimated(demand, pool, perf, {})
     if demand.total_steps is not None and perf.evidence(demand.job) != "none":
         steps_left = float(max(demand.total_steps - demand.done_steps, 0))
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
     move = None if running is None or pool.target is None else running.move
-    return Forecast(pool, demand, perf, estimates, _tolls(demand, pool, running), steps_left, move)
+    return Forecast(pool, demand, perf, estimates, _transition_costs(demand, pool, running), steps_left, move)
 
 
-def _tolls(demand: Demand, pool: Pool, running: Running | None) -> TransitionCosts:
-    """Jobs that share a pool mostly share their tolls too."""
+def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> TransitionCosts:
+    """The job's transition costs. Jobs that share a pool mostly share these, too."""
     pause_s, spec = interval_s(demand), demand.job.spec
     if running is not None:
         return transition_costs(demand, pool.market, running, pool.current, pause_s)
     key = (demand.checkpoint_at, demand.checkpoint_bytes, demand.started, pause_s, spec.data, spec.checkpoint)
-    if key not in pool.known_tolls:
-        pool.known_tolls[key] = transition_costs(demand, pool.market, None, None, pause_s)
-    return pool.known_tolls[key]
+    if key not in pool.known_transition_costs:
+        pool.known_transition_costs[key] = transition_costs(demand, pool.market, None, None, pause_s)
+    return pool.known_transition_costs[key]
 
 
 def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:
-    """Throughput on each kind of hardware in a pool; `known` ones are not asked for again."""
+    """Throughput (steps per market second) on each kind in a pool; those in `known` are not estimated again."""
     asked = [code for code in pool.kinds if code not in known]
     kinds = pool.market.listing.kinds
     found = perf.estimate_kinds(demand.job, [kind_of(*kinds[code]) for code in asked]) if asked else ()

@@ -1,7 +1,8 @@
-"""Which offers a job may use at all; each that it may not has ONE binding reason, the first that applies.
+"""Filter: finds the offers that a job may use. Each offer it may not use has ONE rejection reason, the first that
+applies.
 
-Most reasons depend on the machine's shape or on its site alone: they are found once for each of those and looked up per
-row. What does not depend on the job (no price, a stale one, no capacity) is found once for all jobs of a decision.
+Most reasons depend only on the machine's shape or its site: they are computed once for each of those. Reasons that do
+not depend on the job (no price, a stale price, no capacity) are computed once per decision.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RejectionReasons = NDArray[np.int8]
 
 
 class RejectionReason(IntEnum):
-    """What bars an offer, in the order of examination: the higher, the nearer to a fit."""
+    """Why an offer is not considered, in the order of examination: a higher value is closer to a fit."""
 
     GPU = 1
     GPU_COUNT = 2
@@ -41,27 +42,27 @@ class RejectionReason(IntEnum):
     DOUBTED_PRICE = 11
     STALE_PRICE = 12
     NO_CAPACITY = 13
-    GIVEN_UP = 14
+    FAILED_LATELY = 14
     DEADLINE = 15
     BUDGET = 16
 
 
 NONE = np.int8(0)
-"""The value in a RejectionReasons column of an offer that nothing rejects."""
+"""The value of an offer without a rejection reason."""
 
 _OVERLOOKED = (
     RejectionReason.CAPACITY_TYPE,
     RejectionReason.NO_CAPACITY,
     RejectionReason.STALE_PRICE,
-    RejectionReason.GIVEN_UP,
-)  # by the baseline
+    RejectionReason.FAILED_LATELY,
+)  # the baseline ignores these reasons
 
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """`rejection_reasons` of every row, and the `pool` of rows that count: those that nothing bars (`usable` in it),
-    and the on-demand offers that one would take without us (`instead` in it: the kinds of capacity that the job allows,
-    back-off and the age of prices don't matter to those)."""
+    """`rejection_reasons` of every row, and the `pool` of rows that count: those without a rejection reason (`usable`
+    in the pool), and the on-demand offers that a user would take without Tradewind (`instead` in the pool), for which
+    allowed capacity types, back-off and price age do not matter."""
 
     market: Market
     rejection_reasons: RejectionReasons
@@ -69,12 +70,13 @@ class Filtered:
     target: int | None = None
     setup_s: float = 0.0
     reported: dict[int, Alternative] = field(default_factory=dict)
-    """What was told of rows that no job with this demand can use, whatever it would cost."""
+    """Alternatives already made for rows that no job with these requirements can use."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
-    """The rows that came nearest to a fit, by how many were asked for (None: all)."""
+    """The rows closest to a fit, by how many were requested (None: all)."""
 
     @cached_property
     def pool(self) -> Pool:
+        """The rows that count, in market order."""
         counts = self.rejection_reasons == NONE
         for rejection_reason in _OVERLOOKED:
             if self.counts[rejection_reason]:
@@ -86,21 +88,23 @@ class Filtered:
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
+        """Over the pool: whether a row has no rejection reason."""
         usable: NDArray[np.bool_] = self.rejection_reasons[self.pool.of_all] == NONE
         return usable
 
     @cached_property
     def usable_at(self) -> NDArray[np.int64]:
-        """Positions in the pool of what is usable."""
+        """The positions of usable rows in the pool."""
         return np.flatnonzero(self.usable)
 
     @cached_property
     def unbound(self) -> RejectionReasons:
-        """The tiers of a job without promises: what is usable keeps them all."""
+        """The tiers of a job without deadline and budget: all usable rows are safe."""
         return self.usable.astype(np.int8) * np.int8(2)
 
     @cached_property
     def instead(self) -> NDArray[np.bool_]:
+        """Over the pool: whether a row is an on-demand offer that a user would take without Tradewind."""
         overlooked = self.usable.copy()
         for rejection_reason in _OVERLOOKED:
             if self.counts[rejection_reason]:
@@ -109,7 +113,7 @@ class Filtered:
 
     @cached_property
     def counts(self) -> dict[RejectionReason, int]:
-        """How many rows each reason rejects."""
+        """The number of rows that each reason rejects."""
         return {
             rejection_reason: int(np.count_nonzero(only(self.rejection_reasons, rejection_reason)))
             for rejection_reason in RejectionReason
@@ -117,7 +121,7 @@ class Filtered:
 
 
 class Filter:
-    """Screens one market for one or many jobs; equal demands are screened once."""
+    """Filters one market for one or many jobs; equal requirements are filtered once."""
 
     def __init__(self, market: Market, limits: MoveLimits) -> None:
         self._market = market
@@ -140,18 +144,15 @@ class Filter:
         target: int | None = None,
         setup_s: float = 0.0,
     ) -> Filtered:
-        """The bar of each offer, NONE where there is none.
+        """The rejection reason of each offer, NONE where there is none.
 
-        The offer that the job runs on (`current`), and the one to which a move that has begun brings it (`target`), are
-        never barred by a price that is stale or not to be chosen, nor by missing capacity: it has the one and pays that
-        price, and what the other has shows when it is rented.
-        `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack, if anything is known of
-        that. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
+        The offer that the job runs on (`current`) and the one that it is moving to (`target`) are not rejected for a
+        stale or doubted price or missing capacity: the job has the first at its price, and renting shows what the other
+        has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if unknown.
+        `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
 
-        Simulated and real prices are never weighed against each other: a job stays in the market of its `home`, and a
-        new one uses simulated offers only if it may use no real one.
-
-        `setup_s` (Demand) rejects nothing; the pool of what is left carries it.
+        Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
+        simulated offers only if no real one fits. `setup_s` (see Demand) rejects nothing; it is passed on to the pool.
         """
         listing = self._market.listing
         simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
@@ -176,7 +177,7 @@ class Filter:
                 rejection_reasons[row] = NONE
         for row in failed:
             if rejection_reasons[row] == NONE:
-                rejection_reasons[row] = RejectionReason.GIVEN_UP
+                rejection_reasons[row] = RejectionReason.FAILED_LATELY
         return Filtered(self._market, rejection_reasons, current, target, setup_s)
 
     def _rejections(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> RejectionReasons:
@@ -201,13 +202,13 @@ class Filter:
 
 
 def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason) -> NDArray[np.bool_]:
-    """Where `rejection_reason` stands. (A plain comparison would widen the column to the enum's 64 bits.)"""
+    """Where a column has this reason. (Comparing with the enum would widen the column to 64 bits.)"""
     there: NDArray[np.bool_] = rejection_reasons == np.int8(rejection_reason)
     return there
 
 
 def shape_rejections(listing: Listing, wants: Resources, where: Where) -> RejectionReasons:
-    """Reasons for rejection that a machine's shape alone decides, by shape of the listing."""
+    """Rejection reasons that depend only on a machine's shape, over the shapes of the listing."""
     shapes = listing.shape_columns
     rejection_reasons = np.zeros(len(listing.shapes), np.int8)
 
@@ -223,7 +224,7 @@ def shape_rejections(listing: Listing, wants: Resources, where: Where) -> Reject
         rejection_reason(RejectionReason.GPU_COUNT, ~fits)
     if wants.gpu_memory_bytes is not None:
         least, most = wants.gpu_memory_bytes
-        # The last entry answers for index -1: no GPU, no memory.
+        # The last entry is for index -1: no GPU, no memory.
         memory = np.array([*(GPUS[name].memory_bytes for name in listing.gpu_names), 0])[shapes.gpu]
         rejection_reason(
             RejectionReason.GPU_MEMORY, (memory < least) | (memory > (most if most is not None else memory))
@@ -239,7 +240,7 @@ def shape_rejections(listing: Listing, wants: Resources, where: Where) -> Reject
 
 
 def site_rejections(listing: Listing, where: Where) -> RejectionReasons:
-    """Reasons for rejection that a machine's site alone decides, by site of the listing."""
+    """Rejection reasons that depend only on a machine's site, over the sites of the listing."""
     allowed = {region: matches(region, where.regions) for region in {site.region for site in listing.sites}}
     return np.array([NONE if allowed[site.region] else RejectionReason.REGION for site in listing.sites], np.int8)
 

@@ -1,11 +1,11 @@
-"""From what is possible to what is best: deadline and budget as promises, then the objective as an order.
+"""Objectives: ranks the usable offers: deadline and budget first, as limits, then the objective as an order.
 
-An offer keeps a promise *safely* if it does so at the 95th percentile, *possibly* if at the 5th. Offers that keep all
-promises safely are ranked by the objective. If none does, the most likely one is taken (a spot machine must also not be
-lost), so that on-demand steps in when the slack is used up. A spot machine is safe for a deadline only while there is
-time left to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
+An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if at the 5th. Offers that keep all
+limits safely are ranked by the objective. If there is none, the most likely one is taken (for which a spot machine must
+also not be lost), so that on-demand takes over when the slack is used up. A spot machine is safe for a deadline only
+while there is time to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
 
-Columns are over the pool of the outlook. Only the head of the order is sorted: the best, and whatever is ahead of where
+Columns are over the pool of the forecast. Only the head of the order is sorted: the best, and everything ahead of where
 the job is.
 """
 
@@ -22,29 +22,29 @@ from orchestrator.model import Objective
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Z95, Forecast, Pool
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
-from orchestrator.policy.unmeasured import beginning
+from orchestrator.policy.unmeasured import starting_position
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
-HEAD = 64  # how many of the best are put in order, at least
+HEAD = 64  # at least this many of the best are sorted
 
 Mode = Literal[
-    "safe",  # all promises are kept safely; ranked by the objective
-    "likely",  # no offer is safe; ranked by the chance to keep the promises
-    "late",  # the deadline of a job that has begun can't be met: earliest finish
-    "infeasible",  # no offer can do it, or none may be used
+    "safe",  # all limits are kept safely; ranked by the objective
+    "likely",  # no offer is safe; ranked by the chance to keep the limits
+    "late",  # the deadline of a started job cannot be met: earliest finish
+    "infeasible",  # no offer can keep the limits, or none may be used
 ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """`order`: the best candidate rows, best first; of more than HEAD candidates those behind are left out, but none
-    ahead of where the job is, nor the best at another site than the best of all. `rejection_reasons` of every row now
-    include deadline and budget, and `counts` says how many each of them bars; `tiers` and in mode "likely" `chance` are
-    over `pool`, and so are the `keys` by which the candidates were put in order."""
+    """`order`: the best candidate rows, best first. If there are more than HEAD candidates, it leaves out the rest,
+    except those ahead of where the job is and the best one at another site. `rejection_reasons` of every row now
+    include deadline and budget, and `counts` has the number of rows for each. `tiers`, `keys` (by which candidates were
+    sorted) and, in mode "likely", `chance` are over `pool`."""
 
     mode: Mode
     order: NDArray[np.int64]
@@ -56,17 +56,17 @@ class Ranking:
     chance: Floats | None = None
 
     def tier(self, row: int) -> int:
-        """How a row of the pool keeps the promises: SAFE, POSSIBLE or IMPOSSIBLE."""
+        """How a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
         return int(self.tiers[self.pool.at(row)])
 
     def odds(self, row: int) -> float:
-        """In mode "likely", the chance that a row of the pool keeps the promises."""
+        """The probability (0 to 1) that a row of the pool keeps the limits. Only in mode "likely"."""
         assert self.chance is not None
         return float(self.chance[self.pool.at(row)])
 
 
 def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
-    """Order the offers that passed the screen, best first."""
+    """Rank the offers that passed the filter, best first."""
     pool, usable, current = filtered.pool, filtered.usable, filtered.current
     if budget_left(demand) is None and time_left_s(demand, forecast) is None and filtered.usable_at.size:
         keys = _objective(demand, forecast, filtered.usable_at)
@@ -113,20 +113,20 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
 
 
 def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]) -> tuple[Floats, ...]:
-    """The keys of the objective; ahead of them all is where a job begins of whose speed nothing is known."""
+    """The keys of the objective. A job of unknown speed has its starting offer ahead of all others."""
     objective = demand.job.spec.objective
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)
     if forecast.speed_known or forecast.pool.current is not None:
         return keys
     main = keys[0].copy()
-    main[beginning(objective, forecast, candidates)] = -np.inf
+    main[starting_position(objective, forecast, candidates)] = -np.inf
     return (main, *keys[1:])
 
 
 def standing(
     demand: Demand, forecast: Forecast, filtered: Filtered
 ) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
-    """(positions of all usable rows, best first and those that break a promise last; what each was ranked by)."""
+    """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by)."""
     ranking = rank(demand, forecast, filtered)
     columns = (-ranking.tiers.astype(np.float64), *ranking.keys)
     positions = np.flatnonzero(filtered.usable)
@@ -163,7 +163,7 @@ def _head(
 def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple[Floats, ...]:
     """Sort keys, smaller is better: the objective itself (`log_value`), then the measure that it weighs less.
 
-    A logarithm that would change no order is not taken.
+    Where a logarithm would not change the order, none is taken.
     """
     a, b = objective.cost_weight, objective.time_weight
     cost, seconds = np.maximum(cost, 1.0), np.maximum(seconds, 1e-3)
@@ -176,13 +176,13 @@ def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple
 
 
 def log_value(objective: Objective, cost: float, seconds: float) -> float:
-    """ln(cost^a x time^b); anything below a nano-dollar or a millisecond counts as that."""
+    """ln(cost^a x time^b); cost in nano-USD, at least 1; time in seconds, at least 0.001."""
     a, b = objective.cost_weight, objective.time_weight
     return a * math.log(max(cost, 1.0)) + b * math.log(max(seconds, 1e-3))
 
 
 def time_left_s(demand: Demand, forecast: Forecast) -> float | None:
-    """Seconds until the deadline; None without one or while nothing can be forecast."""
+    """Market seconds until the deadline; None without one or if the job's duration is not known."""
     deadline_ms = demand.job.deadline_at_ms
     if deadline_ms is None or not forecast.known:
         return None
@@ -190,13 +190,13 @@ def time_left_s(demand: Demand, forecast: Forecast) -> float | None:
 
 
 def budget_left(demand: Demand) -> int | None:
-    """nano-USD that may still be spent; None without a budget."""
+    """nano-USD left of the budget; None without one."""
     budget = demand.job.spec.budget_nano_usd
     return None if budget is None else budget - demand.spent_nano_usd
 
 
 def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
-    """Pessimistic time of starting over on the fastest usable on-demand offer; None if there is none."""
+    """Pessimistic market seconds to restart and finish on the fastest usable on-demand offer; None without one."""
     pool = forecast.pool
     restart_s = forecast.high.run_s + pool.start_high_s
     rescuers = restart_s[pool.cell[usable & ~pool.spot]]
@@ -210,9 +210,9 @@ def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     safe = forecast.high.seconds <= left_s
     rescue = rescue_s(forecast, usable)
     if rescue is not None:
-        # Room for one more start and for 2 % of the work; twice that for spot machines yet to be taken, so that a job
-        # does not go back to spot the moment on-demand has earned a little slack. To give up a move away from one takes
-        # as much, so that it is not begun anew at once.
+        # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
+        # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
+        # needs as much, so that the move is not started again at once.
         margin = forecast.setback_s + 0.02 * rescue
         need = rescue + forecast.begin_s + 2 * margin
         if forecast.pool.here is not None and forecast.move is None:
@@ -237,8 +237,8 @@ def _tiers(safe: Bools, possible: Bools) -> Tiers:
 
 
 def _chance(demand: Demand, forecast: Forecast, candidates: Bools) -> Floats:
-    """Probability of keeping every promise, for the candidates: log-normal in time and money; under a deadline a spot
-    machine must also never be lost, for there is no slack left to lose it in."""
+    """The probability of keeping every limit, for the candidates: log-normal in time and money. Under a deadline a spot
+    machine must also never be lost, because no slack is left for that."""
     chance = np.zeros(len(candidates))
     left_s, left = time_left_s(demand, forecast), budget_left(demand)
     rows = np.flatnonzero(candidates)
@@ -257,8 +257,8 @@ def _chance(demand: Demand, forecast: Forecast, candidates: Bools) -> Floats:
 def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
     """P(X <= limit) of an X with this median and 5th to 95th percentile, log-normal on either side of the median.
 
-    The side on which the limit lies alone counts: what starts a machine adds to the 5th percentile by far the most, and
-    must not make another machine look the surer one.
+    Only the side of the limit counts: machine start-up contributes most to the 5th percentile and must not make another
+    machine look more certain.
     """
     if limit <= 0:
         return np.zeros(len(mid))

@@ -1,13 +1,13 @@
-"""Spread: the 5th and 95th percentile of what finishing on each offer costs and takes, as a plan shows them.
+"""Spread: the 5th and 95th percentile of cost and time to finish on each offer, as plans show them.
 
-What is uncertain, each by itself: the speed, what checkpoints take of the time that they may take, the first start, how
-often the machine is taken back (a Poisson number whose rate is known from few losses: a negative binomial one), and
-what a spot machine will cost by then. These are independent, so their deviations from what is expected add up as
-squares, on either side by themselves (Barlow 2003, "Asymmetric errors"): all worst cases at once would be far too wide.
-A cost is price times time, so there the deviations of the logarithms add up.
+Independently uncertain are: the speed, the share of time that checkpoints take, the first start, the number of
+preemptions (Poisson with a rate known from few losses: negative binomial), and the future price of a spot machine.
+Deviations from the expected value therefore add up as squares, separately on either side (Barlow 2003, "Asymmetric
+errors"); adding all worst cases would be far too wide. Cost is price times time, so there the deviations of the
+logarithms add up.
 
-How far the price strays is the market's (`orchestrator.market.reversion`), and what its age adds (`ageing`). Must not
-know: promises, objectives; `Forecast.high` is what promises are measured by, which is stricter.
+How far prices deviate comes from `orchestrator.market.reversion`, and the effect of their age from `ageing`. Limits are
+checked against `Forecast.high`, which is stricter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Over the rows of an outlook: seconds and nano-USD."""
+    """5th and 95th percentiles over the rows of a forecast, in market seconds and nano-USD."""
 
     low_s: Floats
     high_s: Floats
@@ -33,8 +33,8 @@ class Spread:
 
 
 def spread(forecast: Forecast, rivals: Bools | None = None, *, afresh: bool = False) -> Spread:
-    """Of going there from where the job is; `afresh`: of starting there from nowhere (Forecast.afresh). `rivals` are
-    the rows to which it may come, when prices stray, instead: it may be done as soon as on the fastest of them."""
+    """The spread of going there from where the job is, or (`afresh`) of starting there from nowhere (Forecast.afresh).
+    `rivals` are rows that may be chosen instead if prices change: the job may then finish as soon as on the fastest."""
     pool, mid = forecast.pool, forecast.mid
     start_s = pool.from_here(pool.start_s)
     seconds = mid.run_s + start_s if afresh else mid.cell_seconds
@@ -54,7 +54,7 @@ def spread(forecast: Forecast, rivals: Bools | None = None, *, afresh: bool = Fa
     bill = tuple(np.sqrt((work[0] - work[side + 1]) ** 2 + lost[side] ** 2 + start[side] ** 2) for side in (0, 1))
     over, cell = forecast.over_rows, pool.cell
     cost = forecast.afresh(mid)[1] if afresh else mid.cost
-    # An old price counts one standard deviation higher in what is expected; what its age adds lies around the price.
+    # The expected cost counts an old price one standard deviation higher; here the deviation is around the price.
     price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
     cost = cost - (mid.price_s - price_s) * over(billed_s)
     machine, aged = price_s * over(billed_s), Z95 * (0.0 if pool.drift is None else pool.drift)
@@ -72,13 +72,13 @@ def spread(forecast: Forecast, rivals: Bools | None = None, *, afresh: bool = Fa
 
 
 def _together(*deviations: Floats | float) -> Floats:
-    """Of a product, whose factors stray independently by these logarithms."""
+    """The log deviation of a product whose factors deviate independently by these logarithms."""
     whole: Floats = np.sqrt(sum(np.square(each) for each in deviations))
     return whole
 
 
 def _soonest(cost: Floats, seconds: Floats, most: Floats, rivals: Bools) -> Floats:
-    """By row, the time of the fastest of the rivals that cost at most so much; its own if there is none."""
+    """Over the rows, the time of the fastest rival that costs at most `most`; the row's own if there is none."""
     positions = np.flatnonzero(rivals)
     order = positions[np.argsort(cost[positions], kind="stable")]
     fastest = np.minimum.accumulate(seconds[order])

@@ -1,8 +1,8 @@
-"""TransitionCosts: what getting to a site and being there costs besides the machine's price, by site.
+"""TransitionCosts: what it costs to get to a site and be there, besides the machine's price, over the sites.
 
-Egress of the checkpoint and of the data, the requests for it, storage of checkpoints, the shortest time that is billed.
-Data and bucket of a job name a cloud and no region: within that cloud they are taken to lie where the machine is.
-providers.charges says what each charge comes to, as it does for the ledger.
+Egress of the checkpoint and the data, requests, storage of checkpoints, the minimum billed time. A job's data and
+bucket name a cloud but no region: within that cloud they are assumed to be where the machine is. The amounts come from
+providers.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs
 
 @dataclass(frozen=True, eq=False)
 class TransitionCosts:
-    """Columns over the sites of a listing; seconds and nano-USD.
+    """Columns over the sites of a listing, in market seconds and nano-USD.
 
-    To get there, besides the start of the machine: `begin_s` without training, `fixed` = `egress` (with its
-    requests) + `double` (the old machine and the new one's disk and room, billed meanwhile). Once there:
-    `upkeep_s` per second (`storage_s` of it for the disk and the room for checkpoints) and `per_loss` for each machine
-    that is lost. A machine is billed `minimum_s` at least.
+    Getting there, besides starting the machine: `begin_s` without training, and `fixed` = `egress` (with its requests)
+    + `double` (the old machine and the new one's disk and storage, billed meanwhile). Being there: `upkeep_s` per
+    second (of which `storage_s` for the disk and checkpoint storage) and `per_loss` for each lost machine. A machine is
+    billed for at least `minimum_s`.
     """
 
     begin_s: Floats
@@ -50,29 +50,30 @@ class TransitionCosts:
     upkeep_s: Floats
     per_loss: Floats
     minimum_s: Floats
-    waits: bool  # nothing trains while the machine starts
+    waits: bool  # whether nothing trains while the machine starts
 
     @property
     def fixed(self) -> Floats:
+        """nano-USD for getting there, besides the machine's price."""
         return self.egress + self.double
 
 
 def transition_costs(
     demand: Demand, market: Market, running: Running | None, current: int | None, interval_s: float
 ) -> TransitionCosts:
-    """The tolls of a job. `current` is the row where it runs and could stay."""
+    """The transition costs of a job. `current` is the row where it runs and could stay; `interval_s` between saves."""
     listing, spec = market.listing, demand.job.spec
     source = None if running is None else market.row(running.offer_id)
     place = demand.checkpoint_at if source is None else market.place(source)
     if place is not None and location_of(spec.checkpoint.to or "") is not None:
-        place = place[:2]  # a bucket is reached from every zone of its region alike
+        place = place[:2]  # a bucket is equally close to every zone of its region
     size = demand.checkpoint_bytes if demand.started or running is not None else 0
     rates = market.rates_from
 
     none = np.zeros(len(listing.sites))
     egress, transfer_s = none, none
     if place is not None and size:
-        egress = _way(market, place, size)
+        egress = _egress_to_sites(market, place, size)
         elsewhere = np.array([each != place[:2] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
@@ -111,32 +112,32 @@ def transition_costs(
     )
 
 
-def _way(market: Market, place: Location, size_bytes: int) -> Floats:
-    """nano-USD for bringing a checkpoint from a place to each site."""
+def _egress_to_sites(market: Market, place: Location, size_bytes: int) -> Floats:
+    """nano-USD for moving a checkpoint from a location to each site."""
     requests = _over_regions(market, lambda there: requests_nano_usd(place, there, size_bytes))
     return _egress(market.rates_from(place), size_bytes) + requests
 
 
-def way_back(market: Market, place: Location, size_bytes: int) -> Floats:
-    """nano-USD for bringing a checkpoint from each site to a place."""
+def egress_from_sites(market: Market, place: Location, size_bytes: int) -> Floats:
+    """nano-USD for moving a checkpoint from each site to a location."""
     requests = _over_regions(market, lambda here: requests_nano_usd(here, place, size_bytes))
     return _egress(market.rates_to(place), size_bytes) + requests
 
 
 def location_of(url: str) -> Location | None:
-    """The cloud where a bucket lies, its region unknown; None for what is no bucket of a cloud."""
+    """The cloud of a bucket URL, with an unknown region; None if it is not a cloud bucket."""
     cloud = _CLOUD_OF_SCHEME.get(url.partition("://")[0].lower()) if "://" in url else None
     return None if cloud is None else (cloud, "")
 
 
 def _egress(rates: Floats, size_bytes: int) -> Floats:
-    """nano-USD for bytes that are moved once, over the sites; few of them differ in their rate."""
+    """nano-USD for moving bytes once, over the sites. Few sites differ in their rate."""
     known, site = np.unique(rates, return_inverse=True)
     return np.array([egress_nano_usd(int(rate), size_bytes) for rate in known.tolist()], np.float64)[site]
 
 
 def _over_regions(market: Market, of: Callable[[Location], int]) -> Floats:
-    """A column over the sites of what depends on their region alone."""
+    """A column over the sites of a value that depends only on the region."""
     known = {region: of(region) for region in set(market.listing.regions)}
     return np.array([known[region] for region in market.listing.regions], np.float64)
 

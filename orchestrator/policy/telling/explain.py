@@ -38,7 +38,7 @@ _TOPIC = {
     RejectionReason.DOUBTED_PRICE: "doubtful price",
     RejectionReason.STALE_PRICE: "old price",
     RejectionReason.NO_CAPACITY: "no capacity",
-    RejectionReason.GIVEN_UP: "failed placements",
+    RejectionReason.FAILED_LATELY: "failed placements",
     RejectionReason.DEADLINE: "deadline",
     RejectionReason.BUDGET: "budget",
 }
@@ -50,7 +50,7 @@ MAY_PASS = frozenset(
         RejectionReason.DOUBTED_PRICE,
         RejectionReason.STALE_PRICE,
         RejectionReason.NO_CAPACITY,
-        RejectionReason.GIVEN_UP,
+        RejectionReason.FAILED_LATELY,
     )
 )
 """Topics of rejections that may pass with time."""
@@ -83,7 +83,7 @@ def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Rank
             return _why_late(demand, forecast, ranking, row)
         case RejectionReason.BUDGET:
             return _why_dear(demand, forecast, ranking, row)
-        case RejectionReason.GIVEN_UP:
+        case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case rejection_reason:
             kind = market.listing.kinds[int(market.listing.kind[row])]

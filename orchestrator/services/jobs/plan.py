@@ -9,7 +9,7 @@ from dataclasses import replace
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
-from orchestrator.engine.migration.standby import best_spare, standby_cost
+from orchestrator.engine.migration.standby import best_standby, standby_cost
 from orchestrator.errors import InfeasibleError, LimitError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
@@ -252,7 +252,7 @@ def _standby(placement: Placement) -> Standby | None:
     """Beside the job's own machine for as long as that is expected to train, at the price in force."""
     if placement.offer_id is None:
         return None
-    standby = best_spare(placement, placement.offer_id)
+    standby = best_standby(placement, placement.offer_id)
     cost = None if standby is None else standby_cost(placement, standby)
     return None if standby is None or cost is None else Standby(standby.offer_id, standby.nano_usd_per_hour, cost)
 

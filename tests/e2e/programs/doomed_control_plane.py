@@ -22,7 +22,7 @@ def advance_and_die(ctx: Context, migration: Migration) -> bool:
     """One step further; dead if that was the one."""
     changed = advance(ctx, migration)
     with ctx.installation.store.read() as tx:
-        if migration.reason == "by hand" and not FENCED and tx.migration(migration.id).step.value == STEP:
+        if migration.reason == "manual" and not FENCED and tx.migration(migration.id).step.value == STEP:
             os.kill(os.getpid(), signal.SIGKILL)
     return changed
 

@@ -84,8 +84,8 @@ policies: [greedy, daily, deadline, decide, skynomad]
     [
         ("{mixed: []}", "must be a list of at least one"),
         ("{mixed: [{path: a.npz, speed: 2}]}", "must be 1"),
-        ("{path: a.npz, mixed: [a.npz]}", "path: is no field of a scenario"),
-        ("{path: a.npz, speed: 2}", "speed: is no field of a scenario"),
+        ("{path: a.npz, mixed: [a.npz]}", "path: is not a field of a scenario"),
+        ("{path: a.npz, speed: 2}", "speed: is not a field of a scenario"),
         ("{path: a.npz, tick: soon}", "tick"),
         ("{mixed: [{path: a.npz}, {path: b.npz, speed: 0.0004}]}", "0.001 or more"),
     ],
@@ -143,11 +143,11 @@ def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"policies": ["gready"]}, "policies[0]: there is no policy 'gready' (did you mean \"greedy\"?)"),
+        ({"policies": ["gready"]}, "policies[0]: 'gready' is not a policy (did you mean \"greedy\"?)"),
         ({"reference": "daily"}, "reference: 'daily' is not among the policies"),
         ({"policies": [{"policy": "daily", "speed": 2}]}, "an option that daily does not have"),
         ({"policies": [{"policy": "greedy", "replan_hours": 2}]}, "greedy takes no options"),
-        ({"policies": ["greedy", "greedy"]}, "named twice"),
+        ({"policies": ["greedy", "greedy"]}, "listed twice"),
         ({"jobs": [{"work": "40", "ratio": 2}]}, "is not a duration"),
         ({"jobs": [{"work": "40h"}]}, "needs `deadline` or `ratio`"),
         ({"jobs": [{"work": "40h", "ratio": -1}]}, "must be a positive number"),
@@ -166,7 +166,7 @@ def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
             "policies[0].replan_hours: must be a positive number",
         ),
         ({"policies": [{"policy": "daily", "replan_hours": math.nan}]}, "replan_hours: must be a positive number"),
-        ({"trace": []}, 'is no field of a scenario (did you mean "traces"?)'),
+        ({"trace": []}, 'is not a field of a scenario (did you mean "traces"?)'),
     ],
 )
 def test_a_wrong_scenario_is_refused_with_its_place(tmp_path, change, named):
@@ -193,7 +193,7 @@ def test_a_start_or_deadline_outside_the_trace_is_refused(scenario):
     with pytest.raises(SpecError, match=r"the job 30 h in 30 h on .*made-up.*before the work could be done"):
         list(cases(replace(scenario, jobs=(tight,))))
     longer = replace(scenario.jobs[0], deadline_h=1000.0)
-    with pytest.raises(SpecError, match="choose a nearer deadline"):
+    with pytest.raises(SpecError, match="choose an earlier deadline"):
         list(cases(replace(scenario, jobs=(longer,))))
 
 

@@ -57,5 +57,5 @@ def test_ranking_whole_columns_is_what_decide_says():
 
 
 def test_a_folder_without_the_data_is_named(tmp_path):
-    with pytest.raises(SpecError, match=r"aws_spot_2020_dispa\.parquet.* there is no such file"):
+    with pytest.raises(SpecError, match=r"aws_spot_2020_dispa\.parquet.* does not exist"):
         read(tmp_path)

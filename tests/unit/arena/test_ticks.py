@@ -123,10 +123,10 @@ def both(*acts):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (both(launch(0), launch(1)), "launches after it launched"),
+        (both(launch(0), launch(1)), "launched after it had launched"),
         (both(launch(0), lambda cloud: cloud.terminate()), "terminates after it launched"),
-        (launch(2), "names the zone 2; there are 2"),
-        (launch("us-east-1a"), "names the zone 'us-east-1a'"),
+        (launch(2), "used the zone 2; there are 2"),
+        (launch("us-east-1a"), "used the zone 'us-east-1a'"),
         (launch(0, "reserved"), "'reserved'"),
         (lambda cloud: 1 / 0, "ZeroDivisionError"),
     ],

@@ -56,7 +56,7 @@ def test_our_npz(tmp_path):
         ),
         ({"on_demand_price": np.array([2.0, 0.0])}, "us-west-2a has 0.0"),
         ({"zones": np.array(["us-east-1a", "us-east-1a"])}, "twice"),
-        ({"zones": np.array(["us-east-1a", "nowhere"])}, "'nowhere' is no availability zone"),
+        ({"zones": np.array(["us-east-1a", "nowhere"])}, "'nowhere' is not an availability zone"),
         ({"spot_price": np.ones((2, 2))}, "spot_price: has the shape"),
         ({"capacity": None}, "capacity: is missing"),
         ({"capacity": np.array([1, 1, 1])}, "capacity: has the shape (3,)"),
@@ -65,7 +65,7 @@ def test_our_npz(tmp_path):
         ({"zones": np.array("us-east-1a")}, "for zones of shape ()"),
         ({"tick_seconds": np.int32(0)}, "tick_seconds: must be one positive number, not 0"),
         ({"start_utc": np.array("yesterday")}, "start_utc: 'yesterday' is not like"),
-        ({"meta": np.array("{oops")}, "meta: is no JSON"),
+        ({"meta": np.array("{oops")}, "meta: is not valid JSON"),
         ({"meta": np.array("[1]")}, "meta: must be a JSON object"),
         ({"meta": np.array('{"gapfill": [5]}')}, "meta.gapfill: must be [from, to) in ticks, not [5]"),
         ({"meta": np.array('{"gapfill": [2, 1]}')}, "meta.gapfill: [2, 1) is not inside the 3 ticks"),
@@ -256,7 +256,7 @@ def test_skynomad_says_preempted(tmp_path):
     with pytest.raises(SpecError, match=r"full\.json:3:1: prices: row 3 is 0"):
         load(tmp_path)
     file.write_text(json.dumps({**content, "metadata": {**content["metadata"], "zone": "nowhere"}}))
-    with pytest.raises(SpecError, match=r"full\.json.*'nowhere' is no availability zone"):
+    with pytest.raises(SpecError, match=r"full\.json.*'nowhere' is not an availability zone"):
         load(tmp_path)
 
 
@@ -397,13 +397,13 @@ def test_prices_of_two_providers_are_not_one_series(tmp_path):
 
 
 def test_an_export_without_what_a_trace_needs_says_so(tmp_path):
-    with pytest.raises(SpecError, match="holds no on-demand price for us-east-1a"):
+    with pytest.raises(SpecError, match="has no on-demand price for us-east-1a"):
         load(write_export(tmp_path / "a.csv", list(exported(*SOUND[:3]))))
-    with pytest.raises(SpecError, match="holds no spot prices"):
+    with pytest.raises(SpecError, match="has no spot prices"):
         load(write_export(tmp_path / "b.csv", list(exported(SOUND[3]))))
     (tmp_path / "c.csv").write_text("provider,zone\naws,us-east-1a\n")
-    with pytest.raises(SpecError, match="region: is no column of this file"):
+    with pytest.raises(SpecError, match="region: is not a column of this file"):
         load(tmp_path / "c.csv")
     (tmp_path / "d.parquet").write_bytes(b"PAR1 cut off")
-    with pytest.raises(SpecError, match="no whole Parquet file"):
+    with pytest.raises(SpecError, match="not a valid Parquet file"):
         load(tmp_path / "d.parquet")

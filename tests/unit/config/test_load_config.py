@@ -224,7 +224,7 @@ def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
 @pytest.mark.parametrize(
     ("toml", "problem"),
     [
-        ('[prices]\nclouds = ["ibm"]', "tradewind.toml:2:1: prices.clouds: 'ibm' is none of aws, gcp, azure"),
+        ('[prices]\nclouds = ["ibm"]', "tradewind.toml:2:1: prices.clouds: 'ibm' is not one of aws, gcp, azure"),
         (
             "[prices.sources.aws-spots]\n",
             "tradewind.toml:1:2: prices.sources: there is no price source named 'aws-spots'",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.compartment import said
+from orchestrator.engine.compartment import one_line
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
@@ -128,4 +128,4 @@ def test_what_is_wrong_and_the_remedy_are_each_told_once(root: Path, harm: Calla
     for error in told:
         assert error.hint
         assert error.hint not in str(error)
-        assert said(error) == f"{error} ({error.hint})"
+        assert one_line(error) == f"{error} ({error.hint})"

@@ -193,7 +193,7 @@ def test_what_the_host_does_for_a_step_no_gpu_and_no_number_of_them_makes_shorte
 
 @pytest.mark.parametrize("outside_s", [-1.0, math.inf, math.nan])
 def test_a_step_that_waits_for_no_possible_time_is_refused(outside_s):
-    with pytest.raises(ValueError, match="time goes forward"):
+    with pytest.raises(ValueError, match="outside_s"):
         replace(WORK, outside_s=outside_s)
 
 
@@ -259,7 +259,7 @@ def test_a_rate_or_a_count_that_is_not_positive_is_refused(rate, steps):
     [{"flops": -1.0}, {"traffic_bytes": 0.0}, {"operations": 0}, {"half_flops": 2e20}, {"host_steps_per_s": 0.0}],
 )
 def test_work_that_cannot_be_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"work is counted|does something|positive"):
+    with pytest.raises(ValueError, match=r"at least 0|must have|positive"):
         replace(WORK, **wrong)
 
 

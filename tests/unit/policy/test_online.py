@@ -173,7 +173,7 @@ def test_only_the_protocols_attributes_are_read():
 
 
 def test_what_make_refuses():
-    with pytest.raises(ValueError, match=r"no policy is called 'fast'; there are daily, deadline, decide"):
+    with pytest.raises(ValueError, match=r"'fast'.*daily, deadline, decide"):
         online.make("fast")
     with pytest.raises(TypeError, match="speed"):
         online.make(speed=3)

@@ -36,11 +36,11 @@ def hours(hours: float) -> float:
 def test_a_long_job_probes_and_a_short_one_commits():
     short, long = (advise(posterior(), options(), steps=hours(h)) for h in (0.2, 400))
     assert short.probe is None
-    assert short.reason == "the best probe (P100) would cost more than it is expected to save"
+    assert "(P100) costs more" in short.reason
     assert long.probe in (1, 2)
     assert long.saving_nano_usd > 10 * long.cost_nano_usd > 0
     assert long.finish_nano_usd < 400 * 0.9e9
-    assert long.reason == f"8 min on {KINDS[long.probe][0]} are expected to save more than they cost"
+    assert long.reason.startswith(f"8 min on {KINDS[long.probe][0]} ")
 
 
 def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind():
@@ -53,14 +53,14 @@ def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind(
     second = advise(middling, probed, steps=hours(400))
     assert second.probe == 3 - first
     known = [Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, True) for o in options()]
-    assert advise(middling, known, steps=hours(400)).reason == "what could be better has been measured"
+    assert advise(middling, known, steps=hours(400)).reason.endswith("are measured")
 
 
 def test_a_job_file_and_a_budget_can_forbid_it():
-    assert advise(posterior(), options(), steps=hours(400), allowed=False).reason == "the job file says probe: false"
+    assert "probe: false" in advise(posterior(), options(), steps=hours(400), allowed=False).reason
     finish = advise(posterior(), options(), steps=hours(400)).finish_nano_usd
     tight = advise(posterior(), options(), steps=hours(400), budget_left_nano_usd=finish)
-    assert (tight.probe, tight.reason) == (None, "the budget leaves no room for a probe")
+    assert (tight.probe, tight.reason) == (None, "the budget does not cover a probe")
     assert advise(posterior(), options(), steps=hours(400), budget_left_nano_usd=2 * finish).probe is not None
 
 
@@ -130,7 +130,7 @@ def test_what_is_worth_a_probe_is_so_the_more_the_longer_the_job(measured, price
 
 @pytest.mark.parametrize("steps", [-1.0, float("nan"), float("inf")])
 def test_wrong_arguments_are_refused(steps):
-    with pytest.raises(ValueError, match="steps left"):
+    with pytest.raises(ValueError, match="steps must be"):
         advise(posterior(), options(), steps=steps)
-    with pytest.raises(ValueError, match="2 options for a belief about 3 kinds"):
+    with pytest.raises(ValueError, match=r"2 options .* 3 kinds"):
         advise(posterior(), options()[:2], steps=1.0)

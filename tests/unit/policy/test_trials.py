@@ -62,9 +62,9 @@ def test_a_new_job_whose_like_was_measured_there_begins_with_the_probe(world: Wo
 @pytest.mark.parametrize(
     ("steps", "spec", "reason"),
     [
-        (LONG, {"probe": False}, "the job file says probe: false"),
-        (600, {}, "what is left to do costs less than a probe"),
-        (4_000, {}, "would cost more than it is expected to save"),
+        (LONG, {"probe": False}, "probe: false"),
+        (600, {}, "less than a probe"),
+        (4_000, {}, "costs more than it is expected to save"),
     ],
 )
 def test_without_a_probe_it_says_why(
@@ -92,7 +92,8 @@ def test_a_budget_must_hold_the_probe_and_the_rest_at_their_dearest(world: World
         world.decide(fresh(world, budget_nano_usd=dearest + usd(more)), where) for more in ("0.20", "200.00")
     )
     assert tight.probe is not None
-    assert (tight.action, tight.probe.reason) == ("stay", "the budget leaves no room for a probe")
+    assert tight.action == "stay"
+    assert "budget" in tight.probe.reason
     assert ample.probe is not None
     assert ample.offer_id == ample.probe.offer_id
 
@@ -121,7 +122,7 @@ def test_a_running_job_is_tried_elsewhere_once_it_was_measured_where_it_is(
     assert moved.action == "move"
     assert moved.probe is not None
     assert moved.offer_id == moved.probe.offer_id != offers["V100"]
-    by_hand = world.decide(fresh(world), replace(where, came_by="by hand"))
+    by_hand = world.decide(fresh(world), replace(where, came_by="manual"))
     assert by_hand.action == "stay"
     often = world.decide(fresh(world), replace(where, migrations_today=3))
     assert (often.action, often.probe) == ("stay", None)

@@ -119,7 +119,7 @@ def test_a_place_that_is_still_about_the_best_is_taken(world):
     world.offer("other", 1.00)
     placement = first(world, Demand(world.job(), STEPS), there)
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == f"{there} is still to be taken"
+    assert there in placement.reason
 
 
 def test_a_place_that_another_is_better_than_by_now_is_given_up_with_the_reason(world):
@@ -148,7 +148,7 @@ def test_a_place_for_a_job_that_nobody_measured_is_weighed_again_too(world):
     world.price(there, 3.00)
     placement = first(world, demand, there)
     assert (placement.action, placement.offer_id) == ("stay", None)
-    assert placement.reason == f"{other} is 68% cheaper to be wrong on by now"
+    assert f"{other} now costs 68% less" in placement.reason
     world.happened(other, "refused")
     assert first(world, demand, there).action == "move", "there is no other by now"
     world.happened(there, "refused")
@@ -174,7 +174,7 @@ def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_m
 def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
     here = world.offer("here", 1.00)
     gone = "local/eu-1/eu-1a/gone/spot"
-    assert again(world, Demand(world.job(), STEPS), settled(here), gone).reason == f"{gone} is not offered any more"
+    assert again(world, Demand(world.job(), STEPS), settled(here), gone).reason == f"{gone} is no longer offered"
     there = world.offer("there", 0.10)
     world.prices = [price for price in world.prices if price.offer_id != there]
     assert again(world, Demand(world.job(), STEPS), settled(here), there).reason == f"{there}: no price is known"

@@ -133,4 +133,4 @@ def test_any_evidence_makes_a_forecast(world: World, gpus: dict[str, str], known
     assert placed.evidence == ("measured" if expected is None else "expected")
     assert None not in (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput)
     assert all(each.relative_speed is None for each in placed.alternatives)
-    assert known != "the user" or "its job file expects" in (placed.throughput.provenance if placed.throughput else "")
+    assert known != "the user" or "its job file states" in (placed.throughput.provenance if placed.throughput else "")

@@ -340,7 +340,7 @@ def test_orders_that_make_no_sense_are_refused(installation: Installation, past:
         commands.resume(installation, "conv", caller=ME)
     with pytest.raises(UsageError, match="only a running job"):
         commands.migrate(installation, "lstm", None, caller=ME)
-    with pytest.raises(NotFoundError, match="no offer"):
+    with pytest.raises(NotFoundError, match="does not exist"):
         commands.migrate(installation, "conv", "fake/moon/moon-1/v100.1/spot", caller=ME)
     with pytest.raises(UsageError, match="already"):
         commands.migrate(installation, "conv", SPOT, caller=ME)
@@ -350,7 +350,7 @@ def test_orders_that_make_no_sense_are_refused(installation: Installation, past:
 
 
 def test_a_move_to_what_the_job_file_rules_out_is_infeasible(installation: Installation, past: Past) -> None:
-    with pytest.raises(InfeasibleError, match=r"can't go to .*: GPU A100-80GB is not in resources\.gpu"):
+    with pytest.raises(InfeasibleError, match=r"cannot move to .*: GPU A100-80GB is not in resources\.gpu"):
         commands.migrate(installation, "conv", OTHER_SPOT.replace("v100", "a100-80gb"), caller=ME)
     with installation.store.read() as tx:
         assert not tx.open_commands()
@@ -360,7 +360,7 @@ def test_a_second_move_is_refused_while_one_is_under_way(installation: Installat
     with installation.store.write() as tx:
         first = tx.migrations(job_id=past.conv)[0]
         tx.add_migration(replace(first, id="mig_x", target_run_id=past.runs[2], token="x", step=Step.READY))
-    with pytest.raises(UsageError, match="under way already"):
+    with pytest.raises(UsageError, match="already being moved"):
         commands.migrate(installation, "conv", OTHER_SPOT, caller=ME)
 
 
@@ -374,9 +374,9 @@ def _answer(installation: Installation, result: str) -> None:
     ("result", "error"),
     [
         ("refused: conv is finished", UsageError),
-        ("not found: there is no offer x", NotFoundError),
-        ("infeasible: there is no other offer that fits conv", InfeasibleError),
-        ("too dear: 8 instances are up", LimitError),
+        ("not found: offer x", NotFoundError),
+        ("infeasible: no other offer fits conv", InfeasibleError),
+        ("over limit: 8 instances are up", LimitError),
     ],
 )
 def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
@@ -508,7 +508,7 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     assert accepted.message.startswith("conv may cost $250.00")
     with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
-    with pytest.raises(UsageError, match="are spent already"):
+    with pytest.raises(UsageError, match=r"already spent|spent already"):
         commands.set_budget(installation, "conv", "0.000001", caller=ME)
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)

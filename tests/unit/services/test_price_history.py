@@ -128,7 +128,7 @@ def test_what_a_cut_off_file_held_before_its_end_is_kept_and_the_end_is_told(sto
     found = import_prices(store, [path])
     assert 0 < found.new_prices < 2000
     assert found.bad_rows >= 1
-    assert "ends in the middle (fetch it again)" in found.problems[-1]
+    assert "is incomplete (download it again)" in found.problems[-1]
 
 
 def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_told_with_their_lines(

@@ -136,7 +136,7 @@ def test_comparisons_come_back_as_they_were_and_the_newest_version_counts(tx: Tx
     prices = {"fake/r/z/t/on_demand": ((T0, 5), (T0 + 9, 6))}
     inputs = Inputs((stay,), prices, {"fake": RateCard("s", 60_000)}, -3, (rate,))
     first = Comparison("job_A", 1, "at_submission", T0, "", 4, 2, 9, "", inputs)
-    out = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "none of its steps was seen", None)
+    out = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "no step was recorded", None)
     later = replace(first, version=2, reason="corrected", paid_nano_usd=5, entries=3)
     other = replace(out, job_id="job_B")
     tx.add_comparisons([first, out])
@@ -148,7 +148,7 @@ def test_comparisons_come_back_as_they_were_and_the_newest_version_counts(tx: Tx
 
 
 def test_a_version_is_kept_once(store: Store, job: Make) -> None:
-    first = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "none of its steps was seen", None)
+    first = Comparison("job_A", 1, "same_machine", T0, "", 4, 2, None, "no step was recorded", None)
     with store.write() as tx:
         tx.add_job(job())
         tx.add_comparisons([first])
@@ -173,7 +173,7 @@ def test_a_job_is_due_to_be_compared_when_its_books_are_closed_and_again_after_e
     tx.update_run("run_A", billed_to_ms=T0)
     closed = {"job_A"}
     assert due() == ["job_A"]
-    tx.add_comparisons([Comparison("job_A", 1, "same_machine", T0, "", 0, 0, None, "none of its steps was seen", None)])
+    tx.add_comparisons([Comparison("job_A", 1, "same_machine", T0, "", 0, 0, None, "no step was recorded", None)])
     assert due() == []
     assert tx.job_facts("job_A").compared_at_ms == T0
     tx.add_entries([entry("ent_A", -1, kind="storage")])
@@ -196,9 +196,7 @@ def test_what_is_append_only_cannot_be_changed(
         tx.add_risks([Signal("placement_score", "fake", "r", "", "t", 1, 2, T0, T0, "test")])
         tx.add_event(event("evt_A"))
         tx.add_entries([entry("ent_A")])
-        tx.add_comparisons(
-            [Comparison("job_A", 1, "same_machine", T0, "", 1, 1, None, "none of its steps was seen", None)]
-        )
+        tx.add_comparisons([Comparison("job_A", 1, "same_machine", T0, "", 1, 1, None, "no step was recorded", None)])
     column = {"price_point": "nano_usd_per_hour", "poll": "changed", "risk_point": "observed_at_ms"}.get(table, "at_ms")
     for change in (f"UPDATE {table} SET {column} = 1", f"DELETE FROM {table}"):
         with pytest.raises(StoreError, match=f"{table} is append-only"), store.write() as tx:
