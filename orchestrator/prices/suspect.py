@@ -45,6 +45,4 @@ def suspicion(
         return ""
     reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(Counter(flagged).items()))
     sent = f"; the source sent {rows} rows" if rows else ""
-    return f"lists only {len(listed) - gone} of {len(listed)} offers{sent}" + (
-        f", flagged {reasons}" if reasons else ""
-    )
+    return f"lists {len(listed) - gone} of {len(listed)} offers{sent}" + (f", flagged {reasons}" if reasons else "")

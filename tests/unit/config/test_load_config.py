@@ -103,7 +103,7 @@ def test_market_time_is_wall_time_beside_a_real_cloud(home: Path) -> None:
     assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 60.0
     flags = {"providers.enabled": ("local", "aws"), "providers.local.clock_factor": 600}
     assert problems_of(home, flags) == [
-        "command line: providers.local.clock_factor: must be 1 beside a real cloud (aws) (leave it out)"
+        "command line: providers.local.clock_factor: must be 1 if a real cloud is enabled (aws) (remove this setting)"
     ]
 
 
@@ -126,7 +126,7 @@ inline = {max_instances = 3}
     environ = {"TRADEWIND_PROVIDERS_LOCAL_HAZARD": "maybe", "TRADEWIND_LEASE_S": "30"}
     assert problems_of(home, flags, environ, toml) == [
         'command line: stor_url: unknown setting (did you mean "store_url"?)',
-        'command line: store_url: must be the URL of a store, such as "postgresql://user@host/tradewind"',
+        'command line: store_url: must be a database URL, such as "postgresql://user@host/tradewind"',
         "env TRADEWIND_PROVIDERS_LOCAL_HAZARD: providers.local.hazard: must be true or false",
         'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
         "tradewind.toml:2:1: lease_s: must be a number, more than 0",
@@ -142,9 +142,9 @@ inline = {max_instances = 3}
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"state_dir": ""}, "state_dir: must be text, and not empty"),
-        ({"state_dir": "a\0b"}, "state_dir: must be text, and not empty"),
-        ({"state_dir": 5}, "state_dir: must be text, and not empty"),
+        ({"state_dir": ""}, "state_dir: must be text and not empty"),
+        ({"state_dir": "a\0b"}, "state_dir: must be text and not empty"),
+        ({"state_dir": 5}, "state_dir: must be text and not empty"),
         ({"lease_s": "nan"}, "lease_s: must be a number, more than 0"),
         ({"lease_s": 10**400}, "lease_s: must be a number, more than 0"),
         ({"lease_s": 4}, "suspect_after_s must be less than lease_s"),
@@ -152,7 +152,7 @@ inline = {max_instances = 3}
         ({"policy.min_dwell_s": -1}, "policy.min_dwell_s: must be a number, at least 0"),
         ({"limits.max_instances": 1.5}, "limits.max_instances: must be a whole number, at least 0"),
         ({"limits.max_usd_per_hour": 0}, "limits.max_usd_per_hour: must be a number, more than 0"),
-        ({"providers.enabled": "local,local"}, "providers.enabled: names the same thing twice"),
+        ({"providers.enabled": "local,local"}, "providers.enabled: has a duplicate"),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
         ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 38 bytes long"),
     ],
@@ -229,7 +229,7 @@ def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
             "[prices.sources.aws-spots]\n",
             "tradewind.toml:1:2: prices.sources: there is no price source named 'aws-spots'",
         ),
-        ('[prices.sources."feed:verda"]\nurl = "x"', "tradewind.toml:1:2: prices.sources: feed:verda: a feed is "),
+        ('[prices.sources."feed:verda"]\nurl = "x"', "tradewind.toml:1:2: prices.sources: feed:verda: a feed needs "),
         ("[prices.sources.aws-spot]\nevery_s = 0", "every_s must be a number of seconds, at least 1"),
         ("[prices.sources]\naws-spot = 3", "must be tables of options by source"),
         ("[prices]\nkeep_days = 3", "prices.keep_days: must be a whole number, at least 31"),

@@ -50,7 +50,7 @@ def test_a_command_with_another_clock_factor_is_refused_and_changes_nothing(conf
     assert problem.path == "command line"
     assert problem.field == "providers.local.clock_factor"
     assert "100000" in problem.message
-    assert "runs at 600:" in problem.message
+    assert "runs at 600," in problem.message
     assert "tradewind down" in problem.hint
     assert "tradewind up" in problem.hint
 

@@ -74,9 +74,9 @@ def feed(installation: Installation) -> Polls:
 
 def test_an_empty_answer_takes_no_offer_away_before_a_poll_of_another_interval_agrees(feed: Polls) -> None:
     assert feed.poll(MACHINES) == ""
-    assert "names 0 of 4 offers" in feed.poll([], 300)
+    assert "lists 0 of 4 offers" in feed.poll([], 300)
     assert feed.listed() == 4
-    assert "names 0 of 4 offers" in feed.poll([], 10), "the same interval proves nothing"
+    assert "lists 0 of 4 offers" in feed.poll([], 10), "the same interval proves nothing"
     assert feed.listed() == 4
     assert feed.poll([], 300) == ""
     assert feed.listed() == 0
@@ -90,7 +90,7 @@ def test_what_a_suspect_poll_does_not_name_grows_old_and_one_good_poll_refutes_i
     with feed.installation.store.read() as tx:
         assert tx.polled() == heard, "nobody has seen the others"
     assert feed.poll(MACHINES, 300) == ""
-    assert "names 1 of 4" in feed.poll(MACHINES[:1], 300), "it is alone again"
+    assert "lists 1 of 4" in feed.poll(MACHINES[:1], 300), "it is alone again"
 
 
 def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(
@@ -101,7 +101,7 @@ def test_a_unit_that_was_renamed_tells_what_its_rows_were_dropped_for(
         (tmp_path / "verda.csv").write_text(HEAD + "".join(rows))
         specs = [SourceSpec("feed:verda", {"at": str(tmp_path / "verda.csv")})]
         collector(installation.store, installation.clock, specs, random.Random(1), reported.append).collect()
-    assert [each.suspect.partition(",")[0] for each in reported] == ["", "names 0 of 4 offers; 4 rows were sent"]
+    assert [each.suspect.partition(",")[0] for each in reported] == ["", "lists 0 of 4 offers; the source sent 4 rows"]
     assert reported[1].suspect.endswith("flagged 4 unknown_gpu")
     with installation.store.read() as tx:
         assert len(tx.eligible_as_of(2**50)) == 4, "what is not believed leaves nothing out"
@@ -120,9 +120,9 @@ def test_status_and_doctor_tell_of_a_suspect_poll(feed: Polls) -> None:
     feed.poll([], 300)
     shown = render(prices.status(feed.installation), Screen())
     assert "suspect" in shown
-    assert "feed:verda all: the last collection names 0 of 4 offers" in shown
+    assert "lists 0 of 4 offers" in shown
     check = doctor.collected_prices(feed.installation)
-    assert (check.state, "names 0 of 4 offers" in check.found) == ("warn", True)
+    assert (check.state, "lists 0 of 4 offers" in check.found) == ("warn", True)
 
 
 def test_an_enabled_provider_that_names_nothing_keeps_its_offers_for_a_while(installation: Installation) -> None:

@@ -101,12 +101,12 @@ def test_the_good_rows_of_a_file_count_and_the_bad_ones_are_told_with_file_row_a
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"what,ever\n1,2\n", "no prices"),
+        ("a.csv", b"what,ever\n1,2\n", "no machine prices"),
         ("a.csv", b"region,instance_type,spot_price,date\nr,t,1,2026-01-01\n", "provider"),
-        ("a.csv", b"provider,region,instance_type,spot_price\naws,r,t,1\n", "says when"),
+        ("a.csv", b"provider,region,instance_type,spot_price\naws,r,t,1\n", "for the time"),
         ("a.csv", b"\xff\xfe\x00", "UTF-8"),
         ("a.csv.gz", b"not packed", "cannot be read"),
-        ("a.csv.gz", gzip.compress(HEAD.encode(), mtime=0)[:-12], "in the middle"),
+        ("a.csv.gz", gzip.compress(HEAD.encode(), mtime=0)[:-12], "is incomplete"),
         ("a.parquet", b"PAR1 and no more", "Parquet|cannot be read"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store,
     write(folder / "spot.csv", *series(["1"]))
     found = import_prices(store, [folder])
     assert [(Path(file.path).name, file.skipped) for file in found.files] == [
-        ("notes.csv", "no prices of machines"),
+        ("notes.csv", "no machine prices"),
         ("spot.csv", ""),
     ]
     with pytest.raises(NotFoundError):
@@ -264,7 +264,7 @@ def test_an_export_of_gcp_comes_back_and_knocks_no_live_offer_out(store: Store, 
 
 
 def test_an_export_that_cannot_be_written_says_so(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no format"):
+    with pytest.raises(UsageError, match="is not known"):
         export(store, tmp_path / "out.xlsx")
     with pytest.raises(UsageError, match="cannot be written"):
         export(store, tmp_path / "missing" / "out.csv")
@@ -288,7 +288,7 @@ def test_the_archive_holds_what_leaves_the_store_and_brings_it_back(store: Store
     assert import_prices(store, [tmp_path / "archive"]).new_prices == done.prices_removed
     with store.read() as tx:
         assert list(tx.points_between(0, NOW)) == everything
-    with pytest.raises(UsageError, match="too few"):
+    with pytest.raises(UsageError, match="at least 31"):
         archive(store, tmp_path / "archive", NOW, keep_days=3)
 
 
