@@ -1,1 +1,1 @@
-"""Telling: a decision as a Placement, its alternatives, and the words for both."""
+"""Telling: turns a decision into a Placement with its alternatives, and into words."""

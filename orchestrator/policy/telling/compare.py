@@ -1,5 +1,5 @@
-"""What else could be wanted: every offer's figures for a job, the Pareto front of cost and time, what each objective
-would take. The same screen, outlook and ranking as `decide`; nothing here decides.
+"""Compare: what other objectives would choose: every offer's figures for a job, and the Pareto front of cost and time.
+Uses the same filter, forecast and ranking as `decide`, but decides nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MOST_POINTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None where the
-    number of steps is not known), the cost with its 90 % interval. Without evidence of the job's speed only how fast it
-    is beside a fixed machine (None otherwise)."""
+    """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None if the
+    number of steps is not known), and the cost with its 90 % interval. `relative_speed` compares it with a fixed
+    machine if there is no evidence of the job's speed (None otherwise)."""
 
     offer_id: str
     steps_per_s: float | None
@@ -39,20 +39,20 @@ class Prospect:
     cost_low_nano_usd: int | None
     cost_high_nano_usd: int | None
     relative_speed: Estimate | None
-    standing: tuple[float, ...]  # smaller is better; of one job also between markets
+    standing: tuple[float, ...]  # smaller is better; for one job also comparable between markets
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`front`: offers to which no other is both cheaper and faster, cheapest first; `picks`: one per objective."""
+    """`front`: the Pareto front of cost and time, cheapest first; `picks`: the choice for each objective."""
 
     front: tuple[Pick, ...]
     picks: tuple[Pick, ...]
 
 
 def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -> list[str]:
-    """Ids of the offers with the lowest price per hour among those that a job may use, whatever a step costs there;
-    equal ones by id."""
+    """The ids of the `count` offers with the lowest price per hour that a job may use, whatever a step costs there.
+    Equal prices are ordered by id."""
     rows = np.flatnonzero(Filter(market, limits)(spec, None).rejection_reasons == NONE)
     price = market.price[rows]
     if len(rows) > count:
@@ -62,8 +62,8 @@ def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -
 
 
 def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
-    """Why an offer is out of the question for a job that runs at the provider `home`, whatever the moment says: by what
-    the offer is (GPU, memory, CPUs, cloud, region, capacity type, simulated or not). Empty if it is not."""
+    """Why an offer can never be used by a job that runs at the provider `home`: because of what it is (GPU, memory,
+    CPUs, cloud, region, capacity type, simulated or not). Empty if it can."""
     rejection_reason = int(Filter(market, MoveLimits())(spec, None, home=home).rejection_reasons[row])
     return (
         why_unfit(spec, market, RejectionReason(rejection_reason), row)
@@ -75,11 +75,11 @@ def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
 def prospects(
     demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits
 ) -> tuple[list[Prospect], Mapping[str, int]]:
-    """(the offers that the job can use, in the order in which `decide` ranks them; how many each constraint rules out).
+    """(the offers that the job can use, in the order of `decide`; the number of offers that each constraint rejects).
 
-    Those that break a promise come last.
+    Offers that miss a limit come last.
     """
-    filtered = _screened(demand, market, perf, limits)
+    filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
     positions, standings = standing(demand, forecast, filtered)
     rows = filtered.pool.rows[positions].tolist()
@@ -105,9 +105,9 @@ def prospects(
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:
-    """The front, and the picks of cheapest, fastest, cost x time, a deadline and a budget: the job's own where it has
-    them, else ones half way between the extremes. None where nothing fits or the number of steps is not known."""
-    filtered = _screened(demand, market, perf, limits)
+    """The Pareto front, and the choices for cheapest, fastest, cost x time, a deadline and a budget: the job's own, or
+    half way between the extremes. None if nothing fits or the number of steps is not known."""
+    filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
     if not forecast.known or not filtered.usable.any():
         return None
@@ -115,7 +115,7 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     free = replace(spec, deadline_s=None, deadline_at_ms=None, budget_nano_usd=None)
     cheap = _best(_wanting(demand, replace(free, objective=CHEAPEST)), forecast, filtered)
     fast = _best(_wanting(demand, replace(free, objective=FASTEST)), forecast, filtered)
-    assert cheap is not None  # without promises any usable offer will do
+    assert cheap is not None  # without limits any usable offer will do
     assert fast is not None
     between_s = math.sqrt(forecast.high.seconds[cheap] * forecast.high.seconds[fast])
     between = round(math.sqrt(forecast.high.cost[cheap] * forecast.high.cost[fast]))
@@ -136,7 +136,7 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     return Comparison(tuple(_pick("", forecast, market, at) for at in _front(forecast, filtered)), tuple(picks))
 
 
-def _screened(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
+def _filtered(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
     shortfalls = perf.shortfalls(demand.job, market.listing.kinds)
     return Filter(market, limits)(demand.job.spec, None, shortfalls=shortfalls, setup_s=demand.setup_s)
 
@@ -151,7 +151,7 @@ def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> int | None:
 
 
 def _front(forecast: Forecast, filtered: Filtered) -> list[int]:
-    """Positions of the Pareto front, cheapest first; of many, both ends and an even choice between them."""
+    """The positions of the Pareto front, cheapest first; at most MOST_POINTS, evenly chosen including both ends."""
     positions = np.flatnonzero(filtered.usable)
     cost, seconds = forecast.mid.cost[positions], forecast.mid.seconds[positions]
     order = np.lexsort((seconds, cost))

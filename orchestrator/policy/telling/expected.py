@@ -1,4 +1,4 @@
-"""What a decision expects of a job: its forecast, or why there is none."""
+"""Expected: the forecast of a decision for a job, or why there is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from orchestrator.policy.telling.explain import NOT_MEASURED
 
 
 def expected(placement: Placement, now_ms: int) -> JobForecast | str:
-    """The forecast of a decision made at `now_ms`; where the job's speed has not been measured, only that."""
+    """The forecast of a decision made at `now_ms` (market ms), or the reason why there is none."""
     if placement.evidence == "none":
         return NOT_MEASURED
     chosen = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)

@@ -1,4 +1,4 @@
-"""The words of a plan: why this offer, why not that one, what would change the choice; one reason each."""
+"""Explain: the words of a plan: why this offer, why not another one, what would change the choice; one reason each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MAY_PASS = frozenset(
         RejectionReason.FAILED_LATELY,
     )
 )
-"""Topics of rejections that may pass with time."""
+"""The topics of rejections that may go away with time."""
 
 
 NOT_MEASURED = "not measured yet"
@@ -61,7 +61,7 @@ CENT_NANO_USD = 10_000_000
 
 
 def span(seconds: float) -> str:
-    """A duration in the unit that suits it: `40 s`, `12 min`, `3.2 h`, `3 days`."""
+    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -72,17 +72,17 @@ def span(seconds: float) -> str:
 
 
 def topic(rejection_reason: RejectionReason) -> str:
-    """What a constraint is about, in few words."""
+    """What a constraint is about, in a few words."""
     return _TOPIC[rejection_reason]
 
 
 def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """The one binding reason why a row may not be used."""
+    """The one binding reason why a row is rejected."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
             return _why_late(demand, forecast, ranking, row)
         case RejectionReason.BUDGET:
-            return _why_dear(demand, forecast, ranking, row)
+            return _why_over_budget(demand, forecast, ranking, row)
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case rejection_reason:
@@ -94,8 +94,8 @@ def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Rank
 def why_unfit(
     spec: JobSpec, market: Market, rejection_reason: RejectionReason, row: int, shortfall_bytes: int = 0
 ) -> str:
-    """Why a row may not be used, for a `rejection_reason` that asks neither what it costs nor how long it takes.
-    `shortfall_bytes` is what one of its GPUs lacks for the job's step."""
+    """Why a row is rejected, for reasons that do not depend on cost or time. `shortfall_bytes` is the memory that one
+    of its GPUs lacks for the job's step. Raises ValueError for other reasons."""
     wants, gpu = spec.resources, market.gpu(row)
     match rejection_reason:
         case RejectionReason.GPU:
@@ -149,7 +149,7 @@ def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) ->
     return "leaves no time to switch to on-demand if the machine is lost"
 
 
-def _why_dear(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
+def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
     left = budget_left(demand) or 0
     if left <= 0:
         return "the budget is spent"
@@ -159,12 +159,12 @@ def _why_dear(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) ->
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
 
 
-_TELLING = 0.05  # a rise of prices that explains why a lower price is not chosen
+_NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price is not chosen
 
 
 class Figures(NamedTuple):
-    """What an offer is compared by: expected seconds and nano-USD to finish; in mode "likely" also its chance. `rise`:
-    how far its mean price to come is expected to lie above the present one, as a share."""
+    """The figures by which an offer is compared: expected seconds and nano-USD to finish, in mode "likely" its chance,
+    and `rise`: by what share its future mean price is expected to exceed the present one."""
 
     seconds: float
     cost: float
@@ -173,7 +173,8 @@ class Figures(NamedTuple):
 
 
 def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
-    """Why a candidate that ranks behind the chosen one was not taken. `known`: the number of steps is."""
+    """Why a candidate that ranks behind the chosen one was not chosen. `known`: whether the number of steps is
+    known."""
     if mode == "likely":
         return f"{row.chance:.0%} likely to meet your limits, the chosen one {chosen.chance:.0%}"
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
@@ -186,7 +187,11 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         more = f"{about_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
         if worse < 0.005:
             more = "costs about the same"
-        return f"{more}: its price is likely to rise by {row.rise:.0%}" if row.rise - chosen.rise >= _TELLING else more
+        return (
+            f"{more}: its price is likely to rise by {row.rise:.0%}"
+            if row.rise - chosen.rise >= _NOTABLE_RISE
+            else more
+        )
     if worse < 0 and not known:
         return f"may be {-worse:.0%} better in {objective.name}, but costs more if that estimate is wrong"
     if worse >= 0.0005:
@@ -203,7 +208,7 @@ def why_not_moved(demand: Demand, forecast: Forecast, row: int, current: int, he
 
 
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
-    """Why a move to `row` that has begun is not worth its rest."""
+    """Why the rest of a move to `row` that has begun does not pay."""
     if ranking.mode == "likely":
         return f"{ranking.odds(current):.0%} likely to meet its limits where it is, {ranking.odds(row):.0%} there"
     objective = demand.job.spec.objective
@@ -261,7 +266,7 @@ def why_chosen(
 
 
 def why_begun(demand: Demand) -> str:
-    """Why a job of unknown speed begins, or still is, where it is."""
+    """Why a job of unknown speed starts, or still is, where it is."""
     promises = [
         name
         for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
@@ -273,14 +278,14 @@ def why_begun(demand: Demand) -> str:
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
-    """How many offers each constraint rules out, the most first."""
+    """The number of offers that each constraint rejects, largest first."""
     found = sorted((-count, rejection_reason) for rejection_reason, count in ranking.counts.items() if count)
     return tuple(Rejection(_TOPIC[rejection_reason], -count) for count, rejection_reason in found)
 
 
 def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking) -> str:
-    """Why no offer can be used: the most common reason, the nearest miss, and which budget would do where that is what
-    is missing."""
+    """Why no offer can be used: the most common reason, the offer that comes closest, and the budget that would suffice
+    if that is what is missing."""
     if not len(market):
         return "no offers are known"
     most = rejections(ranking)[0]
@@ -298,7 +303,7 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 
 
 def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
-    """The budget, in whole cents, that pays for the nearest miss also at the 95th percentile of its cost."""
+    """How to raise the budget so that it covers the closest offer at the 95th percentile of its cost."""
     if not forecast.known:
         return f"; to continue: tradewind budget set {demand.job.name} USD"
     needed = demand.spent_nano_usd + math.ceil(float(forecast.high.cost[forecast.pool.at(nearest)]))
@@ -309,7 +314,7 @@ def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
 
 
 def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
-    """The barred row that came closest: the furthest in the examination, then the least excess."""
+    """The rejected row that comes closest: the last reason examined, then the smallest excess."""
     last = int(ranking.rejection_reasons.max())
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
@@ -325,7 +330,7 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
 
 
 def _memory_gap(kind: InstanceKind, forecast: Forecast) -> int:
-    """How many bytes a GPU's memory lies outside of what the job asks for, or below what it takes."""
+    """The bytes by which a GPU's memory is outside the job's range or below its need."""
     job = forecast.demand.job
     least, most = job.spec.resources.gpu_memory_bytes or (0, None)
     has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes
@@ -346,7 +351,7 @@ def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall
 
 
 def _gap(objective: Objective, forecast: Forecast, row: int, other: int) -> float:
-    """How far `row` lies above `other` in the logarithm of the objective."""
+    """By how much `row` exceeds `other` in the logarithm of the objective."""
     cost, seconds = forecast.mid.cost, forecast.mid.seconds
     at, than = forecast.pool.at(row), forecast.pool.at(other)
     mine = log_value(objective, cost.item(at), seconds.item(at))
@@ -354,7 +359,7 @@ def _gap(objective: Objective, forecast: Forecast, row: int, other: int) -> floa
 
 
 def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, target: int) -> str:
-    """Why a job that has begun nowhere yet goes to `row` instead of `target`, after what the offer is called."""
+    """Why a job that runs nowhere yet goes to `row` instead of `target`; follows the offer's id."""
     if ranking.mode == "likely":
         return f"is now {ranking.odds(row):.0%} likely to meet its limits, not {ranking.odds(target):.0%}"
     at, there = forecast.pool.at(row), forecast.pool.at(target)
@@ -367,7 +372,7 @@ def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, 
 
 
 def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
-    """What `row` is better in than staying. Both count what it takes to get there."""
+    """By how much `row` is better than staying, including the cost and time of moving."""
     at, here = forecast.pool.at(row), forecast.pool.at(current)
     if objective.cost_weight == 0 and forecast.known:
         return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"

@@ -1,7 +1,7 @@
-"""PlacementBuilder: writes a decision down as a Placement, with the offers that were looked at and the baseline.
+"""PlacementBuilder: turns a decision into a Placement, with the offers considered and the baseline.
 
-Of a large market only the best offers and the nearest misses get a line, and their words are made only then: the rest
-are counted.
+For a large market, only the best offers and those closest to a fit are listed, with their reasons; the rest are
+counted.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from orchestrator.policy.ranking.objectives import Ranking, time_left_s
 from orchestrator.policy.ranking.spread import spread
 from orchestrator.policy.telling import explain
 
-TOLD_WHOLE = 64  # a market of so many offers is told offer by offer
-TOLD_BEST = 6
-TOLD_MISSES = 3
+LIST_ALL = 64  # a market with at most this many offers is listed completely
+LIST_BEST = 6
+LIST_MISSES = 3
 _MEMORY = np.int8(
     RejectionReason.MEMORY
-)  # up to here an offer cannot run the job at all: what it would cost says nothing
+)  # up to this reason an offer cannot run the job at all, so its cost is meaningless
 
 _NEAREST_FIRST = sorted(RejectionReason, reverse=True)
-_Told = tuple[int, str, bool]  # row, reason, feasible
+_Listed = tuple[int, str, bool]  # row, reason, feasible
 
 
 @dataclass(frozen=True, eq=False)
 class PlacementBuilder:
-    """Everything known about one job at the moment of decision."""
+    """Everything known about one job when the decision is made."""
 
     demand: Demand
     market: Market
@@ -52,29 +52,29 @@ class PlacementBuilder:
         probe: Probe | None = None,
         again_at_ms: int | None = None,
     ) -> Placement:
-        """The placement for row `chosen`. The saving of a move is against staying, any other's against the baseline.
+        """The placement on row `chosen`. The saving of a move is relative to staying, any other to the baseline.
 
-        `held` says why no voluntary move may be made now; `threshold` is the price below which one would be, and
-        `kept_up_to` the price of the chosen one up to which it is chosen. If that is the offer of `probe` it is tried,
-        and the saving is what that is expected to save.
+        `held` says why no voluntary move may be made now. `threshold` is the price below which the job would move, and
+        `kept_up_to` the price of the chosen offer up to which it stays the choice (nano-USD per hour). If the chosen
+        offer is that of `probe`, the saving is the probe's.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
-        whole = len(market) <= TOLD_WHOLE
+        whole = len(market) <= LIST_ALL
         order = ranking.order.tolist()
         best = order if whole or not order else _best(order, market)
-        misses = [row for row in self._misses(None if whole else TOLD_MISSES) if row != chosen]
+        misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
         instead = self._instead()
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= _MEMORY]
         unknown = [row for row in misfits if row not in self.filtered.reported]
-        misses = misses[: len(misses) - len(misfits)]  # they come first
+        misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
         shown = self.forecast.over([*best, *misses, *unknown, *needed])
 
-        reported: list[_Told] = (
+        reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        reported += self._passed_over(shown, best, chosen, held, trying=trying)
+        reported += self._not_chosen(shown, best, chosen, held, trying=trying)
         reported += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered)
         for row in unknown:
@@ -127,7 +127,7 @@ class PlacementBuilder:
         return self.ranking.odds(chosen) if likely else None
 
     def _misses(self, limit: int | None) -> list[int]:
-        """Barred rows, nearest first; found once for all jobs of a demand when no promise bars any."""
+        """Rejected rows, closest first; shared by all jobs with equal requirements if no limit rejects any."""
         if self.ranking.rejection_reasons is not self.filtered.rejection_reasons:
             return _misses(self.ranking, limit)
         known = self.filtered.misses
@@ -136,10 +136,10 @@ class PlacementBuilder:
         return known[limit]
 
     def _instead(self) -> int | None:
-        """The cheapest on-demand offer that meets the constraints: what one would pay without us.
+        """The cheapest on-demand offer that meets the constraints: what one would pay without Tradewind.
 
-        The kinds of capacity that the job allows, back-off and budget don't count; the deadline does if it can be met,
-        and so does the age of prices where any is fresh enough.
+        Allowed capacity types, back-off and budget do not count. The deadline counts if it can be met, and so does the
+        age of prices if any is fresh.
         """
         forecast, meets = self.forecast, self.filtered.instead
         fresh = meets & ~only(self.filtered.rejection_reasons[forecast.pool.of_all], RejectionReason.STALE_PRICE)
@@ -154,12 +154,12 @@ class PlacementBuilder:
         _, cost = forecast.afresh(forecast.mid)
         return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
 
-    def _passed_over(
+    def _not_chosen(
         self, shown: Forecast, best: list[int], chosen: int | None, held: str, *, trying: bool
-    ) -> list[_Told]:
-        """Why the candidates were not taken, in order."""
+    ) -> list[_Listed]:
+        """Why the other candidates were not chosen, in order."""
         if chosen is None:
-            return [(row, "the job is not to be placed now", True) for row in best]
+            return [(row, "the job is not being placed now", True) for row in best]
         if trying:
             return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
@@ -172,7 +172,7 @@ class PlacementBuilder:
             chance = self.ranking.odds(row) if mode == "likely" else 0.0
             return explain.Figures(seconds[at], cost[at], chance, rise[at])
 
-        reported: list[_Told] = []
+        reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
             if row == chosen:
@@ -185,16 +185,16 @@ class PlacementBuilder:
 
 
 def _best(order: list[int], market: Market) -> list[int]:
-    """The head of an order, and the best at another site than the best of all, where a standby would stand."""
-    head = order[:TOLD_BEST]
+    """The first rows of an order, and the best one at another site, where a standby would go."""
+    head = order[:LIST_BEST]
     site = market.listing.site
     if all(site[row] == site[order[0]] for row in head):
-        head += [row for row in order[TOLD_BEST:] if site[row] != site[order[0]]][:1]
+        head += [row for row in order[LIST_BEST:] if site[row] != site[order[0]]][:1]
     return head
 
 
 def _misses(ranking: Ranking, limit: int | None) -> list[int]:
-    """Barred rows, those that came furthest in the examination first; at most `limit`."""
+    """Rejected rows, those with the last reasons examined first; at most `limit`."""
     rejection_reasons = ranking.rejection_reasons
     if limit is None:
         barred = np.flatnonzero(rejection_reasons != NONE)
@@ -208,11 +208,11 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
 
 
 class _Sheet:
-    """The columns of an outlook as lists, to make values of its rows: much faster than row by row from arrays."""
+    """The columns of a forecast as lists, from which rows are built much faster than from arrays."""
 
     def __init__(self, forecast: Forecast, filtered: Filtered) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
-        self._outlook = forecast
+        self._forecast = forecast
         self._ids = market.ids
         rejection_reasons = filtered.rejection_reasons[rows]
         self._fits = ((rejection_reasons == NONE) | (rejection_reasons > _MEMORY)).tolist()
@@ -224,14 +224,14 @@ class _Sheet:
         self._costs = [_listed(each) for each in (found.low_cost, forecast.mid.cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
-        """A row, for a job that goes there from where it is."""
-        at = self._outlook.pool.at(row)
+        """The alternative of a row for a job that moves there from where it is."""
+        at = self._forecast.pool.at(row)
         seconds, costs = ([each[at] for each in columns] for columns in (self._seconds, self._costs))
         return self._made(row, at, seconds, costs, reason, feasible)
 
     def afresh(self, row: int) -> Alternative:
-        """A row, for a job that starts from nowhere."""
-        forecast = self._outlook
+        """The alternative of a row for a job that runs nowhere."""
+        forecast = self._forecast
         at = forecast.pool.at(row)
         (seconds, cost), found = forecast.afresh(forecast.mid), spread(forecast, afresh=True)
         times, costs = (
@@ -244,7 +244,7 @@ class _Sheet:
         self, row: int, at: int, seconds: list[float], costs: list[float], reason: str, feasible: bool
     ) -> Alternative:
         """`seconds` and `costs`: 5th percentile, expected, 95th."""
-        fits, price, known = self._fits[at], self._price[at], self._outlook.known
+        fits, price, known = self._fits[at], self._price[at], self._forecast.known
         early_s, duration_s, late_s = seconds if fits and known else (None, None, None)
         speed_known = fits and self._speed_known
         low, mid, high = (round(cost) for cost in costs) if fits and price >= 0 and known else (None, None, None)
@@ -262,7 +262,7 @@ class _Sheet:
             reason=reason,
             duration_low_s=early_s,
             duration_high_s=late_s,
-            relative_speed=self._outlook.relative_speed(row) if fits and not speed_known else None,
+            relative_speed=self._forecast.relative_speed(row) if fits and not speed_known else None,
         )
 
 
