@@ -102,7 +102,7 @@ def compared(random: Random, number: int, runs: list[Run], entries: list[Entry])
             there = elsewhere(made, partial(lambda at, part: at, (machine, timings)))
             inputs = Inputs(there, prices, {"cloud": CARD}, carried_nano_usd(runs, entries))
         else:
-            why = random.choice(("none of its steps was seen", "its speed was not measured"))
+            why = random.choice(("no step was recorded", "its speed was not measured"))
         cost = None if inputs is None else baseline_nano_usd(inputs)
         found.append(Comparison(f"job_{number}", 1, baseline, 0, "", paid, len(entries), cost, why, inputs))
     return found

@@ -123,7 +123,7 @@ def test_a_field_that_the_file_answers_itself_is_refused(tmp_path, given, field)
     with pytest.raises(SpecError, match=rf"{field}: would be ignored.*remove the field"):
         load(npz(tmp_path / "a.npz"), given)
     if field == "spot":
-        with pytest.raises(SpecError, match="it takes on_demand, machine, tick"):
+        with pytest.raises(SpecError, match="takes on_demand, machine, tick"):
             load(write_export(tmp_path / "prices.csv", list(exported(*SOUND))), given)
 
 
@@ -298,7 +298,7 @@ def test_traces_of_one_time_are_mixed():
     assert not window.only(1.0).mixed
     with pytest.raises(SpecError, match="another trace"):
         mixed([(one, "V100", 1.0), (eight, "V100", 7.5)])
-    with pytest.raises(SpecError, match="does not have the ticks of small"):
+    with pytest.raises(SpecError, match="does not have the ticks or the start of small"):
         mixed([(one, "V100:1", 1.0), (trace([[1]], tick_ms=300_000), "V100:8", 7.5)])
 
 

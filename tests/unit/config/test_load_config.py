@@ -131,7 +131,7 @@ inline = {max_instances = 3}
         'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
         "tradewind.toml:2:1: lease_s: must be a number, more than 0",
         "tradewind.toml:3:1: policy: must be a table: write [policy]",
-        "tradewind.toml:6:1: providers.enabled: must be a list of names, at least one, of small letters and digits",
+        "tradewind.toml:6:1: providers.enabled: must be a list of at least one name of lower-case letters and digits",
         "tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0",
         "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0",
         'tradewind.toml:11:1: limits.min_dwell_s: unknown setting (did you mean "policy.min_dwell_s"?)',
