@@ -47,8 +47,8 @@ class Pool:
     Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old price counts
     one standard deviation higher, because the cheapest of many old prices is the one most likely to have risen). Over
     the cells: `site`, `kind`, `hazard_s` (losses per second). The job's present row (`current`, one of the rows) has a
-    cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that setting
-    up the job's environment adds to each start.
+    cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that
+    setting up the job's environment adds to each start.
     """
 
     def __init__(
