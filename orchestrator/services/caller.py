@@ -1,4 +1,4 @@
-"""Caller: who submits jobs and gives orders. It is recorded with them; it gives no rights yet."""
+"""Caller: the identity that is recorded with submitted jobs and commands. It grants no permissions yet."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as in a job file
 class Caller:
     """The identity that a Client acts under.
 
-    `owner` becomes the owner of the jobs that it submits, and the actor `user:<owner>` of its orders and events.
-    `project` is that of a job file or mapping which names none. Nothing checks that a caller is who it says, and every
-    caller may do everything that the operating system lets its process do. Raises UsageError for a name that cannot be
-    recorded.
+    `owner` is the owner of its jobs and the actor `user:<owner>` of its commands and events. `project` is the default
+    for job files and mappings without one. The identity is not authenticated: every caller may do everything that the
+    operating system permits its process. Raises UsageError for an invalid name.
     """
 
     owner: str
@@ -33,11 +32,13 @@ class Caller:
                 hint=f"1 to {LONGEST_OWNER} printable characters, without spaces around them",
             )
         if not isinstance(self.project, str) or not _PROJECT.fullmatch(self.project):
-            raise UsageError(f"{self.project!r} is not a valid project", hint="write it as in a job file: vision-2")
+            raise UsageError(
+                f"{self.project!r} is not a valid project", hint="use a name as in a job file, for example vision-2"
+            )
 
     @classmethod
     def from_environment(cls) -> Caller:
-        """The operating system's user of this process (`unknown` where the system has none), project `default`."""
+        """The operating system's user of this process (`unknown` if there is none), project `default`."""
         try:
             name = getpass.getuser()
         except (KeyError, OSError):
@@ -47,5 +48,5 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """How events and orders name the caller."""
+        """The caller's name in events and commands."""
         return f"user:{self.owner}"

@@ -1,7 +1,7 @@
-"""Pages of a listing: how long one may be, and the cursor that says where the next one begins.
+"""Pages of a listing: the limit and the cursor.
 
-A cursor names the last row of its page, never a number of rows to skip. So every row that was there when the first page
-was read comes exactly once, whatever is added meanwhile.
+A cursor contains the last row of its page, not a number of rows to skip. So every row that existed when the first page
+was read is returned exactly once, whatever is added meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.errors import UsageError
 from orchestrator.formats.codec import Codec, CodecError, dumps
 
 MOST_ROWS = 10_000
-"""The longest page. Without a limit a listing is whole, and has no next page."""
+"""The largest limit. Without a limit a listing is complete and has no next page."""
 LONGEST_CURSOR = 2000
 
 P = TypeVar("P")
@@ -25,19 +25,19 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Cursors(Generic[P]):
-    """Cursors of one listing. `position` is the frozen dataclass that says after which row a page begins."""
+    """Cursors of one listing. `position` is a frozen dataclass that identifies the last row of a page."""
 
     listing: str
     position: type[P]
 
     def write(self, position: P, filters: Mapping[str, object]) -> str:
-        """An opaque text for the page after `position`, of the listing with these filters."""
+        """An opaque cursor for the page after `position` of the listing with these filters."""
         text = _digest(filters) + self._codec.dumps(position)
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def read(self, cursor: str | None, filters: Mapping[str, object]) -> P | None:
-        """The position, None for the first page. Raises UsageError for what is not a cursor of this listing, or is one
-        of other filters."""
+        """The position; None for the first page. Raises UsageError if the cursor is invalid, or of another listing or
+        other filters."""
         if cursor is None:
             return None
         try:
@@ -48,7 +48,8 @@ class Cursors(Generic[P]):
             position = self._codec.loads(text[len(digest) :])
         except (ValueError, binascii.Error, CodecError):
             raise UsageError(
-                f"this is not a cursor of the listing of {self.listing}", hint="pass the next_cursor of a page of it"
+                f"this is not a cursor of the listing of {self.listing}",
+                hint="pass the next_cursor of one of its pages",
             ) from None
         if text[: len(digest)] != digest:
             raise UsageError(
@@ -63,7 +64,7 @@ class Cursors(Generic[P]):
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """How many rows a page may have; None: all. Raises UsageError."""
+    """The limit, None for all rows. Raises UsageError if it is out of range."""
     if limit is not None and (type(limit) is not int or not 1 <= limit <= MOST_ROWS):
         raise UsageError(f"limit {limit!r} is not a number of rows", hint=f"1 to {MOST_ROWS}, or None for all")
     return limit

@@ -1,8 +1,8 @@
-"""What the services answer: frozen dataclasses, the arguments and results of `orchestrator.Client`.
+"""Views: frozen dataclasses that the services return and `orchestrator.Client` passes on.
 
-Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. A change that
-takes a field away or changes its meaning raises the version. Money is integer nano-USD, instants are epoch ms of market
-time, durations are `_s` (market seconds) or `_wall_s` (real ones).
+Each top-level view has a `kind`; `documents.to_json(view)` gives {"schema": "tradewind/<kind>/v1", ...}. Removing a
+field or changing its meaning raises the version. Money is in integer nano-USD, times are in epoch ms of market time,
+durations are in market seconds (`_s`) or real seconds (`_wall_s`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from providers.money import about_usd
 from providers.offer import location_of
 
 NOT_ASKED = "shown by queue, status and report"
-"""Why a job has no forecast where none was asked for."""
+"""`no_forecast` of a job for which no forecast was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What some steps on the submitter's machine told of a job: wall seconds per step and what a GPU must hold; or, if
-    `measured` is false, `why` they told nothing."""
+    """Result of running some steps of a job on the submitter's machine: wall seconds per step and the GPU memory
+    needed; or, if `measured` is false, `why` there is none."""
 
     measured: bool
     why: str = ""
@@ -51,8 +51,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job, as it stands. `offer_id` and `nano_usd_per_hour` are of the run that lives now. Where there is no
-    `forecast`, `no_forecast` says why."""
+    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. Without a
+    `forecast`, `no_forecast` gives the reason."""
 
     kind: ClassVar[str] = "job"
 
@@ -71,26 +71,26 @@ class JobView:
     loss: float | None
     offer_id: str | None
     nano_usd_per_hour: int | None
-    paid_nano_usd: int  # what is booked; a living run is booked every few minutes of market time
+    paid_nano_usd: int  # as booked; a current run is booked every few minutes of market time
     runs: int
     moves: int
     steps_repeated: int
     simulated: bool
-    note: str  # the newest thing that was decided or that happened, in words; after its marks
-    quarantine: str | None = None  # what broke the control plane's work on it; it is kept still until `resume`
-    warnings: tuple[str, ...] = ()  # what is wrong with its present run, such as "stands still at step 12"
-    trial: Trial | None = None  # of a job that was just submitted, if its program was tried before
+    note: str  # the warnings, then the latest decision or event, in words
+    quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
+    warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stands still at step 12"
+    trial: Trial | None = None  # of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED
 
     @property
     def zone(self) -> str | None:
-        """`provider/zone` of the offer it runs on."""
+        """`provider/zone` of its current offer; None if it does not run."""
         return None if self.offer_id is None else short_zone(self.offer_id)
 
     @property
     def to_go(self) -> str:
-        """The forecast in words, or why there is none; empty for a job that has ended."""
+        """The forecast in words, or the reason why there is none; empty for a job that has ended."""
         if self.state in TERMINAL or self.no_forecast == NOT_ASKED:
             return ""
         if self.forecast is None:
@@ -102,19 +102,21 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
+    """A page of jobs."""
+
     kind: ClassVar[str] = "jobs"
 
     at_ms: int
     jobs: tuple[JobView, ...]
-    paid_nano_usd: int  # of the jobs listed
+    paid_nano_usd: int  # by the jobs in the list
     simulated: bool
-    ended: int = 0  # how many more have ended and are not listed
+    ended: int = 0  # number of ended jobs that are not in the list
     next_cursor: str | None = None  # of the next page; None: this is the last one
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
-    """`since_ms` is None when nothing runs."""
+    """The control plane. `since_ms` is None if none runs."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -140,7 +142,7 @@ class StatusView:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One line of a plan. `role`: choose, stay, next, no (infeasible) or baseline (on-demand, without us)."""
+    """One line of a plan. `role`: choose, stay, next, no (infeasible) or baseline (on-demand, without Tradewind)."""
 
     role: Literal["choose", "stay", "next", "no", "baseline"]
     offer_id: str
@@ -156,12 +158,12 @@ class Choice:
     reason: str
     duration_low_s: float | None = None
     duration_high_s: float | None = None
-    relative_speed: Estimate | None = None  # only where nothing else is known; of the machine that its provenance names
+    relative_speed: Estimate | None = None  # only without other data; relative to the machine in its provenance
 
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """The node that `standby: warm` keeps beside the job's own, and what it adds to the cost until the job is done."""
+    """The standby machine of `standby: warm`, and its cost until the job is done."""
 
     offer_id: str
     nano_usd_per_hour: int
@@ -170,12 +172,12 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a plan says of one job. `choices` is ranked, `count` is how many offers were looked at.
+    """The part of a plan about one job. `choices` are ranked; `count` is the number of offers considered.
 
-    `front` are the offers to which no other is both cheaper and faster, `picks` what each objective would take; both
-    only of a job that is not submitted yet. `chance` is that of keeping deadline and budget; None: they are kept at the
-    95th percentile, there are none, or nothing is known. `evidence` says what its speed is known from; with "none"
-    there is neither a speed nor a cost nor a date, only `relative_speed` and the price per hour of each choice.
+    `front` are the offers for which no other is both cheaper and faster, `picks` the choice of each objective; both
+    only for a job that is not submitted yet. `chance` is the probability of meeting deadline and budget; None if they
+    are met at the 95th percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with
+    "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice.
     """
 
     job_id: str
@@ -209,17 +211,17 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A plan to review; its JSON is the saved plan document, of which `plan` and `new_jobs` are read back.
+    """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
-    `new_jobs` are not submitted yet; applying the plan submits them under these very ids. With `anywhere` it is about
-    offers of the catalogue, of clouds that are `not_enabled`: it tells, and can neither be submitted nor applied.
+    `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
+    catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied.
     """
 
     kind: ClassVar[str] = "plan"
 
     id: str
     at_ms: int
-    price_age_s: float | None  # None: a provider has never answered
+    price_age_s: float | None  # None: a provider has never responded
     simulated: bool
     decisions: tuple[Decision, ...]
     plan: Plan
@@ -229,13 +231,13 @@ class PlanView:
 
     @property
     def changes(self) -> bool:
-        """Whether applying it would start or move anything."""
+        """True if applying it would start or move a job."""
         return not self.anywhere and any(decision.action in ("place", "move") for decision in self.decisions)
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Something was handed to the control plane. `control_plane` False: it will be done when one runs."""
+    """An accepted request. `control_plane` is False if none runs; the request is then executed once one does."""
 
     kind: ClassVar[str] = "accepted"
 
@@ -247,17 +249,19 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
+    """One line of a run's log."""
+
     kind: ClassVar[str] = "log-line"
 
     run_id: str
-    number: int  # of the run within its job, from 1
+    number: int  # number of the run within its job, from 1
     zone: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventList:
-    """`next_cursor` is of the page of the events before these; None: there are none."""
+    """A page of events. `next_cursor` is that of the page of earlier events; None: this is the last page."""
 
     kind: ClassVar[str] = "events"
 
@@ -267,7 +271,7 @@ class EventList:
 
 @dataclass(frozen=True, slots=True)
 class EntryList:
-    """Ledger entries in the order of writing. `next_cursor` is of the next page; None: this is the last one."""
+    """A page of ledger entries in the order of writing. `next_cursor` is None on the last page."""
 
     kind: ClassVar[str] = "ledger-entries"
 
@@ -277,7 +281,7 @@ class EntryList:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a migration: when it was entered and how long it took (None: not left yet)."""
+    """One step of a migration: its start and duration (None: not finished yet)."""
 
     step: str
     at_ms: int
@@ -286,7 +290,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why something is as it is. `decision` is what the plan said of the job, `history` what was decided before."""
+    """The reasons for the current state of a job or migration: `decisions` of plans, `steps` and earlier `history`."""
 
     kind: ClassVar[str] = "explanation"
 
@@ -304,9 +308,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """A kind of hardware for a profiled job. `shortfall_bytes` above 0: it does not fit there, by so much.
+    """A kind of hardware for a profiled job. `shortfall_bytes` above 0: so much memory is missing there.
 
-    Steps per market second with their 5th and 95th percentile; the price is the lowest of any offer of the kind.
+    Speeds are in steps per market second, with 5th and 95th percentiles; the price is the lowest of the kind's offers.
     """
 
     gpu: str | None
@@ -323,11 +327,11 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
-    """What one step of a job does, and what that means on each kind of hardware, the cheapest per step first.
+    """The work of one step of a job, and its predicted speed on each kind of hardware, cheapest per step first.
 
-    `precision` is what speeds are predicted at; `computes` what most of the arithmetic is: matrices, convolutions,
-    recurrences or lookups. `gpu_memory_bytes` is for one GPU alone; `sharding` divides the state on several. Of
-    `step_wall_s` no operation computed for `outside_wall_s`, which a GPU does not shorten.
+    `precision` is that of the predictions; `computes` is the prevailing kind of arithmetic: matrices, convolutions,
+    recurrences or lookups. `gpu_memory_bytes` is for a single GPU; `sharding` divides the state among several. During
+    `outside_wall_s` of `step_wall_s` no operation computed; a GPU does not shorten that part.
     """
 
     kind: ClassVar[str] = "profile"
@@ -353,7 +357,7 @@ class ProfileView:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTable:
-    """A table of throughputs that was taken over. `misfits` of its cells say that a job does not fit."""
+    """An imported table of throughputs. `misfits` is the number of cells that say that a job does not fit."""
 
     kind: ClassVar[str] = "throughput-table"
 
@@ -367,13 +371,15 @@ class ImportedTable:
 
 @dataclass(frozen=True, slots=True)
 class FetchedFile:
+    """A fetched file; `path` is relative to the folder."""
+
     path: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`missing` are outputs that the job file names and that the job has not made."""
+    """Fetched outputs of a job. `missing` are outputs of the job file that do not exist."""
 
     kind: ClassVar[str] = "fetched"
 
@@ -385,7 +391,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `doctor`; `fix` is empty when there is nothing to do."""
+    """One check of `doctor`; `fix` is empty if there is nothing to do."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -395,17 +401,22 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """All checks of `doctor`."""
+
     kind: ClassVar[str] = "doctor"
 
     checks: tuple[Check, ...]
 
     @property
     def failed(self) -> bool:
+        """True if a check failed."""
         return any(check.state == "fail" for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingList:
+    """All settings in force."""
+
     kind: ClassVar[str] = "config"
 
     settings: tuple[ShownSetting, ...]
@@ -413,6 +424,8 @@ class SettingList:
 
 @dataclass(frozen=True, slots=True)
 class Version:
+    """Versions of Tradewind, Python and the platform."""
+
     kind: ClassVar[str] = "version"
 
     version: str
@@ -421,7 +434,7 @@ class Version:
 
 
 def short_zone(offer_id: str) -> str:
-    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region where there is no zone."""
+    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region if there is no zone."""
     provider, region, zone = location_of(offer_id)
     return f"{provider}/{zone or region}"
 

@@ -1,1 +1,1 @@
-"""The offline catalogue: what it holds, whether it makes sense, and updating it without a release."""
+"""The offline catalogue: showing, verifying and updating it without a release."""

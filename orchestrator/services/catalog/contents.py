@@ -1,4 +1,4 @@
-"""The offline catalogue: what it holds, how old it is, and whether it makes sense."""
+"""Shows and verifies the offline catalogue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from providers.price import PricePoint
 
 
 def show(now_ms: int, path: Path | None = None) -> CatalogView:
-    """What the catalogue holds, with the rows of a user's own file where one is named. Raises SpecError."""
+    """The catalogue's contents, with the rows of the user's own file `path` if given. Raises SpecError."""
     catalog = _catalog(path)
     flagged = [each.row for each in catalog.flagged()]
     kinds = Counter((row.provider, row.flag) for row in flagged)
@@ -54,10 +54,10 @@ def show(now_ms: int, path: Path | None = None) -> CatalogView:
 
 
 def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
-    """Everything wrong with the catalogue in force, beginning with what is not as its manifest says, or with a user's
-    own file. Raises NotFoundError."""
+    """All errors of the current catalogue, beginning with deviations from its manifest, or of the user's own file
+    `path`. Raises NotFoundError."""
     if path is not None and not path.is_file():
-        raise NotFoundError(f"{path} is not a file", hint="name a CSV file; docs/catalog.md says what is in it")
+        raise NotFoundError(f"{path} is not a file", hint="give a CSV file in the format of docs/catalog.md")
     if path is None:
         folder = load().folder
         verdict, altered = examine(now_ms, folder), (*damage(), *verify_files(folder))
@@ -69,7 +69,7 @@ def verify(now_ms: int, path: Path | None = None) -> CatalogVerdict:
 
 
 def refuse(findings: Sequence[CatalogFinding | Finding]) -> None:
-    """Raises SpecError, naming each, if there is one."""
+    """Raises SpecError with all findings, if there are any."""
     if findings:
         raise SpecError([Problem(f.file, f.line, 1, f.field, f.message, f.remedy) for f in findings])
 
@@ -83,7 +83,7 @@ def _catalog(path: Path | None) -> Catalog:
 
 
 def not_usable(catalog: Catalog) -> tuple[AcceleratorRow, ...]:
-    """What the catalogue prices and no trainer of ours can use yet. Raises CatalogError."""
+    """Accelerators with prices that Tradewind's trainers cannot use yet. Raises CatalogError."""
     of: dict[tuple[str, str], list[AcceleratorPrice]] = defaultdict(list)
     for price in catalog.accelerators():
         of[price.accelerator, price.provider].append(price)

@@ -1,8 +1,8 @@
-"""Clouds that are not enabled as a market to decide in: what was collected of them and what the catalogue says, its
-hazards and transfer prices.
+"""The market of clouds that are not enabled: collected prices, else those of the catalogue, with its hazards and
+transfer prices.
 
-Its prices are as old as they say, so decisions about it use `catalogue_limits`: what is older than
-`prices.max_age_days` is left out, and what is older than usual counts as higher and less certain.
+The prices may be old, so decisions use `catalogue_limits`: prices older than `prices.max_age_days` are left out, and
+older prices than usual count as higher and less certain.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from orchestrator.prices.collected import NOTHING, Collected, elsewhere
 
 
 def catalogue_limits(config: Config) -> MoveLimits:
-    """The limits of decisions about it."""
+    """The limits for decisions about this market."""
     return MoveLimits(max_price_age_s=config.prices.max_age_days * 86_400.0)
 
 
 def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Collected = NOTHING) -> Market:
-    """The market of all clouds but those of `without`: what was `heard` of them, and else the catalogue. Raises
-    CatalogError."""
+    """The market of all clouds except `without`: the collected prices `heard`, else those of the catalogue. `now_ms` is
+    real time. Raises CatalogError."""
     reported = elsewhere(heard, without)
     offers = [each.offer for each in reported]
     return Market.as_of(

@@ -1,7 +1,7 @@
-"""Updating the catalogue without a release: fetch a published one, check it, and make it the one that counts.
+"""Updates the catalogue without a release: fetches a published one, checks it and activates it.
 
-What is fetched is bounded in size, must be what its manifest says, must make sense by itself and beside the catalogue
-in force; until all of that holds, nothing changes.
+A fetched catalogue is limited in size, must match its manifest, and must be plausible by itself and compared with the
+current one; otherwise nothing changes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from providers.errors import ProviderError
 
 DAY_MS = 86_400_000
 LEAST_LEFT = 0.5
-"""A catalogue with fewer than this share of the offers in force is taken for a damaged one."""
+"""A catalogue with less than this share of the current number of offers is rejected as damaged."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def update(now_ms: int, at: str, *, sha256: str | None = None, force: bool = False) -> CatalogUpdate:
-    """Install the catalogue whose manifest is `at` a URL or path; a folder, or a URL that ends in /, stands for the
+    """Installs the catalogue whose manifest is `at` a URL or path; a folder, or a URL that ends in /, means the
     manifest.json in it.
 
-    `sha256` is the manifest's hash, as its publisher tells it elsewhere. `force` installs one that is older than the
-    one in force, or much smaller. Raises UsageError for one that is refused, SpecError for one that is damaged or makes
-    no sense, NotFoundError, ProviderFailure, StoreError where it cannot be written.
+    `sha256` is the manifest's hash, published elsewhere. `force` installs a catalogue that is older or much smaller
+    than the current one. Raises UsageError if the catalogue is rejected, SpecError if it is damaged or implausible,
+    NotFoundError, ProviderFailure, StoreError if it cannot be written.
     """
     if sha256 is not None and not SHA256.fullmatch(sha256.lower()):
         raise UsageError(f"--sha256 {sha256} is not a SHA-256 hash", hint="give 64 hexadecimal digits")
@@ -75,8 +75,8 @@ def _manifest(data: bytes, sha256: str | None) -> Manifest:
     assert found is not None
     if sha256 is not None and found.sha256 != sha256.lower():
         raise UsageError(
-            f"the manifest is not the one that --sha256 names: its SHA-256 is {found.sha256}",
-            hint="compare it with what its publisher says; nothing was installed",
+            f"the manifest does not match --sha256: its hash is {found.sha256}",
+            hint="compare it with the publisher's hash; nothing was installed",
         )
     return found
 
@@ -85,12 +85,12 @@ def _refuse_by_date(manifest: Manifest, before: Catalog, now_ms: int, force: boo
     if (day_ms(manifest.date) or 0) > now_ms + DAY_MS:
         raise UsageError(
             f"the catalogue is dated {manifest.date}, which is in the future",
-            hint="check this machine's clock; else tell the publisher",
+            hint="check this machine's clock; if it is right, report it to the publisher",
         )
     if manifest.date < before.date and not force:
         raise UsageError(
-            f"the catalogue of {manifest.date} is older than the one in force, of {before.date}",
-            hint="to go back to it all the same: --force",
+            f"the catalogue of {manifest.date} is older than the current one of {before.date}",
+            hint="to install it anyway: --force",
         )
 
 
@@ -106,24 +106,25 @@ def _files(origin: _Origin, manifest: Manifest) -> dict[str, bytes]:
 
 
 def _sound(folder: Path, before: Catalog, now_ms: int, force: bool) -> Catalog:
-    """The catalogue in a folder, when nothing is wrong with it."""
+    """The catalogue in a folder, after all checks."""
     refuse(examine(now_ms, folder).findings)
     made = read(folder)
     if len(made.rows) < LEAST_LEFT * len(before.rows) and not force:
         raise UsageError(
-            f"the catalogue of {made.date} has {len(made.rows)} offers, the one in force has {len(before.rows)}",
-            hint="it may be damaged; to install it all the same: --force",
+            f"the catalogue of {made.date} has {len(made.rows)} offers; the current one has {len(before.rows)}",
+            hint="it may be damaged; to install it anyway: --force",
         )
     return made
 
 
 class _Origin(Protocol):
-    """Where a catalogue is published: a manifest, and its files beside it. Raises NotFoundError, ProviderFailure."""
+    """The location of a published catalogue: a manifest with its files beside it. Raises NotFoundError,
+    ProviderFailure."""
 
     def manifest(self) -> bytes: ...
 
     def file(self, name: str, most_bytes: int) -> bytes:
-        """At most one byte more than `most_bytes`."""
+        """The content of a file, truncated to `most_bytes` + 1 bytes."""
         ...
 
 
@@ -132,7 +133,7 @@ def _origin(at: str, *, pinned: bool) -> _Origin:
     if parts.scheme in ("http", "https"):
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and not pinned:
             raise UsageError(
-                f"{_shown(at)} is not encrypted: anybody on the way could replace the catalogue",
+                f"{_shown(at)} is not encrypted: the catalogue could be replaced in transit",
                 hint="use https, or give the manifest's hash: --sha256",
             )
         return _Url(at)
@@ -142,7 +143,7 @@ def _origin(at: str, *, pinned: bool) -> _Origin:
 
 
 def _shown(at: str) -> str:
-    """An address without what may be secret in it: a user's name and password, and the query."""
+    """A URL without its user name, password and query, which may be secret."""
     parts = urlsplit(at)
     return (
         parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl() if parts.netloc else at
@@ -166,7 +167,7 @@ class _Url:
         try:
             return self._http.get_bytes(address.geturl(), most_bytes=most_bytes)
         except ProviderNotFoundError as error:
-            raise NotFoundError(str(error), hint="give the address of a catalogue's manifest.json") from error
+            raise NotFoundError(str(error), hint="give the URL of a catalogue's manifest.json") from error
         except ProviderError as error:
             raise ProviderFailure(str(error), hint=error.hint or "nothing was installed; try again later") from error
 
@@ -184,7 +185,7 @@ class _Folder:
     def _read(self, path: Path, most_bytes: int) -> bytes:
         try:
             if not path.is_file():  # a pipe would never end
-                raise NotFoundError(f"{path} is not a file", hint="name a catalogue's manifest.json, or its folder")
+                raise NotFoundError(f"{path} is not a file", hint="give a catalogue's manifest.json, or its folder")
             with path.open("rb") as file:
                 return file.read(most_bytes + 1)
         except OSError as error:

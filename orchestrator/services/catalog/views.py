@@ -1,4 +1,4 @@
-"""What the services of the catalogue answer."""
+"""Views of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class CloudRow:
-    """What is known of one provider. Ages are of its newest and oldest price, in days."""
+    """One provider in the catalogue. Ages are those of its newest and oldest price, in days."""
 
     provider: str
     offers: int
@@ -22,7 +22,7 @@ class CloudRow:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A publisher and its list. `offers` and `flagged` count the prices taken from it; dates are days (ISO)."""
+    """A publisher's list. `offers` and `flagged` count the prices taken from it; dates are ISO days."""
 
     id: str
     publisher: str
@@ -38,7 +38,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class FlaggedRow:
-    """Prices of a provider that are no offers, and why not."""
+    """Prices of a provider that are not offered, and the reason."""
 
     provider: str
     flag: str
@@ -48,8 +48,8 @@ class FlaggedRow:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorRow:
-    """What an accelerator that Tradewind's trainers cannot use yet costs at a provider, per chip and hour: the least
-    anywhere there, on demand and as spot (None: not known). `newest` is a day (ISO)."""
+    """An accelerator that Tradewind's trainers cannot use yet, with its lowest prices at a provider per chip and hour,
+    on demand and spot (None: unknown). `newest` is an ISO day."""
 
     accelerator: str
     provider: str
@@ -63,8 +63,8 @@ class AcceleratorRow:
 
 @dataclass(frozen=True, slots=True)
 class CatalogView:
-    """`version` is that of the whole, its `date` the day on which it was compiled; `installed`: it did not come with
-    Tradewind, but by `catalog update`. `damage` is why one that was installed is not used."""
+    """The catalogue. `date` is the day on which it was compiled; `installed`: it was installed by `catalog update` and
+    did not come with Tradewind. `damage` is the reason why an installed one is not used."""
 
     kind: ClassVar[str] = "catalog"
 
@@ -81,7 +81,7 @@ class CatalogView:
 
 @dataclass(frozen=True, slots=True)
 class CatalogUpdate:
-    """What came of an update: the catalogue in force now, with the number of its offers, and the one before."""
+    """The result of an update: the current and the previous catalogue, with their numbers of offers."""
 
     kind: ClassVar[str] = "catalog-update"
 
@@ -95,7 +95,7 @@ class CatalogUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFinding:
-    """Something wrong: 1-based line (0: the whole file), field ("": the whole line), what, and the remedy."""
+    """An error: 1-based line (0: the whole file), field ("": the whole line), message and remedy."""
 
     file: str
     line: int
@@ -106,7 +106,7 @@ class CatalogFinding:
 
 @dataclass(frozen=True, slots=True)
 class CatalogVerdict:
-    """`checked` counts the prices that were looked at, flagged ones included."""
+    """The result of a verification. `checked` counts the checked prices, including flagged ones."""
 
     kind: ClassVar[str] = "catalog-verify"
 

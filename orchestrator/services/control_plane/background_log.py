@@ -1,7 +1,6 @@
-"""The log of a control plane in the background: its stderr, in a file that is set aside when it has grown large.
+"""The log of a background control plane: its stderr, written to a file with rotation.
 
-Whatever a process says before or beside this module, to its last words, lands in the same file, because the file
-descriptors themselves are turned to the new one.
+Rotation redirects the file descriptors themselves, so that everything that the process writes ends up in the log.
 """
 
 from __future__ import annotations
@@ -18,17 +17,18 @@ from orchestrator.config.private import append_privately
 
 LIMIT_BYTES = 10_000_000
 SET_ASIDE = 2
-"""So many older files are kept: control-plane.log.1 is the newest of them."""
+"""Number of older files that are kept; control-plane.log.1 is the newest of them."""
 
 _STDOUT, _STDERR = 1, 2
 
 
 def path_of(config: Config) -> Path:
+    """The path of the log."""
     return config.state_dir / "control-plane.log"
 
 
 def last_words(path: Path, begin_bytes: int) -> str:
-    """The last line of a log past its first `begin_bytes`, without the time; empty where there is none."""
+    """The last line after the first `begin_bytes` of a log, without the time; empty if there is none."""
     with suppress(OSError), path.open("rb") as log:
         log.seek(begin_bytes)
         lines = log.read().decode(errors="replace").splitlines()
@@ -38,19 +38,19 @@ def last_words(path: Path, begin_bytes: int) -> str:
 
 
 class ControlPlaneLog:
-    """Writes lines to stderr; where that is the file `path`, it never grows much beyond `limit_bytes`."""
+    """Writes lines to stderr; if that is the file `path`, rotates it at `limit_bytes`."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
 
     def say(self, message: str) -> None:
-        """One line with the time."""
+        """Writes one line with the time."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         if self._path is not None:
-            with suppress(OSError):  # it could not be set aside: then it grows
+            with suppress(OSError):  # without rotation the file grows
                 self._keep_small(self._path)
-        with suppress(OSError):  # a disk that is full: machines are looked after without a log, too
+        with suppress(OSError):  # a full disk must not stop the control plane
             sys.stderr.write(f"{stamp} {message}\n")
             sys.stderr.flush()
 
@@ -60,8 +60,8 @@ class ControlPlaneLog:
             return
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one sets it aside; whoever else wants to looks later
-            if path.exists() and os.path.samestat(ours, path.stat()):  # else another control plane has set it aside
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process rotates it
+            if path.exists() and os.path.samestat(ours, path.stat()):  # else another control plane has rotated it
                 for number in range(SET_ASIDE, 0, -1):
                     older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
                     if older.exists():

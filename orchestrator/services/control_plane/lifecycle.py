@@ -1,7 +1,7 @@
-"""Lifecycle: this host's control plane and site, started and ended from the command line or the SDK.
+"""Starts and ends this host's control plane and site, for the command line and the SDK.
 
-`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane, every local instance and the
-site's head, and leaves no process behind.
+`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane, every local instance and Ray's
+head, and leaves no process behind.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ PAUSE_TIMEOUT_S = 60.0
 TERM_TIMEOUT_S = 15.0
 OTHER_DOWN_TIMEOUT_S = 60.0
 _OF_CONTROL_PLANE = ("AWS_", "AZURE_", "GOOGLE_", "PG", "TRADEWIND_")
-"""How the names of variables begin with which it reaches clouds and databases, or that are settings."""
+"""Prefixes of environment variables that are settings or give access to clouds and databases."""
 
-SUCCESSOR_S = 1.0  # a control plane that stands by campaigns three times in it
+SUCCESSOR_S = 1.0  # a standby campaigns three times in it
 
 
 def control_plane(installation: Installation) -> LeaderInfo | None:
-    """The control plane that leads now, None when none does. One of another machine, container or boot is watched for
-    some seconds."""
+    """The leading control plane, or None. One on another machine, in another container or boot is watched for some
+    seconds."""
     leader = installation.store.leader(watch=True)
     return leader if leader is not None and may_act(leader) else None
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
-    """Start this host's site and control plane in the background, unless they run. Raises SiteError; SupersededError
-    for a copy of a store that acts, or has acted since the copy was made."""
+    """Starts this host's site and control plane in the background, unless they run. Raises SiteError;
+    SupersededError if this store is a copy and the original has acted since it was copied."""
     installation = open_installation(config, starts=True)
     try:
-        claims.check(installation)  # first: the control plane that a copy names is that of the store it was copied from
+        claims.check(installation)  # first: a copied store names the original's control plane
         return started_once(installation, lambda: _start(installation, progress), progress=progress)
     finally:
         installation.close()
@@ -66,21 +66,21 @@ def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
 def started_once(
     installation: Installation, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
 ) -> LeaderInfo:
-    """The control plane that leads; where none does, the one that `start` has started. Of many processes on this host
-    that ask at once a single one starts it, and the others wait for it. Raises SiteError."""
+    """The leading control plane, started by `start` if there is none. If several processes on this host ask at once,
+    one of them starts it and the others wait. Raises SiteError."""
     running = control_plane(installation)
     if running is None:
         with _turn_to_start(installation.state_dir / "up.lock", progress):
             running = control_plane(installation)
             if running is None:
                 return start()
-    progress(f"the control plane runs already (process {running.pid})")
+    progress(f"the control plane is already running (process {running.pid})")
     return running
 
 
 @contextmanager
 def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None]:
-    """Alone among the processes that want to start a control plane; a lock dies with its holder. Raises SiteError."""
+    """A lock for starting a control plane; it is released when its holder dies. Raises SiteError."""
     deadline = time.monotonic() + START_TURN_TIMEOUT_S
     with append_privately(path) as file:
         waits = False
@@ -91,11 +91,11 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise SiteError(
-                        "another process has been starting a control plane here for too long",
-                        hint=f"see what it says in {path.with_name('control-plane.log')}; then: tradewind up",
+                        "another process on this host has been starting a control plane for too long",
+                        hint=f"see {path.with_name('control-plane.log')}; then: tradewind up",
                     ) from error
             if not waits:
-                progress("another process is starting the control plane: waiting for it")
+                progress("waiting for another process that is starting the control plane")
                 waits = True
             time.sleep(0.05)
         yield
@@ -113,8 +113,8 @@ def _start(installation: Installation, progress: Callable[[str], None]) -> Leade
 
 
 def start_in_background(installation: Installation, environment: Mapping[str, str]) -> LeaderInfo:
-    """Start the control plane as a process of its own and wait until it leads. Raises SiteError with its last words
-    when it does not."""
+    """Starts the control plane as a background process and waits until it leads. Raises SiteError with its last log
+    line if it does not."""
     log_path = background_log.path_of(installation.config)
     with append_privately(log_path) as log:
         begin_bytes = log.tell()
@@ -135,9 +135,7 @@ def start_in_background(installation: Installation, environment: Mapping[str, st
             break
         time.sleep(0.05)
     why = background_log.last_words(log_path, begin_bytes)
-    raise SiteError(
-        f"the control plane did not start{f': {why}' if why else ''}", hint=f"all that it said is in {log_path}"
-    )
+    raise SiteError(f"the control plane did not start{f': {why}' if why else ''}", hint=f"see its log: {log_path}")
 
 
 def _head_lives(config: Config) -> bool:
@@ -146,8 +144,8 @@ def _head_lives(config: Config) -> bool:
 
 
 def environment_to_keep(installation: Installation, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment for processes that outlive this one: without the values of what jobs that wait or run name as
-    secrets. Variables that the control plane reads for itself stay. Raises StoreError."""
+    """The environment for background processes, without the secrets of jobs that have not ended. Variables that the
+    control plane itself reads are kept. Raises StoreError."""
     with installation.store.read() as tx:
         jobs = tx.jobs(unreadable=lambda _job_id, _error: None)  # such a job is never started
     named = {name for job in jobs if job.state not in TERMINAL for name in job.spec.train.secrets}
@@ -157,17 +155,17 @@ def environment_to_keep(installation: Installation, environment: Mapping[str, st
 
 
 def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> None:
-    """End the control plane and, unless `keep_jobs`, everything that runs here.
+    """Ends the control plane and, unless `keep_jobs`, everything that runs here.
 
-    Jobs are paused with a checkpoint first; with `force` they are not asked. What instances cost until now is booked.
-    While machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile;
-    one that takes over all the same is ended, too, and it begins again. Raises UsageError when the control plane runs
-    elsewhere, or another `down` is at work; ProviderFailure when a provider does not answer; SupersededError, with
-    nothing ended, for a copy of a store that acts, or has acted since the copy was made.
+    Jobs are first paused with a checkpoint; with `force` they are not. The cost of machines until now is booked. While
+    machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile; if
+    one takes over nevertheless, it is ended, too, and `down` starts again. Raises UsageError if the control plane runs
+    elsewhere or another `down` is running; ProviderFailure if a provider does not respond; SupersededError, with
+    nothing ended, if this store is a copy and the original has acted since it was copied.
     """
     installation = open_installation(config)
     try:
-        claims.check(installation)  # as in `up`: the process that a copy names is not its own
+        claims.check(installation)  # as in `up`: a copied store names the original's process
         running = _of_this_host(control_plane(installation))
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
@@ -188,14 +186,14 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
         if refused:
             raise ProviderFailure(
                 f"machines may still run: {'; '.join(map(str, refused))}",
-                hint="`tradewind down` again, or `tradewind up`: a control plane ends them as soon as it can",
+                hint="run `tradewind down` again, or `tradewind up`: the control plane ends them as soon as possible",
             )
     finally:
         installation.close()
 
 
 def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
-    """Raises UsageError for one whose process is not ours to end: its number means something else here."""
+    """Raises UsageError if the leader runs on another host or in another container, where its pid is not valid here."""
     if leader is not None and leader.alive is None:
         raise UsageError(
             f"the control plane {leader.holder} runs on {leader.host}, or in another container", hint="end it there"
@@ -219,12 +217,12 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
             if all(tx.outline(job.id).state in TERMINAL | {"paused"} for job in jobs):
                 return
         time.sleep(0.1)
-    progress("not all jobs could be paused in time: they keep their last checkpoint")
+    progress("not all jobs could be paused in time; they resume from their last checkpoint")
 
 
 def _end_machines(installation: Installation, progress: Callable[[str], None]) -> list[ProviderError] | None:
-    """End all that is rented and book it, as the leader. Returns what providers had against it; None when a control
-    plane leads instead, or has taken over in the middle."""
+    """Ends and books all machines, as the leader. Returns the providers' errors; None if a control plane leads instead
+    or took over meanwhile."""
     leadership = _lead(installation)
     if leadership is None:
         return None
@@ -232,15 +230,15 @@ def _end_machines(installation: Installation, progress: Callable[[str], None]) -
         with installation.store.pulse(leadership):
             return shut_down(installation, leadership, progress)
     except NotLeaderError:
-        progress("a control plane has taken over meanwhile")
+        progress("a control plane took over meanwhile")
         return None
     finally:
         installation.store.resign(leadership)
 
 
 def _lead(installation: Installation) -> Leadership | None:
-    """Win the leadership of the store; None when a control plane has it. Raises UsageError while another `down` is at
-    work for longer than it may take."""
+    """Becomes the leader of the store; None if a control plane leads. Raises UsageError if another `down` leads for too
+    long."""
     holder = f"{DOWN}{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
     begun_s = time.monotonic()
     while (leadership := installation.store.campaign(holder)) is None:
@@ -249,8 +247,8 @@ def _lead(installation: Installation) -> Leadership | None:
         if leader is not None and leader.holder.startswith(DOWN):
             if waited_s > OTHER_DOWN_TIMEOUT_S:
                 raise UsageError(
-                    f"another `tradewind down` (process {leader.pid} on {leader.host}) is at work",
-                    hint="wait until it has ended, or end that process",
+                    f"another `tradewind down` (process {leader.pid} on {leader.host}) is running",
+                    hint="wait for its end, or end that process",
                 )
         elif leader is not None and (leader.alive or waited_s > 2 * TAKEOVER_S):
             return None
@@ -259,7 +257,7 @@ def _lead(installation: Installation) -> Leadership | None:
 
 
 def _successor(installation: Installation) -> LeaderInfo | None:
-    """The control plane that stood by and has taken over: it looks often enough to do so within this time."""
+    """A standby control plane that has taken over, after waiting long enough for one to do so; else None."""
     deadline = time.monotonic() + SUCCESSOR_S
     while (running := control_plane(installation)) is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -279,7 +277,7 @@ def _end_process(pid: int) -> None:
 
 
 def _environment(config: Config) -> dict[str, str]:
-    """The settings that are not defaults, as environment variables: the background process reads the same ones."""
+    """The settings that differ from the defaults, as environment variables for the background process."""
     variables = {}
     for name, setting in SETTINGS.items():
         if config.origins.get(name, "default") != "default":

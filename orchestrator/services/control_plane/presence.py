@@ -1,4 +1,4 @@
-"""Whether a control plane acts on this store."""
+"""Whether a control plane runs on this store."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
 
 BACKGROUND = "--background"
-"""Argument of the process that `tradewind up` starts: its log is a file, and it leaves where another one leads."""
+"""Argument of the process that `tradewind up` starts: it logs to a file and exits if another one leads."""
 
 DOWN = "down:"
-"""How the name of a `tradewind down` begins, which leads while it ends everything: no control plane."""
+"""Prefix of the leader name of `tradewind down`, which leads while it ends everything and is not a control plane."""
 
 
 def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
-    """Who leads on this store. One on another machine (or of another boot of this one) counts as running, unless it is
-    watched for some seconds and shows no life."""
+    """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
+    seconds that it sends no heartbeat."""
     leader = installation.store.leader(watch=watch)
     if leader is None or not may_act(leader):
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
@@ -23,5 +23,5 @@ def control_plane(installation: Installation, *, watch: bool = False) -> Control
 
 
 def may_act(leader: LeaderInfo) -> bool:
-    """Whether a leader is a control plane that lives, as far as can be told from here."""
+    """True if the leader is a control plane and is not known to be dead."""
     return leader.alive is not False and not leader.holder.startswith(DOWN)

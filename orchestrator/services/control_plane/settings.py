@@ -1,4 +1,4 @@
-"""Settings as they are in force."""
+"""The current settings."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from orchestrator.services.views import SettingList
 
 
 def settings(config: Config) -> SettingList:
-    """Every setting with its origin, passwords hidden."""
+    """All settings with their origins; passwords are hidden."""
     return SettingList(tuple(shown_settings(config)))

@@ -1,4 +1,5 @@
-"""Machines with this installation's tag that its store did not rent: looked for, and ended one by one by hand."""
+"""Unmanaged machines: those with this installation's tag that its store did not rent. They are listed, and ended
+manually."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from providers.instance import Instance
 
 
 def unknown(installation: Installation) -> list[Instance]:
-    """All of them, at every provider. Raises ProviderFailure."""
+    """The unmanaged machines of all providers. Raises ProviderFailure."""
     listed = [instance for provider in installation.providers.values() for instance in _listed(installation, provider)]
     with installation.store.read() as tx:
         return [instance for instance in listed if tx.run_of_token(instance.token) is None]
 
 
 def reap(installation: Installation, instance_id: str) -> Accepted:
-    """End one of them. Raises UsageError for one that the store knows, NotFoundError, ProviderFailure."""
+    """Ends an unmanaged machine. Raises UsageError for one that the store rented, NotFoundError, ProviderFailure."""
     for provider in installation.providers.values():
         for instance in _listed(installation, provider):
             if instance.id == instance_id:
@@ -27,11 +28,11 @@ def reap(installation: Installation, instance_id: str) -> Accepted:
                     provider.terminate(instance_id)
                 except ProviderError as error:
                     raise ProviderFailure(str(error), hint=error.hint) from error
-                message = f"{instance_id} is being ended; what it cost is not in this store's ledger"
+                message = f"{instance_id} is being ended; its cost is not in this store's ledger"
                 return Accepted("reap", (), message, control_plane=True)
     raise NotFoundError(
-        f"no provider lists a living machine {instance_id} of this installation",
-        hint="tradewind doctor names those that its store does not know",
+        f"no provider lists a running machine {instance_id} of this installation",
+        hint="`tradewind doctor` lists unmanaged machines",
     )
 
 
@@ -47,5 +48,5 @@ def _refuse_known(installation: Installation, instance: Instance) -> None:
         run_id = tx.run_of_token(instance.token)
     if run_id is not None:
         raise UsageError(
-            f"{instance.id} was rented by this store, for its run {run_id}", hint="pause or cancel the job that uses it"
+            f"{instance.id} was rented by this store for run {run_id}", hint="pause or cancel the job that uses it"
         )

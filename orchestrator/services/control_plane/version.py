@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def installed_version() -> str:
-    """The version of the distribution `tradewind`; `unknown` where it runs from bare sources."""
+    """The version of the distribution `tradewind`; `unknown` if it is not installed."""
     try:
         return version("tradewind")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Doctor: is everything here that Tradewind needs? One check a function, each with its remedy."""
+"""Doctor: checks whether everything that Tradewind needs is available. One function per check, each with a remedy."""
 
 from orchestrator.services.doctor.clouds import examine_clouds
 from orchestrator.services.doctor.examine import examine

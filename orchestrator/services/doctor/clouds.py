@@ -1,4 +1,4 @@
-"""What an account may read at a cloud, as checks."""
+"""Checks of an account's read permissions at a cloud."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from providers.errors import ProviderError
 
 
 def examine_clouds(clouds: Sequence[str]) -> Diagnosis:
-    """Who one is at each cloud, what may be read there, and which policy line is missing. Asks the clouds.
+    """For each cloud, the account, its read permissions and missing policy lines. Calls the clouds.
 
-    Raises UsageError for one that is unknown, ProviderFailure when its library is not installed.
+    Raises UsageError for an unknown cloud, ProviderFailure if its library is not installed.
     """
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
         raise UsageError(f"{unknown[0]} cannot be checked", hint=f"one of {', '.join(CLOUDS)}")

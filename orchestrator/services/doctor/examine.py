@@ -1,4 +1,4 @@
-"""All checks in their order. A check that breaks is a line that fails, never a doctor that does."""
+"""All checks in order. A check that raises an error is reported as failed; the others still run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.services.views import Check, Diagnosis
 
 
 def examine(config: Config) -> Diagnosis:
-    """Check this machine first, then what can be seen only through an open store."""
+    """Checks this machine, then everything that needs an open store."""
     return Diagnosis(tuple(_checks(config)))
 
 

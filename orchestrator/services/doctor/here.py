@@ -1,4 +1,4 @@
-"""Checks of this machine and this Python: versions, extras, collisions, folders, disk."""
+"""Checks of this machine and this Python: versions, extras, import conflicts, folders, disk."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ EXTRA_MODULES = {
 
 
 def python() -> Check:
+    """The versions of Python, Tradewind and the platform."""
     found = f"{platform.python_version()}, tradewind {installed_version()}, {platform.system()} {platform.machine()}"
     return Check("python", "ok", found)
 
 
 def package(name: str, extra: str) -> Check:
-    """A package that running jobs on this machine needs; planning does without."""
+    """A package that is needed to run jobs on this machine, but not to plan."""
     try:
         return Check(name, "ok", version(name))
     except PackageNotFoundError:
@@ -47,13 +48,13 @@ def package(name: str, extra: str) -> Check:
 
 
 def extras() -> Check:
-    """Which optional parts are there."""
+    """The installed extras."""
     present = sorted(extra for extra, module in EXTRA_MODULES.items() if _importable(module))
     return Check("extras", "ok", ", ".join(present) if present else "none")
 
 
 def collisions() -> Check:
-    """The import names are plain words that other distributions use too: each must be ours alone."""
+    """Tradewind's import names must not also belong to another distribution."""
     owners = packages_distributions()
     foreign = {name: sorted(set(owners.get(name, ())) - {DISTRIBUTION}) for name in TOP_LEVELS if name in owners}
     clashes = [f"{name} is also in {', '.join(others)}" for name, others in foreign.items() if others]
@@ -61,24 +62,25 @@ def collisions() -> Check:
         others = " ".join(sorted({other for found in foreign.values() for other in found}))
         fix = f"pip uninstall {others}; pip install --force-reinstall --no-deps tradewind"
         return Check("imports", "fail", "; ".join(clashes), fix)
-    return Check("imports", "ok", f"{', '.join(TOP_LEVELS)} are ours alone")
+    return Check("imports", "ok", f"{', '.join(TOP_LEVELS)} belong only to Tradewind")
 
 
 def state_folder(config: Config) -> Check:
-    """Whether it can be written, without making it."""
+    """Whether the state folder is writable; it is not created."""
     folder = config.state_dir
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     origin = config.origins.get("state_dir", "default")
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        fix = "set state_dir in tradewind.toml, or TRADEWIND_STATE_DIR, to a folder that you may write"
+        fix = "set state_dir in tradewind.toml, or TRADEWIND_STATE_DIR, to a writable folder"
         return Check("state folder", "fail", f"{folder} cannot be written ({origin})", fix)
-    made = "" if folder.exists() else ", made when first needed"
+    made = "" if folder.exists() else ", created when first needed"
     return Check("state folder", "ok", f"{folder} ({origin}{made})")
 
 
 def disk(config: Config) -> Check:
+    """Free disk space for the state folder."""
     nearest = config.state_dir
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
@@ -98,11 +100,11 @@ def _importable(module: str) -> bool:
 
 
 def secrets(config: Config) -> Check:
-    """Whether a control plane can have the secrets that it keeps. Raises what would keep `up` from starting one."""
+    """Whether the control plane can read its stored secrets. Raises the errors that `up` would raise."""
     key_file = config.secrets.key_file
     if key_file is None:
         return Check("secrets", "ok", "kept only in the control plane's memory; give them again after a restart")
     if not key_file.exists():
-        return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is made then")
+        return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is created then")
     kept_secrets(config)
-    return Check("secrets", "ok", f"in a file that the key {key_file} opens")
+    return Check("secrets", "ok", f"in a file, encrypted with the key {key_file}")

@@ -1,4 +1,4 @@
-"""Checks of what runs and what is stored: store, clock, control plane, site, machines, prices."""
+"""Checks of the running system: store, clock, control plane, site, machines, prices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orchestrator.services.control_plane.presence import control_plane as find_c
 from orchestrator.services.views import Check
 
 MOST_SHOWN = 3
-FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # one that lasts is told every hour (engine.compartment)
-STALE_AFTER_WALL_S = 600.0  # a control plane that has not asked for so long does not collect
+FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # a lasting fault is reported every hour (engine.compartment)
+STALE_AFTER_WALL_S = 600.0  # after so long without a poll the control plane is not collecting
 
 
 def store(installation: Installation) -> Check:
-    """It was opened, so its schema revision is right; and it takes a write transaction."""
+    """The store is writable. Its schema is current, or it could not have been opened."""
     with installation.store.write() as tx:
         jobs = len(tx.outlines())
     where = installation.config.store_url.rpartition("@")[2]
@@ -26,16 +26,17 @@ def store(installation: Installation) -> Check:
 
 
 def clock(installation: Installation) -> Check:
-    """Market time, and how fast it runs."""
+    """Market time and its speed."""
     now = iso(installation.clock.now_ms())
     if installation.clock.factor == 1:
         return Check("clock", "ok", f"{now}, wall time")
     return Check(
-        "clock", "ok", f"{now}, simulated market time, {installation.clock.factor:g} times as fast as the wall's"
+        "clock", "ok", f"{now}, simulated market time, {installation.clock.factor:g} times as fast as real time"
     )
 
 
 def control_plane(installation: Installation) -> Check:
+    """Whether a control plane runs, if jobs need one."""
     found = find_control_plane(installation, watch=True)
     if found.running:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
@@ -48,11 +49,11 @@ def control_plane(installation: Installation) -> Check:
 
 
 def quarantine(installation: Installation) -> Check:
-    """Jobs that are kept still because a step of the control plane for them broke."""
+    """Jobs in quarantine, because handling them raised an error."""
     with installation.store.read() as tx:
         found = tx.quarantined()
     if not found:
-        return Check("jobs", "ok", "none is in quarantine")
+        return Check("jobs", "ok", "none in quarantine")
     shown = "; ".join(f"{each.name} since {iso(each.at_ms)}: {each.why}" for each in found[:MOST_SHOWN])
     more = f" (and {len(found) - MOST_SHOWN} more)" if len(found) > MOST_SHOWN else ""
     name = found[0].name
@@ -65,7 +66,7 @@ def quarantine(installation: Installation) -> Check:
 
 
 def engine(installation: Installation) -> Check:
-    """Steps of the control plane that broke and were for no job."""
+    """Errors of the control plane that concern no single job."""
     with installation.store.read() as tx:
         reported = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
     recent_ms = int(FAULT_IS_NEWS_WALL_S * installation.clock.factor * 1000)
@@ -89,13 +90,13 @@ def site(installation: Installation) -> Check:
 
 
 def installation(installation: Installation) -> Check:
-    """Whether this store is the one that acts on the installation's machines."""
+    """Whether another copy of this store acts on the installation's machines."""
     claims.check(installation)
-    return Check("installation", "ok", f"no other store acts as {installation.store.install_id}")
+    return Check("installation", "ok", f"this store alone acts for {installation.store.install_id}")
 
 
 def machines(installation: Installation) -> Check:
-    """Machines with this installation's tag that its store did not rent."""
+    """Unmanaged machines: those with this installation's tag that its store did not rent."""
     found = unmanaged.unknown(installation)
     if not found:
         return Check("machines", "ok", "every running machine was rented by this store")
@@ -109,7 +110,7 @@ def machines(installation: Installation) -> Check:
 
 
 def collected_prices(installation: Installation) -> Check:
-    """Sources and regions whose last poll failed or is not believed."""
+    """Sources and regions whose last collection failed or is not trusted."""
     name = "collected prices"
     with installation.store.read() as tx:
         states = [each for each in tx.poll_states() if each.source not in installation.providers]
@@ -124,7 +125,7 @@ def collected_prices(installation: Installation) -> Check:
 
 
 def prices(installation: Installation, provider: str) -> Check:
-    """How long ago the provider last answered."""
+    """The age of the provider's last response."""
     name = f"prices of {provider}"
     simulated = " (simulated)" if installation.providers[provider].simulated else ""
     with installation.store.read() as tx:
@@ -133,7 +134,7 @@ def prices(installation: Installation, provider: str) -> Check:
     good = [poll for poll in polls if poll.error is None]
     if not good:
         why = f": {polls[0].error}" if polls else ""
-        return Check(name, "warn", f"never asked successfully{simulated}{why}", "tradewind offers")
+        return Check(name, "warn", f"no successful request yet{simulated}{why}", "tradewind offers")
     age_s = (installation.clock.now_ms() - good[0].finished_ms) / 1000
     wall_s = age_s / installation.clock.factor
     found = f"{good[0].offers_seen} offers, asked {wall_s:.0f} s ago{simulated}"
@@ -143,9 +144,9 @@ def prices(installation: Installation, provider: str) -> Check:
         return Check(
             name,
             "warn",
-            f"{found}; the last answer {suspect}: the others stay until another answer agrees",
+            f"{found}; the last response {suspect}: earlier prices are used until another response confirms it",
             "tradewind prices status",
         )
     if wall_s > STALE_AFTER_WALL_S and find_control_plane(installation).running:
-        return Check(name, "warn", f"{found}: the control plane does not collect", "tradewind events")
+        return Check(name, "warn", f"{found}: the control plane is not collecting", "tradewind events")
     return Check(name, "ok", found)

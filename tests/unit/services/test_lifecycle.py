@@ -219,7 +219,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     waiting.start()
     lifecycle.down(config, progress=told.append)
     waiting.join()
-    assert told[0] == "a control plane has taken over meanwhile"
+    assert told[0] == "a control plane took over meanwhile"
     assert told[1] == f"ending the control plane (process {stranger.pid})"
     with closing(open_installation(config)) as installation:
         assert installation.store.leader() is None
