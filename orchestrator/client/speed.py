@@ -37,4 +37,4 @@ class Speed:
     def import_table(self, table: str | Path) -> ImportedTable:
         """Take over a table of speeds that others measured: CSV, or Gavel's CSV or JSON. Raises UsageError, SpecError
         with every bad row."""
-        return throughputs.take_over(self._session.installation, Path(table))
+        return throughputs.import_throughputs(self._session.installation, Path(table))

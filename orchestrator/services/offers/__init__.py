@@ -1,1 +1,1 @@
-"""Offers: what can be rented and for how much, filtered, and in the light of a job."""
+"""Offers: listing, filtering and ranking them for a job."""

@@ -1,6 +1,6 @@
-"""Filters of offers: what a user may ask for, read from text, and which filter it was that left nothing.
+"""Filters for offers: parses them, applies them, and says which one excludes everything.
 
-Loads nothing heavy.
+It imports no slow modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from providers.hardware import GPUS, gpus_named
 from providers.money import NANO_USD, format_usd, usd
 
 Range = tuple[float | None, float | None]
-"""From, to; None: no limit."""
+"""(minimum, maximum), both inclusive; None: no limit."""
 
 GB = 1_000_000_000
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?"
@@ -26,8 +26,8 @@ _RANGE = re.compile(rf"({_NUMBER})?\s*(\.\.)?\s*({_NUMBER})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """What offers must have; `gpus` are canonical names, any of which will do. `gpu_memory` is per GPU, it and `memory`
-    in GB; `max_price` in nano-USD per hour."""
+    """Conditions on offers. An offer needs one of `gpus`, canonical names. `gpu_memory` (per GPU) and `memory` are
+    in GB, `max_price` is in nano-USD per hour."""
 
     gpus: tuple[str, ...] = ()
     gpu_count: Range | None = None
@@ -52,7 +52,7 @@ class OfferQuery:
         vcpu: str | None = None,
         memory: str | None = None,
     ) -> OfferQuery:
-        """From what is typed: `H100:8`, `H100:1..8`, `40..80`. Raises UsageError."""
+        """Parses command-line values: `H100:8`, `H100:1..8`, `40..80`. Raises UsageError."""
         kinds, count = ((), None) if gpu is None else _gpus(gpu)
         if max_price is not None and not 0 < max_price < 1e9:
             raise UsageError(
@@ -71,7 +71,7 @@ class OfferQuery:
         )
 
     def filters(self) -> Iterator[tuple[str, Callable[[OfferRow], bool]]]:
-        """(the filter in words, whether a row passes it), one after the other."""
+        """(filter in words, predicate) for each condition, in order."""
         clouds, regions, price = self.clouds, self.regions, self.max_price
         if clouds:
             yield f"--cloud {' '.join(clouds)}", lambda row: _matches(row.provider, clouds)
@@ -97,34 +97,34 @@ class OfferQuery:
             yield f"--max-price {price / NANO_USD:g}", lambda row: _price(row) <= price
 
     def asks(self, provider: str, *, simulated_gpus_only: bool) -> bool:
-        """Whether a provider can have a matching offer at all, as far as its name and its kind of GPUs tell."""
+        """False if the provider's name or its kind of GPUs excludes any match."""
         if self.clouds and not _matches(provider, self.clouds):
             return False
         return not (simulated_gpus_only and self.gpus and not any(GPUS[gpu].simulated for gpu in self.gpus))
 
 
 def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
-    """The rows that pass every filter. Raises UsageError when one of them leaves nothing, and says which."""
+    """The rows that pass every filter. Raises UsageError, naming the filter after which none is left."""
     passed: list[str] = []
     left = list(rows)
     for name, passes in query.filters():
         kept = [row for row in left if passes(row)]
         if not kept and left:
-            before = f" of the {len(left)} that pass {', '.join(passed)}" if passed else f" of {len(left)}"
-            raise UsageError(f"{name} leaves no offer{before}{_unlisted(name)}", hint=_remedy(name, left, query))
+            before = f" of the {len(left)} that match {', '.join(passed)}" if passed else f" of {len(left)}"
+            raise UsageError(f"{name} matches no offer{before}{_unlisted(name)}", hint=_remedy(name, left, query))
         passed.append(name)
         left = kept
     return left
 
 
 def _unlisted(name: str) -> str:
-    """No list has everything: what is in none that is read here may be sold all the same."""
+    """A note that the lists may be incomplete."""
     by_name = name.split(maxsplit=1)[0] in ("--cloud", "--gpu", "--region", "--spot", "--on-demand")
-    return ": none is in the catalogue or collected, which does not say that none is sold" if by_name else ""
+    return " (neither the catalogue nor collected prices have one, but both may be incomplete)" if by_name else ""
 
 
 def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
-    """What the rows that were left have instead."""
+    """The nearest values that the remaining rows have."""
     option = name.split(maxsplit=1)[0]
     if option == "--max-price":
         cheapest = min((_price(row) for row in left), default=float("inf"))
@@ -136,9 +136,9 @@ def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
             return f"the largest GPU has {has[-1]:g} GB, {least - has[-1]:g} GB less"
         if most is not None and has[0] > most:
             return f"the smallest GPU has {has[0]:g} GB, {has[0] - most:g} GB more"
-        return f"there are GPUs of {_some(f'{each:g}' for each in has)} GB"
+        return f"available GPU memory: {_some(f'{each:g}' for each in has)} GB"
     if option == "--gpu" and ":" in name:
-        return f"it is sold in counts of {_some(str(each) for each in sorted({row.gpu_count for row in left}))}"
+        return f"available GPU counts: {_some(str(each) for each in sorted({row.gpu_count for row in left}))}"
     values: dict[str, Callable[[OfferRow], str]] = {
         "--cloud": lambda row: row.provider,
         "--gpu": lambda row: row.gpu or "none",
@@ -167,7 +167,7 @@ def _some(values: Sequence[str] | Iterator[str]) -> str:
 def _gpus(text: str) -> tuple[tuple[str, ...], Range | None]:
     name, colon, count = text.partition(":")
     if colon and not _COUNTS.fullmatch(count.strip()):
-        raise UsageError(f"--gpu {text} is not a GPU and its count", hint="write it like H100:8 or H100:1..8")
+        raise UsageError(f"--gpu {text} is not valid", hint="write it like H100:8 or H100:1..8")
     kinds = gpus_named(name)
     if not kinds:
         _refuse_if_priced(name)
@@ -177,8 +177,8 @@ def _gpus(text: str) -> tuple[tuple[str, ...], Range | None]:
 
 
 def _refuse_if_priced(name: str) -> None:
-    """Raises UsageError with its prices for an accelerator that the catalogue knows and no trainer of ours can use."""
-    from orchestrator.services.catalog.contents import not_usable  # on the way to an error only
+    """Raises UsageError, with prices, for an accelerator that is in the catalogue but not usable by any trainer."""
+    from orchestrator.services.catalog.contents import not_usable  # only needed for an error
     from providers.catalog import load
     from providers.catalog.accelerators import normalized_name
 
@@ -187,9 +187,9 @@ def _refuse_if_priced(name: str) -> None:
             prices = {"on demand": row.nano_usd_per_chip_hour, "spot": row.spot_nano_usd_per_chip_hour}
             said = [f"{format_usd(nano, 4)} {kind}" for kind, nano in prices.items() if nano is not None]
             raise UsageError(
-                f"{row.accelerator} cannot be used by Tradewind's trainers yet; {row.provider} asks from "
-                f"{' and '.join(said)} per chip and hour for it ({', '.join(row.regions)}; as of {row.newest})",
-                hint="all of them: tradewind catalog show; for GPUs: tradewind offers --group-by gpu",
+                f"{row.accelerator} cannot be used by Tradewind's trainers yet; at {row.provider} it costs from "
+                f"{' and '.join(said)} per chip and hour ({', '.join(row.regions)}; as of {row.newest})",
+                hint="see: tradewind catalog show; for GPUs: tradewind offers --group-by gpu",
             )
 
 

@@ -1,4 +1,4 @@
-"""Offer ids as people give them: on the command line, in Python."""
+"""Parses offer ids from users: command line and SDK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from providers.offer import OfferId
 
 
 def checked_offer_id(text: str) -> str:
-    """`text`, if it has the form of an offer id. Raises UsageError."""
+    """Returns `text` if it is a valid offer id. Raises UsageError."""
     try:
         return str(OfferId.parse(text))
     except (ValueError, AttributeError):

@@ -1,7 +1,6 @@
-"""Offers: what can be rented, and for how much; for a job, in its figures and in the order of its plan.
+"""Lists offers with their prices; for a job, with its figures and in the order of its plan.
 
-What the enabled providers said last, from the store; and of other clouds what was collected, merged with the catalogue
-that came with this version, as old as it says.
+Offers of enabled providers come from the store; those of other clouds from collected prices and the catalogue.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _Last = tuple[tuple[float, ...], str]  # how an offer compares with the others (
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a page ends: the market and the real time that its prices are of, and the last simulated and the last real
-    offer of it, or of the pages before."""
+    """The end of a page: the market time and real time of its prices, and the last simulated and last real offer up to
+    it."""
 
     at_ms: int
     now_ms: int
@@ -54,13 +53,13 @@ def offers(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> OfferList:
-    """Every offer that matches, cheapest per hour first and those without a price last; with `spec` those that the job
-    can use, as a plan of it ranks them: a filter hides offers, and changes neither figures nor order.
+    """The matching offers, cheapest per hour first and those without a price last; with `spec`, those that the job can
+    use, ranked as in its plan: a filter hides offers but changes neither figures nor order.
 
-    `limit`: so many simulated and so many real ones; with a cursor the page after the one that it is of, at the prices
-    of the same instant. `installation` is opened only if it may have such an offer or knows of the job. `now_ms` is the
-    real time, by which the catalogue ages. Raises UsageError when a filter leaves nothing and for a limit or cursor
-    that is none, InfeasibleError when no offer that matches fits the job.
+    `limit` applies to simulated and real offers separately; `cursor` continues a listing at the prices of its first
+    page. `installation` is opened only if it may have a matching offer or if the job needs it. `now_ms` is real time,
+    used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit or cursor,
+    InfeasibleError if no matching offer fits the job.
     """
     most, filters = checked_limit(limit), {"query": query, "job": spec, "group_by": group_by}
     last = _CURSORS.read(cursor, filters)
@@ -114,7 +113,7 @@ def _by_price(row: OfferRow) -> _Last:
 def _page(
     placed: Sequence[tuple[_Last, OfferRow]], last: _Place | None, most: int | None
 ) -> tuple[list[OfferRow], list[_Last | None], bool]:
-    """The next simulated offers and the next real ones, the last of each, and whether there are more."""
+    """The next simulated and real offers, the last of each, and whether there are more."""
     page: list[OfferRow] = []
     ends: list[_Last | None] = []
     more = False
@@ -141,21 +140,21 @@ def _groups(rows: Sequence[OfferRow], group_by: Grouping, limit: int | None) -> 
 
 
 def _elsewhere(now_ms: int, enabled: Collection[str], heard: Collected) -> Iterator[OfferRow]:
-    """What is known of clouds that are not enabled."""
+    """Offers of clouds that are not enabled."""
     for each in elsewhere(heard, enabled):
         age_s, simulated = max(now_ms - each.known_ms, 0) / 1000, each.offer.simulated
         yield OfferRow.of(each.offer, each.price, age_s=age_s, source=each.source, simulated=simulated, enabled=False)
 
 
 def _freshen(installation: Installation) -> None:
-    """Ask the enabled providers again if they were asked long ago."""
+    """Polls the enabled providers if their prices are old."""
     from orchestrator.services.jobs.plan import freshen
 
     freshen(installation)
 
 
 def _enabled(installation: Installation, at_ms: int) -> list[OfferRow]:
-    """What the enabled providers offer, at the prices that were known at `at_ms` of market time."""
+    """The offers of enabled providers, at the prices known at `at_ms` (market time)."""
     from orchestrator.services.jobs.current import simulated
 
     with installation.store.read() as tx:

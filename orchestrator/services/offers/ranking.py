@@ -1,4 +1,4 @@
-"""Offers in the light of one job, ranked as a plan of it ranks them."""
+"""Ranks offers for one job, as its plan does."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from providers.hardware import GPUS
 
 @dataclass(frozen=True, slots=True)
 class RankedForJob:
-    """The rows that the job can use, best first, with its figures, and how many each constraint rules out. `standings`
-    say how each row compares with the others: smaller is better."""
+    """The rows that the job can use, best first, with its figures; `unfit` is the number of offers that each constraint
+    excludes. `standings` are the sort keys of the rows: smaller is better."""
 
     rows: tuple[OfferRow, ...]
     throughput_source: str
@@ -40,10 +40,10 @@ def rank_for_job(
     *,
     at_ms: int | None = None,
 ) -> RankedForJob:
-    """What a new job of `spec` would make of these offers: the figures and the order of a plan of it, made at `at_ms`
-    of market time (None: now), which is `now_ms` of real time.
+    """These offers with the figures and in the order of a plan for a new job of `spec`, made at `at_ms` of market time
+    (None: now), which is `now_ms` in real time.
 
-    Raises InfeasibleError when it can use none of them, saying what is in the way.
+    Raises InfeasibleError, with the reason, if the job can use none of them.
     """
     wanted = {row.id: row for row in rows}
     at_ms = installation.clock.now_ms() if at_ms is None else at_ms
@@ -78,7 +78,7 @@ def rank_for_job(
                 )
                 found.append((each.standing, figures))
     if not found:
-        raise InfeasibleError(f"none of {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
+        raise InfeasibleError(f"none of the {len(rows)} offers fits {spec.name}: {_lack(spec, rows, unfit, perf)}")
     found.sort(key=lambda each: (each[0], each[1].id))
     best = found[0][1]
     source = NOT_MEASURED
@@ -102,10 +102,10 @@ def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: Pe
         if lacking and gpu is not None:
             takes, memory = work.memory_bytes(count, spec.sharding) / 1e9, GPUS[gpu].memory_bytes / 1e9
             return (
-                f"a step takes {takes:.3g} GB of each GPU (profiled), {kind_name((gpu, count))} comes nearest: it has "
-                f"{memory:g}, {lacking / 1e9:.3g} GB less"
+                f"a step needs {takes:.3g} GB per GPU (profiled); the closest, {kind_name((gpu, count))}, has "
+                f"{memory:g} GB, {lacking / 1e9:.3g} GB less"
             )
     if wants is not None and largest < wants[0]:
         short = (wants[0] - largest) / 1e9
-        return f"it wants GPUs of {wants[0] / 1e9:g} GB, the largest has {largest / 1e9:g}, {short:g} GB less"
+        return f"it requires GPUs of {wants[0] / 1e9:g} GB; the largest has {largest / 1e9:g} GB, {short:g} GB less"
     return ", ".join(f"{count} fail on {topic}" for topic, count in unfit.most_common(3)) or "no price is known"

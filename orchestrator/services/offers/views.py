@@ -1,4 +1,4 @@
-"""What `offers` answers. Loads nothing heavy: the command must answer in a fraction of a second."""
+"""Views of `offers`. They import no slow modules, because the command must respond in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from providers.price import PricePoint
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """One offer. With a job, also what the job makes of it: steps per second, dollars per step, cost to finish.
+    """One offer. With a job, also its speed (steps per market second), cost per step and cost to finish there.
 
-    `enabled`: machines can be rented there now; otherwise the row is the catalogue's and `age_s` the age of its price.
+    `enabled`: machines can be rented there; otherwise the row is from the catalogue and `age_s` is the age of its
+    price.
     """
 
     id: str
@@ -29,7 +30,7 @@ class OfferRow:
     spot: bool
     nano_usd_per_hour: int | None
     effective_at_ms: int | None
-    age_s: float | None  # since the provider was last asked
+    age_s: float | None  # seconds since the provider was last polled
     source: str
     simulated: bool
     enabled: bool = True
@@ -39,13 +40,13 @@ class OfferRow:
     cost_nano_usd: int | None = None
     cost_low_nano_usd: int | None = None
     cost_high_nano_usd: int | None = None
-    relative_speed: Estimate | None = None  # while unmeasured: against the machine of its provenance
+    relative_speed: Estimate | None = None  # without measurements; relative to the machine in its provenance
 
     @classmethod
     def of(
         cls, offer: Offer, price: PricePoint | None, *, age_s: float | None, source: str, simulated: bool, enabled: bool
     ) -> OfferRow:
-        """An offer at its price (None: not known), `age_s` seconds after that was last seen in force."""
+        """An offer with its price (None: unknown), last confirmed `age_s` seconds ago."""
         return cls(
             offer.id,
             offer.provider,
@@ -68,7 +69,7 @@ class OfferRow:
 
 @dataclass(frozen=True, slots=True)
 class OfferGroup:
-    """The offers that share a GPU, a region or a cloud: how many, and the first of them in the order of the list."""
+    """The offers with the same GPU, region or cloud: their number, and the first in the order of the list."""
 
     name: str
     count: int
@@ -77,10 +78,11 @@ class OfferGroup:
 
 @dataclass(frozen=True, slots=True)
 class OfferList:
-    """Simulated offers come first and are ranked among themselves. `count` is how many match, `offers` may be fewer.
+    """A list of offers: first the simulated ones, then the real ones. `count` is the number of matches; `offers` may be
+    fewer.
 
-    `not_enabled` are the clouds of which the catalogue speaks and that are not enabled here. `job` names the job that
-    they are ranked for, `unfit` counts offers that match and that it cannot use, by constraint.
+    `not_enabled` are clouds of the catalogue that are not enabled here. `job` is the job for which the offers are
+    ranked; `unfit` is the number of matching offers that it cannot use, by constraint.
     """
 
     kind: ClassVar[str] = "offers"
@@ -94,4 +96,4 @@ class OfferList:
     job: str | None = None
     throughput_source: str = ""
     unfit: tuple[tuple[str, int], ...] = ()
-    next_cursor: str | None = None  # of the next page; None: this is the last one
+    next_cursor: str | None = None  # None on the last page

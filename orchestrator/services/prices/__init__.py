@@ -1,1 +1,1 @@
-"""Prices for people and for the control plane: how fresh they are, how they went, collecting and accepting them."""
+"""Prices: status, history, collection, and accepting implausible ones."""

@@ -1,4 +1,4 @@
-"""Accept: a person vouches for a price that is kept and not believed."""
+"""Accepts a price that is kept but not trusted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from providers.offer import provider_of
 from providers.price import PricePoint
 
 LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
-"""What a person can vouch for. The other flags are facts of the offer: that it is not sold, or not below on-demand."""
+"""Flags that a user can override. The others are facts: the offer is not sold, or spot is not below on-demand."""
 
 
 def accept(installation: Installation, offer_id: str, *, caller: Caller) -> AcceptedPrice:
-    """From now on the price that its source told last is payable and eligible, until it leaps again.
+    """Makes the latest reported price of an offer valid until it changes implausibly again.
 
-    Raises NotFoundError for an offer that was never seen, UsageError for one whose price is not in doubt, StoreError.
+    Raises NotFoundError for an unknown offer, UsageError if its price is not flagged, StoreError.
     """
     offer_id, now_ms = checked_offer_id(offer_id), installation.clock.now_ms()
     with installation.store.write() as tx:
@@ -42,7 +42,7 @@ def accept(installation: Installation, offer_id: str, *, caller: Caller) -> Acce
             said = PricePoint(offer_id, last.nano_usd_per_hour, last.effective_at_ms, seen_ms, last.source)
             tx.add_prices([said])
         price = last.nano_usd_per_hour or 0
-        message = f"{format_usd(price)}/h of {offer_id} is accepted, which was {last.flag}: {last.detail}"
+        message = f"accepted {format_usd(price)}/h for {offer_id}; it was flagged {last.flag}: {last.detail}"
         event_id = new_id("ev", now_ms, random.SystemRandom())
         tx.add_event(
             Event(
@@ -63,7 +63,7 @@ def _nothing_to_accept(tx: Tx, offer_id: str) -> UsageError:
     others = [each for each in tx.flags_of(offer_id) if each.cleared_ms is None]
     if others:
         return UsageError(
-            f"{offer_id} is flagged {others[-1].flag}, which nobody can vouch for: {others[-1].detail}",
+            f"{offer_id} is flagged {others[-1].flag}, which cannot be accepted: {others[-1].detail}",
             hint="choose another offer: tradewind offers",
         )
     return UsageError(f"the price of {offer_id} is not flagged", hint="flagged prices: tradewind prices status")

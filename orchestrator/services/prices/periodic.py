@@ -1,8 +1,8 @@
-"""What a control plane does for prices beside its tick: sources polled at their own pace, days rolled up once they are
-over, months archived, old prices let go.
+"""Background price tasks of the control plane: polling sources, summarizing past days, archiving months and deleting
+old prices.
 
-All of it happens in a thread, in transactions of a few thousand rows, so that the tick waits for none of it; what fails
-is said, and tried again.
+They run in a thread, in transactions of a few thousand rows, so that the tick does not wait. Failures are logged and
+retried.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ DAY_MS = 86_400_000
 LOOK_EVERY_S = 60.0
 ROLL_UP = "roll-up"
 ARCHIVE = "archive"
-"""Names of duties in the store; `archive` includes that old prices leave."""
+"""Names of periodic tasks in the store; `archive` also deletes old prices."""
 
 
 class PriceDuties:
-    """Acts between entering and leaving, for the control plane that holds `leadership`. `say` hears what goes wrong."""
+    """A context manager that runs the tasks for the leader with `leadership`. `say` receives failures, one line
+    each."""
 
     def __init__(self, installation: Installation, leadership: Leadership | None, say: Callable[[str], None]) -> None:
         self._installation = installation
@@ -40,18 +41,19 @@ class PriceDuties:
         self._thread = threading.Thread(target=self._run, name="tradewind-prices", daemon=True)
 
     def __enter__(self) -> PriceDuties:
+        """Starts the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Children are ended; a month that is being written is left to the end of the process."""
+        """Ends child processes. An archive that is being written is finished or ends with the process."""
         self._ended.set()
         if self._collector is not None:
             self._collector.stop()
         self._thread.join(timeout=5.0)
 
     def turn(self) -> float:
-        """Do what is due. Returns the wall seconds until something may be due again."""
+        """Runs the tasks that are due. Returns the wall seconds until the next may be due."""
         wait_s = self._collect()
         now = self._installation.clock.now_ms()
         with self._installation.store.read() as tx:
@@ -61,8 +63,8 @@ class PriceDuties:
             self._done(ROLL_UP, now)
             real_now = (
                 self._installation.outside_clock.now_ms()
-            )  # a simulated market that runs faster ages no real price
-            if month_of(real_now) != month_of(archived):  # where it cannot be done, it is tried once a day
+            )  # real prices age in real time, also beside a faster simulated market
+            if month_of(real_now) != month_of(archived):  # after a failure it is retried once a day
                 keep_days = self._installation.config.prices.keep_days
                 folder = self._installation.state_dir / "archive"
                 archive(self._installation.store, folder, real_now, keep_days=keep_days, leadership=self._leadership)
@@ -80,7 +82,7 @@ class PriceDuties:
                 clock,
                 specs,
                 random.Random(),
-                self._told,
+                self._report,
                 leadership=self._leadership,
                 reserved=self._installation.providers.keys(),
             )
@@ -90,12 +92,14 @@ class PriceDuties:
             due_ms = self._collector.next_ms()
         return LOOK_EVERY_S if due_ms is None else min(max((due_ms - clock.now_ms()) / 1000, 1.0), LOOK_EVERY_S)
 
-    def _told(self, poll: PollOutcome) -> None:
-        """Say what fails or is not believed once, and that it recovered."""
+    def _report(self, poll: PollOutcome) -> None:
+        """Logs a failed or untrusted poll once, and the recovery."""
         place, before = (poll.source, poll.region), self._failing.get((poll.source, poll.region))
         if poll.suspect:
             if place not in self._failing:
-                self._say(f"prices: {poll.source} {poll.region}: {poll.suspect}; waiting for another poll to agree")
+                self._say(
+                    f"prices: {poll.source} {poll.region}: {poll.suspect}; waiting for another poll to confirm it"
+                )
             self._failing[place] = poll.suspect
         elif poll.error is None:
             if self._failing.pop(place, None) is not None:
@@ -115,7 +119,7 @@ class PriceDuties:
                 wait_s = self.turn()
             except TradewindError as error:
                 self._say(f"prices: {error}; trying again{_hint(error.hint)}")
-            except Exception:  # prices that age are told by their age; nothing else may suffer
+            except Exception:  # prices show their age; the control plane must go on
                 self._say(f"prices: unexpected, trying again: {traceback.format_exc()}")
             self._ended.wait(wait_s)
 

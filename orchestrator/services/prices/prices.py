@@ -1,4 +1,4 @@
-"""Prices: how fresh they are, how they went, what changes now, and collecting them."""
+"""Prices: status, history, live changes and collection."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from providers.offer import Offer, provider_of, region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
-LOOK_EVERY_S = 60.0  # at least: the clock may be set
+LOOK_EVERY_S = 60.0  # at least, because the clock may be changed
 
 OnRegion = Callable[[CollectedRegion], None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Rank:
-    """Of a series in a history that ends at `to_ms`."""
+    """Sort position of a series in a history that ends at `to_ms`."""
 
     to_ms: int
     past: bool
@@ -61,7 +61,7 @@ _POLL_CURSORS = Cursors("price-polls", _Poll)
 
 
 def status(installation: Installation) -> PriceStatus:
-    """How fresh and how sound the prices of every source and region are."""
+    """The age and state of the prices of every source and region."""
     now, outside_now = installation.clock.now_ms(), installation.outside_clock.now_ms()
     with installation.store.read() as tx:
         states, counts = tx.poll_states(), tx.flag_counts()
@@ -90,8 +90,7 @@ def status(installation: Installation) -> PriceStatus:
 
 
 def _of_this_market(installation: Installation, state: PollState) -> bool:
-    """Whether the tick polled it, on the market's clock; collectors poll on the real one, also where the provider is
-    enabled."""
+    """True if the tick polled it, by market time; collectors poll by real time, also for an enabled provider."""
     return state.source in installation.providers
 
 
@@ -107,13 +106,13 @@ def history(
     limit: int | None = 6,
     cursor: str | None = None,
 ) -> PriceHistory:
-    """How the price of an offer went, or of the `limit` offers that match and are cheapest per GPU at the
-    end, those first that can be had or that changed since.
+    """The price history of an offer, or of the `limit` matching offers that are cheapest per GPU at the end; offers
+    that are available or changed in the period come first.
 
-    The clocks of the real market and of a simulated one differ: where offers of both match, the real ones are taken.
+    Real and simulated markets have different clocks: if offers of both match, only the real ones are returned.
 
-    `since` is an instant as `instant_of` reads it. With a cursor the page after the one that
-    it is of, as of the same instant. Raises NotFoundError, UsageError.
+    `since` is a time as in `instant_of`. `cursor` continues a listing, as of the same time. Raises NotFoundError,
+    UsageError.
     """
     most = checked_limit(limit)
     filters = {"offer": offer_id, "gpu": gpu, "provider": provider, "region": region, "spot": spot, "since": since}
@@ -130,7 +129,7 @@ def history(
             now = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
             ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
             in_force = {each.id: points[-1] for points, each in zip(ends, found, strict=True) if points}
-        else:  # what was learned since changes no order
+        else:  # newer prices do not change the order
             now = last.to_ms
             in_force = {point.offer_id: point for point in tx.payable_as_of(now)}
         start = instant_of(since, now)
@@ -158,8 +157,8 @@ def history(
 def polls(
     installation: Installation, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None
 ) -> PollList:
-    """The newest `limit` polls of a provider's prices (None: of all), the newest first; with a cursor those before the
-    page that it is of. Raises UsageError for a limit or cursor that is none."""
+    """The latest `limit` price polls of a provider (None: of all), newest first; `cursor` continues a listing. Raises
+    UsageError for an invalid limit or cursor."""
     most, filters = checked_limit(limit), {"provider": provider}
     before = _POLL_CURSORS.read(cursor, filters)
     with installation.store.read() as tx:
@@ -172,7 +171,7 @@ def polls(
 
 
 def history_csv(view: PriceHistory) -> str:
-    """One row per change; USD per hour of the whole machine, exact."""
+    """A price history as CSV: one row per change, in exact USD per hour for the whole machine."""
     columns = ("offer_id", "gpu", "gpu_count", "effective_at", "observed_at", "price_per_hour")
     rows = (
         (
@@ -194,8 +193,8 @@ def _exact_usd(price_nano_usd: int) -> str:
 
 
 def watch(installation: Installation, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
-    """Prices that change and polls that fail or are suspect, as the store learns of them. Never ends. Each is dated by
-    the clock of its own market: that of simulated prices runs faster. Raises UsageError."""
+    """Price changes and failed or untrusted polls, as they are stored; it never ends. Times are those of each market:
+    simulated market time runs faster. Raises UsageError."""
     kinds = _gpus(gpu)
     prices, troubles = _snapshot(installation, kinds)
     while True:
@@ -222,11 +221,11 @@ def collect(
     reported: OnRegion = lambda _: None,
     specs: Sequence[SourceSpec] | None = None,
 ) -> PriceCollection:
-    """PollOutcome the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and
-    the configured sources.
+    """Polls the sources of `clouds` and `feeds` (name, file or URL); without either, the enabled providers and the
+    configured sources.
 
-    Unless `once`, it goes on for ever, each region at its own pace. `specs` are sources with options of their own
-    instead. Raises UsageError, StoreError; what fails at a provider is in its poll.
+    Unless `once`, it never ends and polls each region at its own interval. `specs` are sources with their own options,
+    used instead. Raises UsageError, StoreError; a provider's failure is in the result of its poll.
     """
     for cloud in clouds:
         if cloud not in SOURCES:
@@ -266,7 +265,7 @@ def collect(
 
 
 def _enabled(installation: Installation) -> list[CollectedRegion]:
-    """PollOutcome every enabled provider once."""
+    """Polls every enabled provider once."""
     started = installation.clock.now_ms()
     poll_providers(installation)
     with installation.store.read() as tx:
@@ -304,7 +303,7 @@ def _collected(poll: PollOutcome) -> CollectedRegion:
 
 
 def _rank(now_ms: int, last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> _Rank:
-    """What can be had now or moved since `start_ms` comes first; then what costs the least per GPU."""
+    """Offers that are available or changed since `start_ms` come first, then the cheapest per GPU."""
     past = offer.id not in listed and last.effective_at_ms < start_ms
     return _Rank(now_ms, past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id)
 
@@ -325,8 +324,8 @@ def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> P
 def _snapshot(
     installation: Installation, gpus: Collection[str]
 ) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
-    """Per offer its newest price and whether that is simulated; per source and region when it was polled last, what was
-    wrong with that, and whether it is simulated."""
+    """By offer, the latest price and whether it is simulated; by source and region, the time of the last poll, its
+    problem and whether it is simulated."""
     with installation.store.read() as tx:
         simulated = {offer.id: offer.simulated for offer in tx.offers() if not gpus or offer.gpu in gpus}
         points = tx.newest_prices()
@@ -344,7 +343,7 @@ def _snapshot(
 
 
 def instant_of(text: str, now_ms: int) -> int:
-    """`30d` (so long ago) or `2026-11-21` or `2026-11-21T13:00:00Z` (UTC unless it says otherwise) -> epoch ms.
+    """The epoch ms of `30d` (that long ago), `2026-11-21` or `2026-11-21T13:00:00Z` (UTC by default).
 
     Raises UsageError.
     """
@@ -360,7 +359,7 @@ def instant_of(text: str, now_ms: int) -> int:
 
 
 def _gpus(name: str | None) -> tuple[str, ...]:
-    """The kinds that a name means; none: any."""
+    """The GPU kinds that a name means; empty: all."""
     if name is None:
         return ()
     kinds = gpus_named(name)
@@ -371,7 +370,7 @@ def _gpus(name: str | None) -> tuple[str, ...]:
 
 def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:
     if offer_id is None:
-        return NotFoundError("no offer matches", hint="see what there is: tradewind prices status")
+        return NotFoundError("no offer matches", hint="see: tradewind prices status")
     ids = [offer.id for offer in tx.find_offers(provider=provider_of(offer_id))]
     return NotFoundError(
         f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "see: tradewind offers"

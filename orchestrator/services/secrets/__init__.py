@@ -1,1 +1,1 @@
-"""Secrets: from a submitter's environment to the control plane, which alone holds them."""
+"""Secrets: passed from a submitter's environment to the control plane, which alone keeps them."""

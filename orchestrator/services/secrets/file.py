@@ -1,8 +1,8 @@
-"""Secrets kept over a restart of the control plane, where the user chose that: encrypted in the state folder.
+"""Secrets that survive a restart of the control plane, if the user enables it: encrypted in the state folder.
 
-The key is in a file elsewhere (`secrets.key_file`). So copies and backups of the state folder tell nothing; whoever can
-read both files, which this user and root can, reads the values. Fernet of `cryptography`: authenticated encryption, so
-that damage is noticed.
+The key is in a file elsewhere (`secrets.key_file`), so copies and backups of the state folder do not reveal the values.
+A process that can read both files (this user and root) can read them. Fernet (`cryptography`) authenticates, so damage
+is detected.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FILE = "secrets.encrypted"
 
 
 def kept_secrets(config: Config) -> SecretValues:
-    """The secrets of this installation: in memory alone, or those of its file when it has one.
+    """The secrets of this installation: only in memory, or also in its file if one is configured.
 
-    Raises MissingExtraError, UsageError for a key that anybody else can read or that lies beside what it locks, and
-    StoreError when file or key cannot be read.
+    Raises MissingExtraError; UsageError if others can read the key or if it is in the state folder; StoreError if the
+    file or the key cannot be read.
     """
     key_file = config.secrets.key_file
     if key_file is None:
@@ -40,14 +40,14 @@ def kept_secrets(config: Config) -> SecretValues:
         raise MissingExtraError("cryptography", "secrets") from error
     if key_file.resolve().is_relative_to(config.state_dir.resolve()):
         raise UsageError(
-            f"secrets.key_file is in the state folder {config.state_dir}, beside what it locks",
+            f"secrets.key_file is in the state folder {config.state_dir}, beside the data that it encrypts",
             hint="keep it elsewhere, such as ~/.config/tradewind/secrets.key",
         )
     path = config.state_dir / FILE
     try:
         cipher = Fernet(_key(key_file, Fernet.generate_key))
     except (OSError, ValueError) as error:
-        raise StoreError(f"the key {key_file} cannot be used: {error}", hint="put the right file back") from error
+        raise StoreError(f"the key {key_file} cannot be used: {error}", hint="restore the right key file") from error
     return SecretValues(
         kept=lambda: _read(path, key_file, cipher),
         keep=lambda given: _write(path, cipher, given),
@@ -55,14 +55,16 @@ def kept_secrets(config: Config) -> SecretValues:
 
 
 def _key(key_file: Path, generate: Callable[[], bytes]) -> bytes:
-    """The key, made when there is none. Raises OSError, UsageError."""
+    """The key, generated if there is none. Raises OSError, UsageError."""
     with suppress(FileExistsError):
         key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(generate())
     found = key_file.stat()
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UsageError(f"others can read the key {key_file}", hint=f"chmod 600 {key_file}, and make it your own")
+        raise UsageError(
+            f"others can read the key {key_file}", hint=f"chown it to this user, then: chmod 600 {key_file}"
+        )
     return key_file.read_bytes().strip()
 
 

@@ -1,4 +1,4 @@
-"""From the environment of whoever submits a job to the control plane: secrets."""
+"""Sends the secrets of jobs from the submitter's environment to the control plane."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from orchestrator.services.views import Accepted
 
 
 def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> None:
-    """Raises UsageError when the environment lacks a secret of the job, or has an empty one, which is what many CI
-    systems make of a secret that they do not have."""
+    """Raises UsageError if a secret of the job is missing in the environment, or empty: many CI systems set an unknown
+    secret to an empty string."""
     missing = [name for name in spec.train.secrets if not environment.get(name)]
     if missing:
         raise UsageError(
-            f"{spec.name} wants secrets that are not in the environment, or empty there: {', '.join(missing)}",
+            f"{spec.name} needs secrets that are missing or empty in the environment: {', '.join(missing)}",
             hint=f"export {missing[0]}=... and try again",
         )
 
 
 def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.environ) -> Given:
-    """What this environment has of the secrets that the jobs name; jobs that name none are left out."""
+    """The jobs' secrets that are in the environment, by job id; jobs without secrets are omitted."""
     return {
         job.id: {name: environment[name] for name in job.spec.train.secrets if environment.get(name)}
         for job in jobs
@@ -35,10 +35,10 @@ def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.en
 
 
 def give(installation: Installation, ref: str) -> Accepted:
-    """Give a job's secrets, from the environment of this process, to the control plane of this host.
+    """Sends a job's secrets from the environment of this process to the control plane of this host.
 
-    Raises NotFoundError, UsageError when one is not in the environment or the job needs none, SiteError when no control
-    plane takes them.
+    Raises NotFoundError; UsageError if one is missing in the environment or the job needs none; SiteError if no control
+    plane accepts them.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
@@ -51,6 +51,8 @@ def give(installation: Installation, ref: str) -> Accepted:
         installation.state_dir, from_environment([job]), patience_s=PATIENCE_S if running.running else 0.0
     ):
         where = f"it runs on {running.host}: give them there" if running.running else "start it: tradewind up"
-        raise SiteError("no control plane of this state folder takes secrets", hint=where)
+        raise SiteError("no control plane of this state folder is running here", hint=where)
     names = ", ".join(job.spec.train.secrets)
-    return Accepted("secrets give", (job.id,), f"{job.name}: the control plane has {names}", control_plane=True)
+    return Accepted(
+        "secrets give", (job.id,), f"{job.name}: the control plane has received {names}", control_plane=True
+    )

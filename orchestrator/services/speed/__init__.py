@@ -1,1 +1,1 @@
-"""What is known of a job's speed before it runs: profiles, trials, imported throughputs."""
+"""A job's speed before it runs: profiles, trials and imported throughputs."""

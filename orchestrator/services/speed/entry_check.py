@@ -1,9 +1,8 @@
-"""Entry check: whether a job's function can be loaded and called as its job file says, found out before it costs money.
+"""Entry check: verifies that a job's function can be loaded and called with its arguments, before it costs money.
 
-Where the source settles that (orchestrator.jobfile), nothing is run. A function that is decorated, imported or
-made at run time is imported here, in a child process with limits on its time and memory; its annotations are then
-weighed as those of a source are. What comes of it other than an error that would repeat on any machine keeps no job
-from being submitted.
+If the source code answers that (orchestrator.jobfile), nothing is run. A function that is decorated, imported or
+created at run time is imported in a child process with limits on time and memory, and its annotations are checked. Only
+an error that would repeat on every machine prevents a submission.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from orchestrator.services.secrets.submission import require_secrets
 from trainers.process.masking import Mask
 from trainers.spec import TrainerSpec
 
-TIMEOUT_S = 60.0  # wall: torch and what stands on it take 5 to 20 s to import
+TIMEOUT_S = 60.0  # wall seconds; importing torch and libraries based on it takes 5 to 20 s
 LEAST_BYTES = 1 << 30
 MOST_VERDICT_BYTES = 1 << 20
 _LINES = 20
 
 
 def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
-    """Import the function of `spec` where its source does not settle whether `train.args` fit it.
+    """Imports the function of `spec` if its source does not show whether it accepts `train.args`.
 
-    Returns why that could not be found out here, None if all is well or nothing had to be asked. Raises SpecError, with
-    the traceback, for what would fail alike on any machine; UsageError when a secret is not in the environment.
+    Returns the reason if it could not be checked here, else None. `timeout_s` is in wall seconds. Raises SpecError,
+    with the traceback, for an error that would repeat on every machine; UsageError if a secret is missing.
     """
     entry = spec.train.entry
     if entry is None:
@@ -53,7 +52,7 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
         folder = Path(name)
         trainer_spec(spec, folder).save(folder / "spec.json")
         verdict = folder / "verdict.json"
-        # -P: a `trainers` in the present folder is not ours; the child adds the job's own folder
+        # -P: ignore a `trainers` package in the current folder; the child adds the job's own folder
         command = [sys.executable, "-P", "-m", "trainers.process.entry_check", str(folder / "spec.json"), str(verdict)]
         if not run_bounded([*command, str(memory_limit_bytes())], timeout_s):
             return f"{entry} was not checked here: importing it takes longer than {timeout_s:g} s"
@@ -79,17 +78,17 @@ def _problem(spec: JobSpec, name: str, wanted: str) -> Problem | None:
 
 
 def would_repeat(spec: JobSpec, error: str) -> SpecError:
-    """What is raised for a program that cannot be loaded, or called with `train.args`; `error` is its traceback."""
+    """The error for a program that cannot be loaded or called with `train.args`; `error` is its traceback."""
     field, name = ("train.entry", spec.train.entry) if spec.train.entry else ("train.script", spec.train.script)
     said = "\n".join(error.strip().splitlines()[-_LINES:])
-    hint = "correct it: it would fail on every machine; nothing was rented"
+    hint = "correct it; it would fail on every machine (nothing was rented)"
     if spec.train.setup is not None:
         hint = "install what train.setup and train.requirements install in this Python, too: it runs here"
     return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
 
 
 def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:
-    """The orders of a trainer that runs the job's program here as a trial, below `folder`."""
+    """The specification of a trainer that runs the job's program on this machine as a trial, in `folder`."""
     train = spec.train
     return TrainerSpec(
         job_id="profile",
@@ -114,7 +113,7 @@ def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> Traine
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> bool:
-    """Run a child without a terminal, in a session that ends with it. Whether it ended in time."""
+    """Runs a child without a terminal, in its own session, which is ended with it. True if it ended in time."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -134,13 +133,13 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> bool:
 
 
 def memory_limit_bytes() -> int:
-    """Half of what is free here: whatever else runs on this machine must not be pushed out."""
+    """Half of the free memory in bytes, so that other programs on this machine are not affected."""
     return max(LEAST_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What trainers.process.entry_check found. `takes`: the arguments with an annotation, and that."""
+    """The result of trainers.process.entry_check. `takes` maps annotated arguments to their annotations."""
 
     permanent: bool
     error: str
@@ -148,7 +147,7 @@ class Verdict:
 
 
 def _read(verdict: Path) -> Verdict:
-    """The job's code ran in the process that wrote it, and may have written anything."""
+    """Reads a verdict, whose content is untrusted: the job's code ran in the process that wrote it."""
     try:
         with open(verdict, "rb") as file:
             return loads(Verdict, file.read(MOST_VERDICT_BYTES))

@@ -1,7 +1,6 @@
-"""Profile: run a few steps of a job's own program here, count what one does, and say what that means elsewhere.
+"""Profile: runs a few steps of a job's program here, counts the operations of one, and predicts speeds elsewhere.
 
-The program runs in a child process, in folders that are removed afterwards; only the counts are kept, in the store,
-where plans find them.
+The program runs in a child process, in temporary folders; only the counts are stored, for later plans.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _LOG_LINES = 20
 def profile(
     installation: Installation, spec: JobSpec, *, timeout_s: float = TIMEOUT_S, memory_bytes: int | None = None
 ) -> ProfileView:
-    """Profile the program of a job and keep the counts for plans of it.
+    """Profiles the program of a job and stores the counts for its plans.
 
-    Raises MissingExtraError without torch, UsageError when a secret is not in the environment, SpecError when it would
-    fail alike on any machine, TradewindError when it fails otherwise, needs more than `memory_bytes` (None: what there
-    is), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
+    Raises MissingExtraError without torch; UsageError if a secret is missing in the environment; SpecError for an error
+    that would repeat on every machine; TradewindError if it fails otherwise, needs more than `memory_bytes` (None: no
+    limit), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "train")
@@ -94,7 +93,7 @@ def profile(
 
 
 def _rows(tx: Tx, book: PerfBook, job: Job, work: Work, now_ms: int) -> tuple[ProfileRow, ...]:
-    """Every known GPU and every kind that is offered; cheapest per step first, then fastest, what does not fit last."""
+    """A row for every known GPU and offered kind: cheapest per step first, then fastest; those that do not fit last."""
     cheapest = _cheapest(tx, now_ms)
     kinds = {kind_of(name, 1) for name, gpu in GPUS.items() if not gpu.simulated} | cheapest.keys()
     ordered = sorted(kinds, key=kind_name)
@@ -131,12 +130,12 @@ T = TypeVar("T", bound=str)
 
 
 def _one_of(known: tuple[T, ...], reported: str | None) -> T | None:
-    """The child runs the user's program, which may write what it likes."""
+    """`reported` if it is a known value, else None: the child runs the user's program, so its output is untrusted."""
     return next((each for each in known if each == reported), None)
 
 
 def _cheapest(tx: Tx, now_ms: int) -> Mapping[InstanceKind, int | None]:
-    """The lowest price per hour of each kind that is offered; None where no price is known."""
+    """The lowest hourly price (nano-USD) of each offered kind; None without a price."""
     prices = {point.offer_id: point.nano_usd_per_hour for point in tx.eligible_as_of(now_ms)}
     found: dict[InstanceKind, int | None] = {}
     for offer in tx.offers():
@@ -151,7 +150,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
         folder = Path(name)
         trainer = trainer_spec(spec, folder, least_steps=STEPS)
         trainer.save(folder / "spec.json")
-        # -P: a `trainers` or `torch` in the present folder is not ours; the runner adds the job's own folder.
+        # -P: ignore a `trainers` or `torch` in the current folder; the runner adds the job's own folder.
         command = [
             sys.executable,
             "-P",
@@ -161,7 +160,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
             str(folder / "counts"),
             *([] if memory_bytes is None else [str(memory_bytes)]),
         ]
-        # A session of its own: whatever the program starts ends with it.
+        # In its own session, so that everything that the program starts ends with it.
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -180,7 +179,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Of the whole session, also of what the program left behind."""
+    """Ends the whole session, including processes that the program left behind."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -191,12 +190,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
     if code == TOO_FEW_STEPS:
         return TradewindError(
-            f"{spec.name} ended before it had made {STEPS} steps that were recorded",
+            f"{spec.name} ended before {STEPS} recorded steps",
             hint="the program must call trainers.attach() and run.step(loss): docs/training-code.md",
         )
     progress = ControlDirectory(folder / "run" / "control").progress()
     error = (progress.error if progress is not None else None) or said
-    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error)  # others may read this output
+    error = Mask({name: os.environ[name] for name in spec.train.secrets}).text(error)  # others may see this output
     if progress is not None and progress.permanent:
         raise would_repeat(spec, error)
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])

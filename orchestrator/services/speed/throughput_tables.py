@@ -1,7 +1,7 @@
-"""Throughput tables from files: Gavel's two formats and our own.
+"""Reads throughput tables from files: Tradewind's format and Gavel's two.
 
-    ours    CSV with job, gpu, gpu_count, steps_per_s, and optionally family (of models; else the job is its own)
-    Gavel   CSV with job_type, scale_factor and one column per GPU (k80, p100, v100, ...); 0 or nothing: does not fit
+    ours    CSV with job, gpu, gpu_count, steps_per_s, and optionally family (of models; default: the job)
+    Gavel   CSV with job_type, scale_factor and one column per GPU (k80, p100, v100, ...); 0 or empty: does not fit
     Gavel   JSON {gpu: {"('job type', scale factor)": {"null": steps/s, other job types: shared rates}}}
 
 Rates are steps per second of the whole job on one machine with that many GPUs. Gavel's columns and types that end in
@@ -28,7 +28,7 @@ from providers.tables import MAX_NAME_CHARACTERS, checked_text, shown
 OURS = ("job", "gpu", "gpu_count", "steps_per_s")
 GAVEL = ("job_type", "scale_factor")
 MAX_CHARACTERS = 16 << 20
-MAX_PROBLEMS = 100  # a file with more is of another kind
+MAX_PROBLEMS = 100  # a file with more problems is not a throughput table
 MAX_GPUS = 1_000_000
 LEAST_RATE, MOST_RATE = 1e-9, 1e9  # steps per second
 _SPREAD_OUT = "_unconsolidated"
@@ -46,16 +46,16 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputTable:
-    """The rates of a file, in its order, and what it says does not fit."""
+    """The rates of a file, in its order, and the combinations that do not fit."""
 
     rows: tuple[Row, ...]
     misfits: tuple[Misfit, ...]
 
 
 def read_table(path: Path) -> ThroughputTable:
-    """The format is told by the name (.json) or the header.
+    """Reads a table; the format follows from the file name (.json) or the header.
 
-    Raises UsageError when the file cannot be read, SpecError with every bad row: file, line, field and remedy.
+    Raises UsageError if the file cannot be read, SpecError with the file, line, field and remedy of every invalid row.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -72,7 +72,7 @@ def read_table(path: Path) -> ThroughputTable:
     else:
         reader.csv(text)
     if not reader.problems and not reader.rows:
-        reader.problem(1, 1, "", "there is no rate in it", "add rows, or remove the table")
+        reader.problem(1, 1, "", "the table has no rows", "add rows, or remove the table")
     if reader.problems:
         raise SpecError(reader.problems)
     return ThroughputTable(tuple(reader.rows), tuple(reader.misfits))
@@ -94,7 +94,7 @@ class _Reader:
         try:
             self._csv(lines)
         except csv.Error as error:
-            self.problem(lines.line_num, 1, "", f"is no CSV: {error}", "save it as CSV in UTF-8")
+            self.problem(lines.line_num, 1, "", f"is not valid CSV: {error}", "save it as CSV in UTF-8")
 
     def _csv(self, lines: Any) -> None:
         header = [name.strip() for name in next(lines, [])]
@@ -135,13 +135,15 @@ class _Reader:
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
-            self.problem(error.lineno, error.colno, "", f"is no JSON: {error.msg}", "give Gavel's throughputs file")
+            self.problem(
+                error.lineno, error.colno, "", f"is not valid JSON: {error.msg}", "give Gavel's throughputs file"
+            )
             return
-        except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
-            self.problem(1, 1, "", f"is no such JSON: {error}", "give Gavel's throughputs file")
+        except (RecursionError, ValueError) as error:  # nested too deeply, or a number with thousands of digits
+            self.problem(1, 1, "", f"is not a valid table: {error}", "give Gavel's throughputs file")
             return
         if not isinstance(document, dict):
-            self.problem(1, 1, "", "is no object of GPU types", "give Gavel's throughputs file")
+            self.problem(1, 1, "", "is not an object of GPU types", "give Gavel's throughputs file")
             return
         for worker, jobs in document.items():
             if worker.endswith(_SPREAD_OUT):
@@ -190,7 +192,7 @@ class _Reader:
         return None
 
     def _rate(self, value: Any, line: int, column: int, where: str, *, gavel: bool) -> float | None:
-        """None after a problem; 0.0 for what does not fit, which only Gavel writes so."""
+        """The rate in steps per second; None after a problem; 0.0 (Gavel only) if the job does not fit."""
         if gavel and value in ("", None):
             return 0.0
         try:
@@ -203,12 +205,12 @@ class _Reader:
             return 0.0
         hint = "leave the row out where the job does not fit" if rate == 0 else "give steps per second above 0"
         said = visible_name(str(value)) or "(empty)"
-        self.problem(line, column, where, f"{said} is no rate", hint)
+        self.problem(line, column, where, f"{said} is not a rate", hint)
         return None
 
 
 def visible_name(text: str) -> str:
-    """As a problem quotes it: as it is where it can be read, else not much of it and escaped."""
+    """`text` as quoted in a message: unchanged if it is printable, else shortened and escaped."""
     return text if text.isprintable() and len(text) <= MAX_NAME_CHARACTERS else shown(text)
 
 

@@ -1,4 +1,4 @@
-"""Throughputs from outside: a table is read, checked and kept for plans."""
+"""Imports published throughputs for plans."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from orchestrator.services.speed.throughput_tables import read_table
 from orchestrator.services.views import ImportedTable
 
 
-def take_over(installation: Installation, path: Path) -> ImportedTable:
-    """Keep the rates of a table; an earlier one from a file of the same name goes.
+def import_throughputs(installation: Installation, path: Path) -> ImportedTable:
+    """Stores the rates of a table, replacing those of an earlier file with the same name.
 
-    Raises UsageError when it cannot be read, SpecError with every bad row, and then keeps nothing of it.
+    Raises UsageError if it cannot be read, SpecError with every invalid row; then nothing is stored.
     """
     table = read_table(path)
     with installation.store.write() as tx:

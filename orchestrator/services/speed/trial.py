@@ -1,7 +1,7 @@
-"""Trial: some steps of a job on the submitter's own machine before it is handed over, so that its plan has a forecast.
+"""Trial: runs some steps of a job on the submitter's machine before submission, so that its plan has a forecast.
 
-It is a profile with little time and memory, and no condition: a program that does not fit this machine, fails here or
-takes too long is submitted all the same. Only what would fail alike on any machine is an error.
+It is a short profile with limited memory. A program that does not fit this machine, fails here or takes too long is
+submitted nevertheless; only an error that would repeat on every machine prevents the submission.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from orchestrator.services.speed.profile import profile
 from orchestrator.services.views import PlanView, Trial
 from trainers.profile import STEPS
 
-TIMEOUT_S = 60.0  # wall: on an idle machine torch takes 5 s to load, the steps of a small model another
+TIMEOUT_S = 60.0  # wall seconds; on an idle machine torch loads in 5 s, and the steps of a small model take as long
 
 
 def speed_unknown(plan: PlanView) -> bool:
-    """Whether the plan of a new job can promise nothing, for want of its speed."""
+    """True if the plan of a new job has no forecast because its speed is unknown."""
     new = {job.id for job in plan.new_jobs}
     placed = [each for each in plan.decisions if each.job_id in new and each.offer_id is not None]
     return any(each.evidence == "none" for each in placed)
 
 
 def unfit(spec: JobSpec) -> str:
-    """Why the job's program cannot be tried on this machine, as far as its job file tells; empty: it may."""
+    """The reason why the job's program cannot be tried on this machine, according to its job file; empty if it can."""
     asked, free = spec.resources, memory_limit_bytes()
     needs = max(asked.memory_bytes or 0, asked.gpu_memory_bytes[0] if asked.gpu_memory_bytes is not None else 0)
     if importlib.util.find_spec("torch") is None:
@@ -35,15 +35,15 @@ def unfit(spec: JobSpec) -> str:
     if asked.nodes > 1 or any(gpu.count > 1 for gpu in asked.gpus):
         return "it needs several GPUs or machines"
     if needs > free:
-        return f"it asks for {needs / 1e9:.0f} GB of memory, and a trial may take {free / 1e9:.0f} GB"
+        return f"it needs {needs / 1e9:.0f} GB of memory; a trial may use {free / 1e9:.0f} GB"
     if spec.train.steps is not None and spec.train.steps < STEPS:
         return f"it has fewer than {STEPS} steps"
     return ""
 
 
 def try_here(installation: Installation, spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> Trial:
-    """Profile the job if it fits. Raises SpecError for what would fail alike on any machine, and UsageError when a
-    secret is not in the environment."""
+    """Profiles the job if it fits this machine; `timeout_s` is in wall seconds. Raises SpecError for an error that
+    would repeat on every machine, UsageError if a secret is missing in the environment."""
     if why := unfit(spec):
         return Trial(False, why)
     try:

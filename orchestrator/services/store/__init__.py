@@ -1,1 +1,1 @@
-"""The store for people: checked, backed up, its books corrected."""
+"""Store operations for users: checks, backups, ledger corrections."""

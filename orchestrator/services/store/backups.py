@@ -1,4 +1,4 @@
-"""Backups of the store, and putting one in its place."""
+"""Backs up, restores and adopts a store."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from providers.clock import SystemClock
 
 
 def backup(config: Config, path: Path) -> StoreBackup:
-    """A copy of the store in use, in the file `path`, which must not exist. Raises StoreError."""
+    """Writes a backup of the store, which stays in use, to the file `path`, which must not exist. Raises StoreError."""
     made = backups.back_up(config.store_url, path)
     return StoreBackup(str(path.absolute()), path.stat().st_size, made.install_id, made.revision)
 
 
 def restore(config: Config, path: Path) -> StoreRestored:
-    """Put a backup in the place of the store, which is kept beside it.
+    """Replaces the store with a backup and keeps the replaced one beside it.
 
-    What happened since is forgotten: machines that were rented since are told of by the next control plane, and left
-    alone. It takes over from the store that it replaces, as after `adopt`; without one to replace, it does not.
-    Raises StoreError, with nothing changed, while anything uses the store or when the backup is not sound.
+    Everything since the backup is lost: the next control plane reports machines that were rented since, but does not
+    end them. The restored store takes over from the one that it replaces, as after `adopt`; if there was none, it does
+    not. Raises StoreError, with nothing changed, if the store is in use or the backup is invalid.
     """
     done = backups.restore(config.store_url, path, SystemClock().now_ms())
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)
 
 
 def adopt(installation: Installation) -> Accepted:
-    """Let this copy of a store take the place of the one that it was copied from. Raises StoreError."""
+    """Makes this copy of a store the one that acts, instead of the original. Raises StoreError."""
     with installation.store.write() as tx:
         tx.allow_adoption()
     message = (

@@ -1,6 +1,6 @@
-"""Is the store sound? The database first, then what its rows say of each other. Changes nothing, upgrades nothing.
+"""Read-only checks of the store: first the database, then the consistency of its rows.
 
-A check that breaks is a line that fails.
+A check that raises an error is reported as failed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from providers.money import format_usd
 
 RESTORE = "tradewind store restore BACKUP"
 MEND = f"tradewind up (it repairs a run's row from other rows; see tradewind events); else: {RESTORE}"
-CORRECT = "tradewind ledger correct --reason 'store check' (what it would book: add --dry-run)"
+CORRECT = "tradewind ledger correct --reason 'store check' (preview with --dry-run)"
 REPORT = "please report this; until then: tradewind store restore BACKUP"
 JOBS_AT_ONCE = 200
-MOST = 3  # examples of what is wrong in one line
+MOST = 3  # findings per line
 
 
 def check(config: Config) -> StoreDiagnosis:
-    """Every check, each ok, warn or fail."""
+    """Runs every check. Raises nothing for a damaged store: that is a failed check."""
     return StoreDiagnosis(tuple(_checks(config.store_url)))
 
 
@@ -60,7 +60,7 @@ def _checks(url: str) -> Iterator[Check]:
 
 def _schema(found: Examination) -> Check:
     if found.revision is None:
-        return Check("schema", "fail", "there is no store in it", RESTORE)
+        return Check("schema", "fail", "the database contains no store", RESTORE)
     if found.age == "newer":
         fix = "pip install --upgrade tradewind"
         return Check("schema", "fail", f"revision {found.revision} of a newer version", fix)
@@ -76,7 +76,7 @@ def _database(found: Examination) -> Iterator[Check]:
 
 def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
     unreadable = _unreadable(tx)
-    yield _judged("rows", "all can be read", unreadable, MEND)
+    yield _judged("rows", "all readable", unreadable, MEND)
     if unreadable:
         return
     yield from _books(tx)
@@ -85,7 +85,7 @@ def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
 
 
 def _unreadable(tx: Tx) -> list[str]:
-    """Rows that hold what no row of their table can hold."""
+    """Rows with invalid values."""
     heard: list[str] = []
 
     def hear(_job_id: str, error: RowError) -> None:
@@ -109,9 +109,9 @@ def _unreadable(tx: Tx) -> list[str]:
 
 
 def _books(tx: Tx) -> Iterator[Check]:
-    """Each run is booked at its price times its time, once: what is not can be corrected, unless the rows themselves
-    contradict each other. And each comparison is what follows from what is kept with it, and from the entries that it
-    counts. Read some jobs at once: of a million entries a few thousand."""
+    """Two checks: each run is booked exactly once, at its price times its time (deviations can be corrected unless rows
+    contradict each other); each comparison follows from its stored inputs and its ledger entries. Jobs are read in
+    batches, because there may be a million entries."""
     contradictions: list[str] = []
     wrong: list[str] = []
     unfounded: list[str] = []
@@ -130,39 +130,39 @@ def _books(tx: Tx) -> Iterator[Check]:
         unfounded += [line for job_id in some for each in kept[job_id] for line in _unfounded(each, amounts[job_id])]
         count += sum(map(len, amounts.values()))
         compared += sum(1 for found in kept.values() if found)
-    wrong += [f"the sum that is kept of {name} is not that of its entries" for name in tx.unequal_sums()]
+    wrong += [f"the stored sum of {name} differs from its entries" for name in tx.unequal_sums()]
     well = f"{count} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
     yield _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
     yield _judged("comparisons", f"{compared} job(s) compared, each as it follows from its inputs", unfounded, REPORT)
 
 
 def _contradictions(tx: Tx, runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
-    """Entries of some jobs, by run, that no new entry makes right."""
+    """Contradictions in entries (by run) that no new entry can correct."""
     for run_id in of_run.keys() - {run.id for run in runs}:
         for entry in of_run[run_id]:
-            yield f"{entry.id} names another job than its run {run_id}"
+            yield f"{entry.id} belongs to another job than its run {run_id}"
     yield from _charged_twice(runs, of_run)
     for run in runs:
         booked = of_run[run.id]
         known = {entry.id for entry in booked}
         for entry in booked:
             if entry.job_id != run.job_id:
-                yield f"{entry.id} names another job than its run {run.id}"
+                yield f"{entry.id} belongs to another job than its run {run.id}"
             if entry.reverses is not None and entry.reverses not in known:
-                yield f"{entry.id} corrects {entry.reverses}, which is no entry of {run.id}"
+                yield f"{entry.id} corrects {entry.reverses}, which is not an entry of {run.id}"
         if run.billed_from_ms is None and any(entry.kind == "compute" for entry in booked):
-            yield f"{run.id} is booked, and was never billed"
+            yield f"{run.id} is booked but was never billed"
         elif booked and run.billed_from_ms is not None and not priced(tx, run):
             yield f"{run.id} is booked, but no price of {run.offer_id} is known at {run.machine_billed_from_ms}"
 
 
 def _charged_twice(runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
-    """What a machine is billed besides its time is with one of the runs that had it."""
+    """Charges of a machine besides its time are booked on only one of its runs."""
     charged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for run in runs:
         kinds: dict[str, str] = {}
         sums: Counter[str] = Counter()
-        for entry in of_run[run.id]:  # in the order of writing: what is corrected comes before its correction
+        for entry in of_run[run.id]:  # in the order of writing, so that entries precede their corrections
             kind = kinds[entry.id] = kinds.get(entry.reverses or "", entry.kind)
             sums[kind] += entry.amount_nano_usd
         for kind in CHARGE_KINDS:
@@ -183,7 +183,7 @@ def _wrong_books(tx: Tx, run: Run, booked: Sequence[Entry]) -> list[str]:
 
 
 def _unfounded(found: Comparison, amounts: Sequence[int]) -> Iterator[str]:
-    """What of a comparison does not follow; `amounts` are those of its job's entries, in the order of writing."""
+    """Deviations of a comparison from its inputs; `amounts` are those of its job's entries, in the order of writing."""
     if sum(amounts[: found.entries]) != found.paid_nano_usd:
         yield f"{found.job_id} paid {found.paid_nano_usd} according to its comparison, but not to its entries"
     if found.inputs is not None and ledger.baseline_nano_usd(found.inputs) != found.baseline_nano_usd:
@@ -191,34 +191,34 @@ def _unfounded(found: Comparison, amounts: Sequence[int]) -> Iterator[str]:
 
 
 def _work(tx: Tx, runs: Sequence[Run]) -> tuple[str, list[str]]:
-    """What is well, and what nobody would ever take further."""
+    """A summary of the open work, and work that is stuck."""
     moves = tx.migrations(open=True)
     coming = {move.target_run_id for move in moves}
     live = [run for run in runs if run.end is None]
     wrong = [
-        f"{run.id} is {run.state} without a machine and without a move that brings it one"
+        f"{run.id} is {run.state} without a machine and without a migration that provides one"
         for run in live
         if run.instance_id is None and run.id not in coming
     ]
     served = {run.job_id for run in live} | {move.job_id for move in moves}
     wrong += [
-        f"{job.id} is {job.state}, and nothing runs or is under way for it"
+        f"{job.id} is {job.state}, but has no run and no migration"
         for job in tx.jobs(states=("starting", "running", "migrating"))
         if job.id not in served
     ]
     moving = Counter(move.job_id for move in moves)
-    wrong += [f"{job_id} has {count} moves at once" for job_id, count in moving.items() if count > 1]
-    return f"{len(live)} run(s) that live, {len(moves)} move(s) under way", wrong
+    wrong += [f"{job_id} has {count} migrations at once" for job_id, count in moving.items() if count > 1]
+    return f"{len(live)} current run(s), {len(moves)} open migration(s)", wrong
 
 
 def _leader(tx: Tx, leader: LeaderInfo | None) -> Check:
     if leader is not None and leader.alive is not False:
-        where = "" if leader.alive else ", as far as can be told from here"
+        where = "" if leader.alive else ", on another host or not known to be alive"
         return Check("leader", "ok", f"{leader.holder} (process {leader.pid} on {leader.host}){where}")
     waiting = len(tx.unsettled_runs()) + len(tx.migrations(open=True))
     if waiting:
-        return Check("leader", "warn", "nobody leads, and there is work under way", "tradewind up")
-    return Check("leader", "ok", "nobody leads, and nothing is under way")
+        return Check("leader", "warn", "no leader, but there is open work", "tradewind up")
+    return Check("leader", "ok", "no leader and no open work")
 
 
 def _judged(name: str, well: str, wrong: Iterator[str] | Sequence[str], fix: str) -> Check:

@@ -1,6 +1,5 @@
-"""The books made right: whatever a run is booked at is brought to its price times its time, by new entries and with a
-reason. Nothing that was written is changed.
-"""
+"""Corrects the ledger: new entries, with a reason, bring each run's sum to its price times its time. Existing
+entries are never changed."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ LONGEST_REASON = 500
 def correct(
     installation: Installation, reason: str, ref: str | None = None, *, caller: Caller, dry_run: bool = False
 ) -> LedgerCorrection:
-    """Correct the books of one job, or of all; with `dry_run` only say what would be booked.
+    """Corrects the ledger of one job, or of all; with `dry_run` it only returns what would be booked.
 
-    One transaction, in which every run is read anew: a control plane may go on. Raises NotFoundError, UsageError for a
-    reason that is none, StoreError.
+    It is one transaction, so a control plane may keep running. Raises NotFoundError, UsageError for an invalid reason,
+    StoreError.
     """
     opened: AbstractContextManager[Tx] = installation.store.read() if dry_run else installation.store.write()
     found = []
@@ -51,13 +50,13 @@ def correct(
                     tx.add_entries(fresh)
                     tx.add_event(_event(installation, caller, job, run, reason, fresh))
             if not dry_run:
-                conclude(installation, tx, job.id, because=reason)  # what it saved was of the books as they were
+                conclude(installation, tx, job.id, because=reason)  # its savings were computed from the old sums
     return LedgerCorrection(dry_run, reason, tuple(found), sum(total_nano_usd(each.entries) for each in found))
 
 
 def amendments(tx: Tx, job: Job, run: Run, booked: Sequence[Entry], at_ms: int) -> list[Entry]:
-    """What would make a run's books right; nothing for books that are. Of a run that lives only what is wrong with the
-    periods: prices that were learned late are booked at its end, by itself."""
+    """The entries that correct a run's ledger; none if it is correct. For a current run only wrong periods are
+    corrected: prices that were learned late are booked at its end anyway."""
     if run.billed_from_ms is None or run.machine_billed_from_ms is None or not priced(tx, run):
         return []
     if run.billed_to_ms is None and not wrong_periods(run, booked):
@@ -68,7 +67,7 @@ def amendments(tx: Tx, job: Job, run: Run, booked: Sequence[Entry], at_ms: int) 
 
 
 def priced(tx: Tx, run: Run) -> bool:
-    """Whether the price at the begin of its machine's billing is known: nothing can be worked out without it."""
+    """True if the price at the start of its machine's billing is known; without it nothing can be computed."""
     start_ms = run.machine_billed_from_ms
     assert start_ms is not None
     changes = tx.price_changes(run.offer_id, start_ms, start_ms + 1)
@@ -76,12 +75,12 @@ def priced(tx: Tx, run: Run) -> bool:
 
 
 def wrong_periods(run: Run, booked: Sequence[Entry]) -> list[str]:
-    """Every second that a machine was billed is in one entry, or in a second one that a correction takes back."""
+    """Descriptions of seconds of a run's machine that are booked twice or not at all, corrections considered."""
     upto, found = run.billed_from_ms, []
     compute = sorted((each for each in booked if each.kind == "compute"), key=lambda each: each.period_start_ms)
     for entry in compute:
         if upto is None:
-            break  # what was never billed has no right amount
+            break  # without billing there is no correct amount
         if ledger.twice_booked(entry, upto, booked):
             found.append(f"{run.id} is booked twice at {upto}")
         elif entry.period_start_ms > upto:
@@ -100,7 +99,7 @@ def _event(
         id=new_id("ev", installation.clock.now_ms(), random.SystemRandom()),
         at_ms=installation.clock.now_ms(),
         kind="ledger.corrected",
-        message=f"the books of {run.id} were corrected by {amount / 1e9:+.9f} USD in {len(fresh)} entries: {reason}",
+        message=f"the ledger of {run.id} was corrected by {amount / 1e9:+.9f} USD in {len(fresh)} entries: {reason}",
         actor=caller.actor,
         job_id=job.id,
         run_id=run.id,
@@ -114,9 +113,11 @@ def _event(
 def _one_line(reason: str, *, needed: bool) -> str:
     reason = reason.strip()
     if needed and not reason:
-        raise UsageError("a correction needs a reason", hint="say why: --reason 'booked twice by two control planes'")
+        raise UsageError(
+            "a correction needs a reason", hint="for example: --reason 'booked twice by two control planes'"
+        )
     if len(reason) > LONGEST_REASON or not reason.isprintable():
         raise UsageError(
-            f"a reason is one line of at most {LONGEST_REASON} printable characters", hint="say it in fewer words"
+            f"a reason is one line of at most {LONGEST_REASON} printable characters", hint="use fewer words"
         )
     return reason

@@ -1,4 +1,4 @@
-"""The ledger read page by page."""
+"""Lists ledger entries in pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.services.views import EntryList
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """The page after an entry: new ones are only ever added at the end."""
+    """A page begins after this entry; new entries are always added at the end."""
 
     entry_id: str
 
@@ -22,8 +22,8 @@ _CURSORS = Cursors("ledger-entries", _After)
 def entries(
     installation: Installation, ref: str | None = None, *, limit: int | None = 100, cursor: str | None = None
 ) -> EntryList:
-    """The first `limit` entries of a job (None: of all) in the order of writing; with a cursor those after the page
-    that it is of. Raises NotFoundError, UsageError for a limit or cursor that is none."""
+    """The first `limit` entries of a job (None: of all) in the order of writing; `cursor` continues a listing. Raises
+    NotFoundError; UsageError for an invalid limit or cursor."""
     most = checked_limit(limit)
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id if ref is not None else None

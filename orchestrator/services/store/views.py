@@ -1,4 +1,4 @@
-"""What the services of the store answer."""
+"""Views of store operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.services.views import Check
 
 @dataclass(frozen=True, slots=True)
 class StoreBackup:
-    """A copy of the store, at its schema revision."""
+    """A backup of the store."""
 
     kind: ClassVar[str] = "store-backup"
 
@@ -23,7 +23,7 @@ class StoreBackup:
 
 @dataclass(frozen=True, slots=True)
 class StoreRestored:
-    """`kept` is where that is now which the backup replaced: a file or a schema; None when there was nothing."""
+    """A restored backup. `kept` is the file or schema to which the replaced store was moved; None if there was none."""
 
     kind: ClassVar[str] = "store-restored"
 
@@ -35,7 +35,7 @@ class StoreRestored:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedRun:
-    """A run whose books are not its price times its time, and the entries that make them so."""
+    """A run whose booked sum is not its price times its time, and the correcting entries."""
 
     job: str
     job_id: str
@@ -48,7 +48,7 @@ class CorrectedRun:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCorrection:
-    """`dry_run`: nothing was booked. `change_nano_usd` is the sum of all new entries."""
+    """A ledger correction. `dry_run`: nothing was booked. `change_nano_usd` is the sum of all new entries."""
 
     kind: ClassVar[str] = "ledger-correction"
 
@@ -60,10 +60,13 @@ class LedgerCorrection:
 
 @dataclass(frozen=True, slots=True)
 class StoreDiagnosis:
+    """All checks of `store check`."""
+
     kind: ClassVar[str] = "store-check"
 
     checks: tuple[Check, ...]
 
     @property
     def failed(self) -> bool:
+        """True if a check failed."""
         return any(check.state == "fail" for check in self.checks)

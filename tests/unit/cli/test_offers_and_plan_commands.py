@@ -42,7 +42,7 @@ def test_a_gpu_without_its_memory_means_all_of_them(tradewind: Run) -> None:
 def test_a_filter_that_leaves_nothing_ends_with_a_usage_error(tradewind: Run) -> None:
     result = tradewind("offers", "--gpu", "H100:8", "--max-price", "0.01")
     assert result.exit_code == 2
-    assert "--max-price 0.01 leaves no offer" in result.stderr
+    assert "--max-price 0.01 matches no offer" in result.stderr
     assert "hint: the cheapest is $" in result.stderr
 
 

@@ -301,7 +301,7 @@ def test_a_control_plane_that_does_not_start_says_why(tmp_path: Path) -> None:
     inside = load_config(settings, environ={}, cwd=tmp_path)
     with (
         closing(open_installation(inside)) as installation,
-        pytest.raises(SiteError, match="beside what it locks") as caught,
+        pytest.raises(SiteError, match="in the state folder") as caught,
     ):
         lifecycle.start_in_background(installation, os.environ)
     assert "did not start: secrets.key_file" in str(caught.value)

@@ -113,7 +113,7 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
                 f"UPDATE ledger_entry SET job_id = (SELECT id FROM job WHERE name = 'lstm') WHERE {FIRST_ENTRY}",
                 PROTECT,
             ],
-            "names another job than its run",
+            "belongs to another job than its run",
         ),
         (
             "ledger",
@@ -128,17 +128,17 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
         (
             "work",
             ["UPDATE run SET instance_id = NULL WHERE state <> 'ended'", "UPDATE migration SET step = 'done'"],
-            "without a machine and without a move",
+            "without a machine and without a migration",
         ),
         (
             "work",
             ["UPDATE job SET state = 'running' WHERE name = 'lstm'"],
-            "is running, and nothing runs or is under way for it",
+            "is running, but has no run",
         ),
         (
             "work",
             ["UPDATE migration SET step = 'provision', job_id = (SELECT id FROM job WHERE name = 'gpt')"],
-            "moves at once",
+            "migrations at once",
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_no_store_is_a_line_that_fails_and_none_is_made(installation: Installati
     assert check(installation.config).failed
     assert not file_of(installation).exists()
     file_of(installation).touch()
-    assert checks(installation)["schema"].found == "there is no store in it"
+    assert checks(installation)["schema"].found == "the database contains no store"
 
 
 def test_a_backup_goes_back_and_into_postgres(

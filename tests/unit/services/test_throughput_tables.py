@@ -81,15 +81,15 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
         "a,V100,1,inf\n"
     )
     assert problems(bad) == [
-        "table.csv:2:4: steps_per_s: 0 is no rate (leave the row out where the job does not fit)",
-        "table.csv:3:4: steps_per_s: nan is no rate (give steps per second above 0)",
-        "table.csv:4:4: steps_per_s: -2 is no rate (give steps per second above 0)",
+        "table.csv:2:4: steps_per_s: 0 is not a rate (leave the row out where the job does not fit)",
+        "table.csv:3:4: steps_per_s: nan is not a rate (give steps per second above 0)",
+        "table.csv:4:4: steps_per_s: -2 is not a rate (give steps per second above 0)",
         'table.csv:5:2: gpu: V10O is not a known GPU (did you mean "V100"?)',
         "table.csv:6:3: gpu_count: 0 is not a number of GPUs (give 1, 2, 4, ...)",
         "table.csv:7:1: job: is empty (name the model and its settings)",
         "table.csv:8:1: 3 fields, the header has 4 (quote commas)",
-        "table.csv:9:4: steps_per_s: fast is no rate (give steps per second above 0)",
-        "table.csv:10:4: steps_per_s: inf is no rate (give steps per second above 0)",
+        "table.csv:9:4: steps_per_s: fast is not a rate (give steps per second above 0)",
+        "table.csv:10:4: steps_per_s: inf is not a rate (give steps per second above 0)",
     ]
 
 
@@ -97,13 +97,13 @@ def test_gavels_tables_are_checked_as_well(written):
     assert problems(written("job_type,scale_factor,v100,h10O\nA3C,one,-1,1\n")) == [
         'table.csv:1:4: h10O: h10O is not a known GPU (did you mean "H100"?)',
         "table.csv:2:2: scale_factor: one is not a number of GPUs (give 1, 2, 4, ...)",
-        "table.csv:2:3: v100: -1 is no rate (give steps per second above 0)",
+        "table.csv:2:3: v100: -1 is not a rate (give steps per second above 0)",
     ]
     document = {"v100": {"A3C": {"null": 1}, "('A3C', 1)": {"null": "NaN"}, "('A3C', 2)": {}}}
     found = problems(written(json.dumps(document), "rates.json"))
     assert [line.split(": ", 1)[1] for line in found] == [
         'v100.A3C: has no rate of its own (give "(\'job\', 1)": {"null": steps/s})',
-        "v100.('A3C', 1): NaN is no rate (give steps per second above 0)",
+        "v100.('A3C', 1): NaN is not a rate (give steps per second above 0)",
         "v100.('A3C', 2): has no rate of its own (give \"('job', 1)\": {\"null\": steps/s})",
     ]
 
@@ -113,9 +113,9 @@ def test_gavels_tables_are_checked_as_well(written):
     [
         ("", "table.csv", "table.csv:1:1: the header lacks job, gpu, gpu_count, steps_per_s"),
         ("job,gpu,gpu_count\n", "table.csv", "table.csv:1:1: the header lacks steps_per_s"),
-        ("job,gpu,gpu_count,steps_per_s\n", "table.csv", "table.csv:1:1: there is no rate in it"),
-        ("[1]", "rates.json", "rates.json:1:1: is no object of GPU types"),
-        ("{", "rates.json", "rates.json:1:2: is no JSON"),
+        ("job,gpu,gpu_count,steps_per_s\n", "table.csv", "table.csv:1:1: the table has no rows"),
+        ("[1]", "rates.json", "rates.json:1:1: is not an object of GPU types"),
+        ("{", "rates.json", "rates.json:1:2: is not valid JSON"),
     ],
 )
 def test_a_file_that_is_no_table(written, text, name, message):

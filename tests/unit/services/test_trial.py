@@ -26,8 +26,8 @@ def program(folder: Path, body: str) -> None:
     [
         (Resources(gpus=(GpuRequest("H100", 8),)), "it needs several GPUs or machines"),
         (Resources(nodes=2), "it needs several GPUs or machines"),
-        (Resources(gpu_memory_bytes=(10**15, None)), "it asks for 1000000 GB of memory, and a trial may take "),
-        (Resources(memory_bytes=10**15), "it asks for 1000000 GB of memory, and a trial may take "),
+        (Resources(gpu_memory_bytes=(10**15, None)), "it needs 1000000 GB of memory; a trial may use "),
+        (Resources(memory_bytes=10**15), "it needs 1000000 GB of memory; a trial may use "),
         (Resources(gpus=(GpuRequest("H100", 1),)), ""),
     ],
 )
