@@ -83,7 +83,7 @@ def test_a_job_that_never_had_its_secret_waits_and_says_so_until_it_is_given(
 ) -> None:
     waits_and_says_so(home, job, tradewind)
     with listening(home):
-        assert f"the control plane has {NAME}" in tradewind("secrets", "give", "secretive").stdout
+        assert f"the control plane has received {NAME}" in tradewind("secrets", "give", "secretive").stdout
     finishes_without_a_trace_of_it(home, job)
 
 

@@ -91,7 +91,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ({"gpu": "H101"}, "unknown GPU H101", 'did you mean "H100"?'),
         (
             {"gpu": "tpu v6e"},
-            "TPU-v6e cannot be used by Tradewind's trainers yet; gcp asks from $2.7000",
+            "TPU-v6e cannot be used by Tradewind's trainers yet; at gcp it costs from $2.7000",
             "catalog show",
         ),
         ({"gpu": "trainium2:16"}, "at aws it costs from $0.5373 spot per chip and hour (ap-", "catalog show"),

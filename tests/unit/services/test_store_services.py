@@ -104,7 +104,7 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
         (
             "ledger",
             [UNPROTECT, f"UPDATE ledger_entry SET reverses = 'ent_X' WHERE {FIRST_ENTRY}", PROTECT],
-            "corrects ent_X, which is no entry",
+            "corrects ent_X, which is not an entry",
         ),
         (
             "ledger",
