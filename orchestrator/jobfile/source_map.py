@@ -50,6 +50,7 @@ class Finding:
 
     @property
     def field(self) -> str:
+        """The dotted name of the field."""
         return dotted(self.loc)
 
 

@@ -24,6 +24,7 @@ class UnsupportedField:
         return dotted(self.loc)
 
     def finding(self) -> Finding:
+        """The problem as a finding, with its place."""
         return Finding(self.loc, self.message, self.hint)
 
 

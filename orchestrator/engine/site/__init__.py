@@ -1,1 +1,1 @@
-"""This host's site: a Ray cluster whose head and nodes outlive the control plane. The only part that knows Ray."""
+"""Site: this host's site: a Ray cluster whose head and nodes outlive the control plane. Only this package uses Ray."""

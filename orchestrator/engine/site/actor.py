@@ -1,11 +1,11 @@
 """RunActor: the Ray actor that drives one run on its rented node.
 
-The run itself is a process beside it, which the node started as soon as the machine was up (trainers.process.prewarm):
-so it loads its libraries while Ray still comes up, and a program has its process to itself. The actor hands it the
-order and answers for it from the control directory; if either dies, so does the other's part in the run. A trainer that
-died by itself, while it executed its order and its machine lived on, has failed: the node's agent, its parent, tells
-how it ended. One of which nobody tells that is absent, as is one whose actor or machine died first. The same actor
-serves this host and remote sites.
+The run itself is a separate process, which the node started as soon as the machine was up (trainers.process.prewarm),
+so that it loads its libraries while Ray starts and the program has a process to itself. The actor passes it the order
+and answers for it from the control directory; if either dies, the other's part in the run ends, too. A trainer that
+died by itself while executing its order, on a machine that lived on, has failed: its parent, the node's agent, reports
+how it ended. Without that report it is absent, as is one whose actor or machine died first. The same actor serves this
+host and remote sites.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from trainers.process.prewarm import Trainer, describe_exit, exit_status
 
 ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
-EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its word the trainer counts as lost
+EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its report the trainer counts as lost
 
 Control = Literal["quiesce", "resume", "stop", "stacks"]
 _LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 
 
 class RunActor:
-    """Created detached and named by its run id, on the node with the run's resource label."""
+    """Drives one run. Created detached, named by its run id, on the node with the run's resource label."""
 
     def __init__(self, run_dir: str, with_setup: bool = False) -> None:
-        """`with_setup`: it is not prepared before `set_up` was asked for and done."""
+        """`with_setup`: the run is not prepared before `set_up` was called and has finished."""
         instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
         self._control = ControlDirectory(Path(run_dir) / "control")
         self._control.path.mkdir(parents=True, exist_ok=True)
-        self._state = "starting"  # as the trainer's process says
+        self._state = "starting"  # as the trainer's process reports
         self._error: str | None = None
         self._exit_status: int | None = None
         self._trainer: Trainer | None = None
@@ -54,13 +54,13 @@ class RunActor:
         threading.Thread(target=self._listen, args=[instance_dir], daemon=True).start()
 
     def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Let the trainer set its environment up (trainers.spec.SetupSpec), once; asked again it does nothing."""
+        """Set the trainer's environment up (trainers.spec.SetupSpec). Repeated calls do nothing."""
         if self._setup is None:
             self._setup = (setup, secrets)
             self._asked.set()
 
     def train(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Let the prepared trainer begin, once: asked again (by an engine that crashed in between) it does nothing."""
+        """Start training. Repeated calls (from an engine that crashed in between) do nothing."""
         if not self._begun:
             assert self._trainer is not None, "the trainer is not prepared"
             self._begun = True
@@ -76,7 +76,7 @@ class RunActor:
             progress = self._control.progress()
         except MalformedMessage as error:
             return self._malformed(error)
-        reported = {} if progress is None else _told(progress)
+        reported = {} if progress is None else _fields(progress)
         if self._error is not None:
             return {**reported, "state": "failed", "error": self._error, "setup_failed": self._setup_failed}
         if progress is not None and progress.state in _LAST:
@@ -92,7 +92,7 @@ class RunActor:
         return reported
 
     def _malformed(self, error: MalformedMessage) -> dict[str, object]:
-        """Its process may be over all the same."""
+        """The report for invalid progress: the process may have ended anyway."""
         if self._error is not None:
             return {"state": "failed", "error": self._error}
         if self._state == "absent" and self._exit_status is not None:
@@ -113,16 +113,16 @@ class RunActor:
             self._control.request_stop()
 
     def _listen(self, instance_dir: Path) -> None:
-        """Believe the trainer's process, until it is gone."""
+        """Follow the trainer's process until it is gone."""
         while self._trainer is None:
             try:
                 self._trainer = Trainer(instance_dir)
             except OSError:  # the node is about to start it
                 time.sleep(LOOK_EVERY_S)
         began_s: float | None = None
-        with suppress(OSError):  # cut off by its death
-            for said in self._trainer.messages():
-                if self._setup_awaited and said.state == "prepared":
+        with suppress(OSError):  # it died
+            for message in self._trainer.messages():
+                if self._setup_awaited and message.state == "prepared":
                     self._setup_awaited = False
                     self._asked.wait()
                     assert self._setup is not None
@@ -130,9 +130,9 @@ class RunActor:
                     began_s = time.monotonic()
                     continue
                 if began_s is not None:
-                    self._setup_s, self._setup_failed = time.monotonic() - began_s, said.state == "failed"
+                    self._setup_s, self._setup_failed = time.monotonic() - began_s, message.state == "failed"
                     began_s = None
-                self._state, self._error = said.state, said.error
+                self._state, self._error = message.state, message.error
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:
             if (status := exit_status(instance_dir)) is not None:
@@ -142,14 +142,14 @@ class RunActor:
         self._state = "absent"
 
 
-def _told(progress: Progress) -> dict[str, object]:
+def _fields(progress: Progress) -> dict[str, object]:
     reported = dataclasses.asdict(progress)
     since_s = reported.pop("still_since_s")
     return {**reported, "still_s": 0.0 if since_s is None else max(0.0, time.monotonic() - since_s)}
 
 
 def _register(instance_dir: Path, run_id: str, control_dir: Path) -> None:
-    """Tell the node's agent of a run: it carries notices to it and renews its lease."""
+    """Register a run with the node's agent, which passes notices on to it and renews its lease."""
     runs = instance_dir / "runs"
     runs.mkdir(exist_ok=True)
     partial = instance_dir / f"{run_id}.registration"

@@ -2,10 +2,10 @@
 
     python -m orchestrator.engine.site.bridge SITE_FOLDER TEMP_DIR SOCKET_FD
 
-Ray aborts an attached driver about a minute after its head is lost, so the control plane never attaches: it talks JSON
-lines with this child over a socket pair, and starts another one when it died or hangs. Every request is answered at
+Ray aborts an attached driver about a minute after its head is lost, so the control plane never attaches. It exchanges
+JSON lines with this child over a socket pair, and starts another one if it dies or hangs. Every request is answered at
 once from what is known; waiting for actors happens between requests. When the socket closes, the bridge ends; the
-actors are detached and go on.
+actors are detached and continue.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from trainers.checked_json import MOST_BYTES
 
 REPORT_EVERY_S = 0.1
 EAGER_EVERY_S = 0.02
-EAGER_S = 5.0  # after it was asked for something: somebody waits for its answer
+EAGER_S = 5.0  # after a request: somebody waits for its effect
 NODES_EVERY_S = 0.2
 
 
 class Watched:
-    """What is known of one run: its actor, the question that is open, the last answer."""
+    """What is known of one run: its actor, the open question, the last answer."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.handle: Any = None
         self.pending: Any = None
-        self.report: dict[str, object] | None = None  # None: nothing was heard yet, which is not absence
-        self.heard_at = time.monotonic()
+        self.report: dict[str, object] | None = None  # None: no answer yet, which does not mean absent
+        self.answered_at = time.monotonic()
         self.asked_at = 0.0
         self.eager_until = 0.0
 
     def every_s(self, now: float) -> float:
+        """Seconds between two questions at the monotonic time `now`."""
         return EAGER_EVERY_S if now < self.eager_until else REPORT_EVERY_S
 
 
 class Bridge:
-    """Request handlers, and `poll`, which keeps their answers fresh."""
+    """The request handlers, and `poll`, which keeps their answers up to date."""
 
     def __init__(self) -> None:
         import ray
@@ -58,16 +59,17 @@ class Bridge:
 
         self._ray = ray
         self._dead = ray.exceptions.ActorDiedError
-        self._unheard = ray.exceptions.RayError
+        self._unreachable = ray.exceptions.RayError
         self._runs: dict[str, Watched] = {}
         self._nodes: dict[str, str] = {}
         self._nodes_at = 0.0
-        self._refs: list[Any] = []  # results nobody waits for; held so that their errors stay quiet
+        self._refs: list[Any] = []  # results nobody waits for; kept so that their errors are not printed
 
     # -- requests ---------------------------------------------------------------------------------------------------
     def prepare(
         self, run_id: str, token: str, run_dir: str, setup: dict[str, object] | None, secrets: dict[str, str]
     ) -> None:
+        """Start the run's actor on the node of `token`, with its setup if there is one. Idempotent."""
         actor = (
             self._ray.remote(RunActor)
             .options(
@@ -87,16 +89,19 @@ class Bridge:
         watched = self._watch(run_id)
         if watched.handle is None:
             watched.handle = actor
-            watched.heard_at = time.monotonic()
+            watched.answered_at = time.monotonic()
             watched.report = {"state": "starting"}
 
     def start(self, run_id: str, spec: dict[str, object], secrets: dict[str, str]) -> None:
+        """Let a prepared run train. Raises LookupError without its actor."""
         self._fire(self._handle(run_id).train.remote(spec, secrets))
 
     def control(self, run_id: str, what: str, quiesce: dict[str, Any] | None = None) -> None:
+        """Pass a request to a run (RunActor.control). Raises LookupError without its actor."""
         self._fire(self._handle(run_id).control.remote(what, quiesce))
 
     def kill(self, run_id: str) -> None:
+        """Kill a run's actor, if there is one."""
         watched = self._watch(run_id)
         if watched.handle is None:
             watched.handle = self._find(run_id)
@@ -104,16 +109,18 @@ class Bridge:
             self._ray.kill(watched.handle, no_restart=True)
 
     def reports(self, run_ids: list[str]) -> dict[str, dict[str, object]]:
+        """The last report of each run that has one, with `silent_s`, the seconds since then."""
         now = time.monotonic()
         for run_id in set(self._runs) - set(run_ids):
-            del self._runs[run_id]  # nobody asks for it any more
+            del self._runs[run_id]  # no longer asked for
         return {
-            run_id: {**watched.report, "silent_s": now - watched.heard_at}
+            run_id: {**watched.report, "silent_s": now - watched.answered_at}
             for run_id in run_ids
             if (watched := self._watch(run_id)).report is not None
         }
 
     def nodes(self) -> dict[str, str]:
+        """Living nodes: launch token -> address."""
         return self._nodes
 
     def pause_s(self) -> float:
@@ -123,6 +130,7 @@ class Bridge:
 
     # -- keeping answers fresh --------------------------------------------------------------------------------------
     def poll(self) -> None:
+        """Read the answers that have arrived and ask again where it is time."""
         now = time.monotonic()
         if now - self._nodes_at >= NODES_EVERY_S:
             self._nodes_at = now
@@ -148,7 +156,7 @@ class Bridge:
         if watched.handle is None:
             watched.handle = self._find(watched.run_id)
         if watched.handle is None:
-            watched.report, watched.heard_at = {"state": "absent"}, now
+            watched.report, watched.answered_at = {"state": "absent"}, now
         else:
             watched.pending = watched.handle.report.remote()
 
@@ -159,9 +167,9 @@ class Bridge:
         except self._dead:
             watched.handle = None
             watched.report = {**(watched.report or {}), "state": "absent"}
-        except self._unheard:
-            return  # out of reach for the moment: it is silent, not gone
-        watched.heard_at = now
+        except self._unreachable:
+            return  # temporarily out of reach: silent, not gone
+        watched.answered_at = now
 
     def _watch(self, run_id: str) -> Watched:
         return self._runs.setdefault(run_id, Watched(run_id))
@@ -178,7 +186,7 @@ class Bridge:
         if watched.handle is None:
             watched.handle = self._find(run_id)
         if watched.handle is None:
-            raise LookupError(f"no actor of run {run_id}")
+            raise LookupError(f"run {run_id} has no actor")
         return watched.handle
 
     def _fire(self, ref: Any) -> None:
@@ -186,11 +194,11 @@ class Bridge:
 
 
 def _report(said: object) -> dict[str, object]:
-    """One that can be passed on: what one run says must not make the answer for all of them fail."""
+    """The report, or a `malformed` one if it cannot be passed on: one run must not break the answer for all."""
     try:
         if isinstance(said, dict) and len(json.dumps(said)) <= MOST_BYTES:
             return said
-        why = "it is no object, or too long"
+        why = "it is not an object, or too long"
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)[:200]
     return {"state": "malformed", "error": f"its report cannot be passed on: {why}"}
@@ -223,12 +231,13 @@ def _answer(operations: dict[str, Any], line: bytes) -> bytes:
 
 
 def die_with_parent() -> None:
-    """SIGKILL to this process when the control plane is gone: a call into a dead Ray may never notice that."""
+    """Have this process killed when the control plane is gone: a call into a dead Ray may never notice that."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def main(folder: str, temp_dir: str, socket_fd: str) -> int:
+    """Attach to the site's head and serve requests on the socket. Returns an exit code; 1 without a head."""
     die_with_parent()
     os.umask(PRIVATE_UMASK)
     files = SiteFiles(Path(folder), Path(temp_dir))

@@ -1,8 +1,8 @@
-"""The environment and the files of this host's site: what head, nodes and bridge must agree on.
+"""Environment: the environment and files that the head, nodes and bridge of this host's site share.
 
-A site is one Ray cluster. Its folder holds `token` (0600; every process of the site authenticates with it),
-`head.json` (address and process of the head) and `head.lock` (held by the head for as long as it lives). Head and nodes
-are sessions, and are ended as `local` ends its machines.
+A site is one Ray cluster. Its folder has `token` (0600; every process of the site authenticates with it), `head.json`
+(address and process of the head) and `head.lock` (held by the head while it lives). Head and nodes are sessions, and
+are ended as `local` ends its machines.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from providers.local import process
 from providers.procfs import process_start
 
 NAMESPACE = "tradewind"
-NODE_RESOURCE = "tradewind-node-"  # + launch token: the resource label by which a node is found again
+NODE_RESOURCE = "tradewind-node-"  # + launch token: the resource label that identifies a node
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A head process that came up: where its GCS listens, and the process to watch."""
+    """A started head: the address of its GCS, and its process."""
 
     gcs_address: str
     pid: int
     pid_start: int
-    boot_id: str  # the numbers mean something in this boot only
+    boot_id: str  # the process numbers are only valid in this boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A line from the bridge, the first of them without being asked: it is attached. `error`: what was refused, why."""
+    """A line from the bridge. The first one, without a request, means that it is attached. `error`: what was refused,
+    and why."""
 
     ok: Mapping[str, Any] | None = None
     error: str | None = None
@@ -56,21 +57,23 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SiteFiles:
-    """`folder` belongs to the site; `temp_dir` is Ray's (short: its sockets must fit in 107 bytes)."""
+    """The site's `folder` and Ray's `temp_dir` (short: socket paths in it must fit in 107 bytes)."""
 
     folder: Path
     temp_dir: Path
 
     @property
     def token_path(self) -> Path:
+        """The file with the site's token."""
         return self.folder / "token"
 
     @property
     def head_path(self) -> Path:
+        """The file that describes the head."""
         return self.folder / "head.json"
 
     def prepare(self) -> None:
-        """Make the folders and the token, once; whoever sees the token sees all of it. Raises OSError, StoreError."""
+        """Create the folders and, atomically, the token, unless they exist. Raises OSError, StoreError."""
         private_folder(self.folder)
         private_folder(self.temp_dir)
         if self.token_path.exists():
@@ -83,7 +86,7 @@ class SiteFiles:
         partial.unlink()
 
     def claim_head(self) -> int | None:
-        """Become the only head of this site, until this process ends. None if another process is it."""
+        """Become the site's only head until this process ends. Returns the lock, or None if there is another head."""
         lock = os.open(self.folder / "head.lock", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,12 +96,13 @@ class SiteFiles:
         return lock
 
     def write_head(self, head: Head) -> None:
+        """Write head.json atomically. Raises OSError."""
         partial = self.head_path.with_suffix(f".{os.getpid()}.tmp")
         write_privately(partial, dumps(head))
         partial.replace(self.head_path)
 
     def read_head(self) -> Head | None:
-        """The head that was written last, dead or alive; None when there never was one or the file is damaged."""
+        """The head written last, dead or alive; None if there was none or the file is damaged."""
         try:
             return loads(Head, self.head_path.read_bytes())
         except (OSError, CodecError):
@@ -107,20 +111,20 @@ class SiteFiles:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """What the file system refuses in this block is a SiteError: it is tried again."""
+    """Turn an OSError in this block into a SiteError, which is retried."""
     try:
         yield
     except OSError as error:
-        hint = "free some space, or give its owner the rights"
+        hint = "free some space, or give its owner write permission"
         raise SiteError(f"{folder} cannot be written: {error}", hint=hint) from error
 
 
 def ray_environment(files: SiteFiles) -> dict[str, str]:
-    """What every process of the site has in its environment.
+    """The environment variables of every process of the site.
 
-    Ray gives each worker a process group and cleans up groups itself; instances are sessions that their provider ends,
-    so that clean-up is off. The health check is tuned for one host: a dead raylet shows within 2 s instead of 14.
-    Ray's own byte-code must be cached: recompiling it costs seconds at each start.
+    Ray gives each worker a process group and cleans up groups itself; machines are sessions that their provider ends,
+    so that clean-up is off. The health check is tuned for one host: a dead raylet is noticed within 2 s instead of 14.
+    Ray's byte-code must be cached: recompiling it costs seconds at each start.
     """
     return {
         "RAY_AUTH_MODE": "token",
@@ -130,9 +134,9 @@ def ray_environment(files: SiteFiles) -> dict[str, str]:
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_timeout_ms": "1000",
         "RAY_health_check_failure_threshold": "4",
-        # everything of this site listens on the loopback interface only; without this Ray looks for an outer address
+        # this site only listens on the loopback interface; without this Ray looks for an external address
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_worker_niceness": "0",  # Ray's own, 15, would let an actor wait for everything else on a busy host
+        "RAY_worker_niceness": "0",  # Ray's default, 15, would make actors wait for everything else on a busy host
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -143,14 +147,14 @@ def ray_environment(files: SiteFiles) -> dict[str, str]:
 
 
 def alive(head: Head) -> bool:
-    """Whether this very head process still runs."""
+    """Whether this head process is still running."""
     return head.boot_id == boot_id() and process_start(head.pid) == head.pid_start
 
 
 def end_session(session: int) -> None:
-    """SIGKILL every process of a session but this one, whatever process group it is in, until none is left.
+    """Kill every process of a session except this one, in any process group, until none is left.
 
-    Raises SiteError naming those that do not die.
+    Raises SiteError with those that do not die.
     """
     try:
         process.kill_session(session)
@@ -159,7 +163,7 @@ def end_session(session: int) -> None:
 
 
 def end_head(head: Head) -> None:
-    """End a head and what it started, also when it died itself and left that behind. Idempotent."""
-    # the kernel reuses no number of a session that has members: a pid of another start has taken over an empty one
+    """End a head and everything it started, even if the head itself has died. Idempotent."""
+    # the kernel does not reuse the id of a session with members: another start time means that it was empty
     if head.boot_id == boot_id() and process_start(head.pid) in (None, head.pid_start):
         end_session(head.pid)

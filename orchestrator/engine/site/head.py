@@ -2,9 +2,8 @@
 
     python -m orchestrator.engine.site.head FOLDER TEMP_DIR
 
-Starts Ray's control store and a raylet without CPUs (no run is ever placed on the head), writes head.json and waits
-until SIGTERM or until one of the two dies. A site has one head: whoever is started while one lives leaves at once, with
-exit code TAKEN.
+Starts Ray's control store and a raylet without CPUs (no run is placed on the head), writes head.json and waits for
+SIGTERM or the death of one of the two. A site has one head: a second one exits at once with the code TAKEN.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ TAKEN = 3
 
 
 def main(folder: str, temp_dir: str) -> int:
+    """Run the head until SIGTERM (returns 0) or until a process of it dies (1); TAKEN if there is another head."""
     os.umask(PRIVATE_UMASK)
     files = SiteFiles(Path(folder), Path(temp_dir))
     files.prepare()
@@ -52,7 +52,7 @@ def main(folder: str, temp_dir: str) -> int:
 
     class Node(ray._private.node.Node):  # type: ignore[misc]
         def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
-            """None: without a dashboard it would only report usage, and cost a second and 90 MB for that."""
+            """Do nothing: without a dashboard it would only report usage, at the cost of a second and 90 MB."""
 
     node = Node(params, head=True, shutdown_at_exit=False, spawn_reaper=False)
 

@@ -1,4 +1,4 @@
-"""HeadKeeper: sees to it that this host's site has one living head."""
+"""HeadKeeper: keeps one head of this host's site running."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from orchestrator.errors import SiteError
 
 START_S = 60.0
 START_ATTEMPTS = 3
-RETRY_S = 10.0  # after so many attempts in vain, a pause
+RETRY_S = 10.0  # the pause after START_ATTEMPTS failures
 TAKEN_PAUSE_S = 0.5
 POLL_S = 0.05
 
 
 class HeadKeeper:
-    """Starts the head in the background, again after it died; several keepers of a site make one head. A head has the
-    `environment`."""
+    """Starts the head in the background, and again after it died; several keepers of a site start one head. The head
+    gets `environment`."""
 
     def __init__(self, files: SiteFiles, environment: Mapping[str, str] = os.environ) -> None:
         self._files = files
@@ -41,7 +41,7 @@ class HeadKeeper:
         self._not_before = 0.0
 
     def head(self) -> Head | None:
-        """The living head; None while one starts, which this call may have begun. Raises SiteError if none will."""
+        """The living head; None while one starts (perhaps because of this call). Raises SiteError if none starts."""
         head = self._files.read_head()
         if head is not None and alive(head):
             self._failures = 0
@@ -63,7 +63,7 @@ class HeadKeeper:
         return None
 
     def wait(self) -> Head:
-        """The living head, once there is one. Raises SiteError."""
+        """Wait for a living head. Raises SiteError."""
         while (head := self.head()) is None:
             time.sleep(POLL_S)
         return head
@@ -79,12 +79,12 @@ class HeadKeeper:
         self._files.head_path.unlink(missing_ok=True)
 
     def _collect(self, child: subprocess.Popen[bytes], head: Head | None, now: float) -> None:
-        """A child that did not become the head, or was it until now."""
+        """Clean up a child that did not become the head, or was it until now."""
         self._child = None
         end_session(child.pid)
         code = child.wait()
         if code == TAKEN:
-            self._not_before = now + TAKEN_PAUSE_S  # another keeper's head is about to come up
+            self._not_before = now + TAKEN_PAUSE_S  # another keeper's head is about to start
         elif head is None or head.pid != child.pid:
             self._failures += 1
             if self._failures == START_ATTEMPTS:

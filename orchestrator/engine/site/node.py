@@ -1,17 +1,17 @@
-"""A node of a site, and its agent: what an instance's user data starts.
+"""A node of a site, and its agent: what a machine's user data starts.
 
     python -m orchestrator.engine.site.node SITE_FOLDER TEMP_DIR TOKEN LEASE_S [ATTEMPT]
 
-Starts, in this process's session, the trainer's process, which loads its libraries meanwhile, and a raylet that is
-labelled with the launch token, and then stays as the node's agent: it carries preemption notices from the provider's
-metadata to the control directories of the runs on this node, renews their lease while the raylet lives and its head
-answers, and asks them to stop on SIGTERM. It reports how the trainer ended if the raylet lived then and this machine
-had not been asked to end: only then is the machine not the cause. It starts another trainer's process when
-one has ended and another run is registered: the next attempt at the same work. When the raylet dies, the agent ends the
-whole session, so that no actor outlives its node unseen. A head that was started after this node's own is none of its
-business: its raylet cannot join it, so the leases lapse.
+In this process's session it starts the trainer's process, which loads its libraries meanwhile, and a raylet labelled
+with the launch token. Then it stays as the node's agent: it passes preemption notices from the provider's metadata to
+the control directories of the runs on this node, renews their leases while the raylet lives and its head answers, and
+asks them to stop on SIGTERM. It reports how the trainer ended if the raylet was alive then and this machine had not
+been asked to end: only then is the machine not the cause. It starts another trainer process when one has ended and
+another run is registered: the next attempt at the same work. When the raylet dies, the agent ends the whole session, so
+that no actor outlives its node. It ignores heads started after its own: its raylet cannot join them, so the leases
+expire.
 
-The run actor registers its control directory as a file below $TRADEWIND_INSTANCE_DIR/runs.
+The run actor registers its control directory as a file in $TRADEWIND_INSTANCE_DIR/runs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 POLL_S = 0.1
 LEASE_RENEWAL_S = 1.0
-START_ATTEMPTS = 3  # a raylet that misses one of Ray's fixed start limits is tried again
+START_ATTEMPTS = 3  # a raylet that misses one of Ray's fixed start limits is started again
 START_PAUSE_S = 0.5
-HEAD_WAIT_S = 60.0  # one that died is started again
+HEAD_WAIT_S = 60.0  # a head that died is being started again
 
 
 class Agent:
-    """The loop beside a raylet that belongs to `head`. Files in `instance_dir`/runs name its control directories."""
+    """The agent of a raylet that belongs to `head`. Files in `instance_dir`/runs name the control directories."""
 
     def __init__(self, head: Head, instance_dir: Path, lease_s: float) -> None:
         self._head = head
@@ -65,22 +65,23 @@ class Agent:
         self._head_seen_at = time.monotonic()
 
     def control_dirs(self) -> Iterator[Path]:
+        """The control directories of the registered runs."""
         if self._runs_dir.is_dir():
             for registration in sorted(self._runs_dir.iterdir()):
                 yield Path(registration.read_text())
 
     def wants_trainer(self, started: int) -> bool:
-        """Whether a run has come after those for which `started` trainers were: the next attempt of its job."""
+        """Whether more runs are registered than trainers were `started`: the next attempt of the job."""
         return not self._stopping and sum(1 for _ in self.control_dirs()) > started
 
     def carry_notice(self) -> None:
-        """Pass a preemption notice on, once to each run."""
+        """Pass a preemption notice on to each run, once."""
         if self._metadata is None:
             return
         try:
             notice = read_notice(Path(self._metadata))
         except ProviderError:
-            return  # not there yet, or damaged: without a notice the machine just goes
+            return  # missing or damaged: the machine then ends without a notice
         if notice is None:
             return
         for control in self.control_dirs():
@@ -89,7 +90,7 @@ class Agent:
                 self._noticed[control] = notice.deadline_monotonic_s
 
     def watch_head(self) -> None:
-        """Ask the head whether it is there; runs in a thread of its own, since the answer may hang."""
+        """Keep asking the head whether it is alive. Runs in its own thread, since the call may hang."""
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
         client = None
@@ -100,36 +101,38 @@ class Agent:
                 client.internal_kv_exists(b"tradewind-lease", namespace=b"tradewind", timeout=2)
                 self._head_seen_at = time.monotonic()
             except Exception:
-                client = None  # any RPC failure means the same: not seen
+                client = None  # any RPC failure means the same: not reached
             time.sleep(LEASE_RENEWAL_S)
 
     def renew_leases(self) -> None:
-        """A run may train until `lease_s` after the head was last seen from here."""
+        """Renew the leases: a run may train until `lease_s` after the head was last reached from here."""
         now = time.monotonic()
         if now - self._renewed_at >= LEASE_RENEWAL_S:
             self._renewed_at = now
             for control in self.control_dirs():
                 ControlDirectory(control).put_lease(self._head_seen_at + self._lease_s)
 
-    def tell_exit(self, status: int) -> None:
-        """Leave word of how the trainer ended, which died before its raylet; not on a machine that is being ended."""
+    def report_exit(self, status: int) -> None:
+        """Record how the trainer ended if it died before its raylet; not on a machine that is being ended."""
         if not self._stopping:
             write_exit_status(self._instance_dir, status)
 
     def stop_runs(self) -> None:
+        """Ask all runs to save a checkpoint and end."""
         self._stopping = True
         for control in self.control_dirs():
             ControlDirectory(control).request_stop()
 
 
 def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1") -> int:
+    """Run a node and its agent until the raylet dies. Returns an exit code."""
     files = SiteFiles(Path(folder), Path(temp_dir))
     os.environ.update(ray_environment(files))
     instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
     trainer = _start_trainer(instance_dir)
     head = _await_head(files)
     if head is None:
-        _say(f"the site had no head for {HEAD_WAIT_S:.0f} s")
+        _say(f"no head of the site within {HEAD_WAIT_S:.0f} s")
         _end_session()
         return 1
     started = threading.Event()
@@ -154,7 +157,7 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
             break
         if status is not None and not reported:
             reported = True
-            agent.tell_exit(status)
+            agent.report_exit(status)
         if reported and agent.wants_trainer(trainers):
             trainer, reported, trainers = _start_trainer(instance_dir), False, trainers + 1
         agent.carry_notice()
@@ -165,7 +168,7 @@ def main(folder: str, temp_dir: str, token: str, lease_s: str, attempt: str = "1
 
 
 def _start_trainer(instance_dir: Path) -> subprocess.Popen[bytes]:
-    """The process of the run to come, which loads its libraries while the raylet starts; it is of this session."""
+    """Start the process of the next run in this session; it loads its libraries while the raylet starts."""
     for left in (SOCKET, EXIT_FILE):
         (instance_dir / left).unlink(missing_ok=True)
     return subprocess.Popen(
@@ -174,7 +177,7 @@ def _start_trainer(instance_dir: Path) -> subprocess.Popen[bytes]:
 
 
 def _await_head(files: SiteFiles) -> Head | None:
-    """The living head of the site; a machine may be up before it."""
+    """Wait for the site's living head, since a machine may be up before it; None after HEAD_WAIT_S."""
     give_up_s = time.monotonic() + HEAD_WAIT_S
     while time.monotonic() < give_up_s:
         head = files.read_head()
@@ -185,11 +188,11 @@ def _await_head(files: SiteFiles) -> Head | None:
 
 
 def _start_node(files: SiteFiles, head: Head, token: str) -> Any:
-    """A raylet that has joined the head. Ray waits half a minute for that, also for one that died."""
+    """Start a raylet that joins the head. Ray waits half a minute for that, even if it died."""
     import ray._private.node
     import ray._private.parameter
 
-    # names of its own: those that Ray chooses collide when two nodes of a host start at the same time
+    # own names: Ray's collide when two nodes of a host start at the same time
     sockets = {name: files.temp_dir / f"{name}-{os.getpid()}" for name in ("raylet", "plasma")}
     for socket in sockets.values():
         socket.unlink(missing_ok=True)
@@ -213,7 +216,7 @@ def _start_node(files: SiteFiles, head: Head, token: str) -> Any:
 
 
 def _watch_start(started: threading.Event, attempt: int) -> None:
-    """Try again as soon as the raylet or the trainer, this process's children, is dead."""
+    """Start again as soon as a child of this process (raylet or trainer) is dead."""
     while not started.wait(POLL_S):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         if any(process_start(int(pid)) is None for pid in children) and not started.is_set():
@@ -221,21 +224,21 @@ def _watch_start(started: threading.Event, attempt: int) -> None:
 
 
 def _start_again(attempt: int, why: str) -> NoReturn:
-    """This process anew, as the same session; or its end, when it was tried often enough."""
+    """Restart this process in the same session, or end it after START_ATTEMPTS."""
     _say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
-    _end_session()  # what the attempt left behind
+    _end_session()  # what the attempt has left
     with suppress(ChildProcessError):
-        while os.waitpid(-1, 0):  # the next attempt must not take these dead for its own
+        while os.waitpid(-1, 0):  # the next attempt must not see these as its own children
             pass
     if attempt >= START_ATTEMPTS:
-        os._exit(1)  # the main thread may wait for the raylet still
+        os._exit(1)  # the main thread may still be waiting for the raylet
     time.sleep(START_PAUSE_S)
     module = "orchestrator.engine.site.node"
     os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:5], str(attempt + 1)])
 
 
 def _end_session() -> None:
-    """End all that runs on this machine beside its agent; its provider ends what does not die, and the agent."""
+    """End everything on this machine except the agent; the provider ends the rest."""
     try:
         end_session(os.getsid(0))
     except SiteError as error:
@@ -243,7 +246,7 @@ def _end_session() -> None:
 
 
 def _say(message: str) -> None:
-    """To the machine's console."""
+    """Print to the machine's console."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
 

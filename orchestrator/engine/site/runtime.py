@@ -1,8 +1,8 @@
-"""RayRuntime: this host's site as the engine sees it.
+"""RayRuntime: this host's site as seen by the engine.
 
-Head and bridge are started in the background when they are needed, the bridge again when it died or hangs, and both
-when the head died; until they are up, every question is answered by a SiteError, so that the engine's loop never waits
-for them. Everything that Ray holds outlives this object.
+Head and bridge are started in the background when needed, the bridge again if it dies or hangs, and both if the head
+dies. Until they are up, every call raises SiteError, so that the engine's loop never waits for them. Everything that
+Ray runs outlives this object.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from trainers.control import QuiesceOrder
 from trainers.spec import SetupSpec
 
 BRIDGE_START_S = 30.0
-ANSWER_S = 5.0  # a bridge answers at once, unless a call of its own into Ray hangs
+ANSWER_S = 5.0  # a bridge answers at once unless its own call into Ray hangs
 QUIESCE_S = 30.0
-UNREACHED_S = 60.0  # a head that lives but lets no bridge attach for so long, and for a lease, is replaced
+UNREACHED_S = 60.0  # a living head to which no bridge can attach for this long, and for a lease, is replaced
 
 
 def site_files(config: Config) -> SiteFiles:
@@ -44,7 +44,7 @@ def site_files(config: Config) -> SiteFiles:
 
 
 def site_runtime(installation: Installation, environment: Mapping[str, str] = os.environ) -> RayRuntime:
-    """The runtime of this host's site, whose head has the `environment` where this starts it."""
+    """The runtime of this host's site. A head that it starts gets `environment`."""
     files = site_files(installation.config)
     return RayRuntime(
         files, installation.state_dir / "runs", lease_s=installation.config.lease_s, environment=environment
@@ -71,6 +71,7 @@ class RayRuntime:
 
     # -- Runtime ----------------------------------------------------------------------------------------------------
     def bootstrap(self, *, token: str) -> str:
+        """See Runtime.bootstrap."""
         command = [
             sys.executable,
             "-m",
@@ -83,40 +84,50 @@ class RayRuntime:
         return f"#!/usr/bin/env bash\nexec {shlex.join(command)}\n"
 
     def nodes(self) -> Mapping[str, str]:
+        """See Runtime.nodes."""
         nodes: dict[str, str] = self._ask("nodes")
         return nodes
 
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
+        """See Runtime.prepare."""
         wanted = None if setup is None else {**setup.to_json(), "root": str(self._files.folder / "environments")}
         run_dir = str(self._runs_dir / run_id)
         self._ask("prepare", run_id=run_id, token=token, run_dir=run_dir, setup=wanted, secrets=dict(secrets))
 
     def start(self, spec: RunSpec) -> None:
+        """See Runtime.start."""
         self._ask("start", run_id=spec.run_id, spec=dict(spec.trainer), secrets=dict(spec.secrets))
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        """See Runtime.reports."""
         answer: dict[str, object] = self._ask("reports", run_ids=list(run_ids))
         return {run_id: report_of(run_id, answer[run_id]) for run_id in run_ids if run_id in answer}
 
     def quiesce(self, run_id: str, successor: int) -> None:
+        """See Runtime.quiesce. It lasts QUIESCE_S unless repeated."""
         quiesce = QuiesceOrder(time.monotonic() + QUIESCE_S, successor)
         self._ask("control", run_id=run_id, what="quiesce", quiesce=quiesce)
 
     def resume(self, run_id: str) -> None:
+        """See Runtime.resume."""
         self._ask("control", run_id=run_id, what="resume")
 
     def stop(self, run_id: str) -> None:
+        """See Runtime.stop."""
         self._ask("control", run_id=run_id, what="stop")
 
     def stacks(self, run_id: str) -> None:
+        """See Runtime.stacks."""
         self._ask("control", run_id=run_id, what="stacks")
 
     def kill(self, run_id: str) -> None:
+        """See Runtime.kill."""
         self._ask("kill", run_id=run_id)
 
     def close(self) -> None:
+        """See Runtime.close."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -130,7 +141,7 @@ class RayRuntime:
 
     # -- head -------------------------------------------------------------------------------------------------------
     def ensure_head(self) -> Head:
-        """The living head of this site, started if there is none; waits for it. Raises SiteError, MissingExtraError."""
+        """Start a head if there is none and wait for it. Raises SiteError, MissingExtraError."""
         _require_ray()
         return self._keeper.wait()
 
@@ -141,7 +152,7 @@ class RayRuntime:
 
     # -- bridge -----------------------------------------------------------------------------------------------------
     def _ask(self, op: str, **arguments: object) -> Any:
-        """One request, one answer. Raises SiteError, also while head or bridge are being started."""
+        """Send one request and return its answer. Raises SiteError, also while head or bridge are starting."""
         connection = self._connect()
         try:
             connection.sendall(dumps(Request(op, arguments)).encode() + b"\n")
@@ -158,11 +169,11 @@ class RayRuntime:
         return answer.ok
 
     def _connect(self) -> socket.socket:
-        """The line to a bridge that is attached to the living head. Raises SiteError until there is one."""
+        """The connection to a bridge attached to the living head. Raises SiteError until there is one."""
         head = self._keeper.head()
         if head is None:
             self._reached_at = time.monotonic()
-            raise SiteError("this host's site is being started")
+            raise SiteError("this host's site is starting")
         if self._bridged_head != head:
             self._drop_bridge()
         connection = self._socket if self._socket is not None else self._start_bridge(head)
@@ -188,7 +199,7 @@ class RayRuntime:
         return ours
 
     def _await_bridge(self) -> None:
-        """Raises SiteError unless the bridge has said by now that it is attached."""
+        """Check whether the bridge has attached. Raises SiteError if it has not."""
         now = time.monotonic()
         try:
             self._bridge_ready = self._receive(0.0) is not None
@@ -198,15 +209,15 @@ class RayRuntime:
         if failed:
             self._drop_bridge()
             if now - self._reached_at > max(UNREACHED_S, self._lease_s):
-                self._keeper.end()  # all of its runs have fenced themselves by now
+                self._keeper.end()  # all its runs have fenced themselves by now
             raise SiteError(
                 "the bridge to Ray did not start", hint=f"the reason is in {self._files.folder / 'bridge.log'}"
             )
         if not self._bridge_ready:
-            raise SiteError("the bridge to Ray is being started")
+            raise SiteError("the bridge to Ray is starting")
 
     def _receive(self, timeout_s: float) -> Answer | None:
-        """The next line of the bridge, None if there is none in time. Raises OSError when it is gone."""
+        """The bridge's next line; None if there is none in time. Raises OSError if the bridge is gone."""
         assert self._socket is not None
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
@@ -220,7 +231,7 @@ class RayRuntime:
         try:
             return loads(Answer, line)
         except CodecError as error:
-            raise ConnectionError(f"it does not speak as a bridge: {error}") from error
+            raise ConnectionError(f"its answer is not valid: {error}") from error
 
     def _drop_bridge(self) -> None:
         if self._bridge is not None:

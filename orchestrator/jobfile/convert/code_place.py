@@ -27,6 +27,7 @@ class Folders:
     target: Path
 
     def place(self, path: str) -> CodePlace:
+        """Where a path of the task file is, on this machine and as seen from the job file."""
         full = os.path.normpath(os.path.join(self.source.absolute(), os.path.expanduser(path)))
         return CodePlace(full, self.seen(path))
 

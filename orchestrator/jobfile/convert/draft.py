@@ -36,6 +36,7 @@ def masked(text: str) -> str:
 
 
 def looks_secret(name: str) -> bool:
+    """Whether the name of a variable suggests that its value is a secret."""
     return _SECRET_NAME.search(name.replace("-", "_")) is not None
 
 
@@ -70,12 +71,15 @@ class Draft:
     fill_in: list[str] = field(default_factory=list)
 
     def left_out(self, loc: Loc, message: str, hint: str = "", *, line: int | None = None) -> None:
+        """Note a field that the job file does not have."""
         self._note("left out", loc, message, hint, line)
 
     def changed(self, loc: Loc, message: str, hint: str = "", *, line: int | None = None) -> None:
+        """Note a field that means something slightly different in the job file."""
         self._note("changed", loc, message, hint, line)
 
     def to_do(self, loc: Loc, message: str, hint: str = "", *, line: int | None = None) -> None:
+        """Note something that the user must do."""
         self._note("to do", loc, message, hint, line)
 
     def _note(self, outcome: Outcome, loc: Loc, message: str, hint: str, line: int | None) -> None:
@@ -93,6 +97,7 @@ class Draft:
             self.changed(("name",), f"is {legal} here", "a name has letters, digits, . _ and -, and at most 63 of them")
 
     def add_labels(self, labels: object, loc: Loc) -> None:
+        """Take over the labels that a job file can have; note the others."""
         if not isinstance(labels, dict):
             return
         kept = {str(k): str(v) for k, v in labels.items() if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", str(k))}

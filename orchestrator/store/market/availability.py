@@ -31,6 +31,8 @@ _AVAILABILITY = (
 
 
 class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
+    """Everything that the store knows of the market; here: launches, refusals and losses."""
+
     def add_availability(
         self, offer_id: str, at_ms: int, kind: str, run_id: str | None = None, detail: str = ""
     ) -> None:

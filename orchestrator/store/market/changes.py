@@ -37,6 +37,8 @@ class MarketChanges(NamedTuple):
 
 
 class ChangeRows(Transaction):
+    """What changed in the market since it was last read."""
+
     def market_changes(self) -> MarketChanges:
         """As of this transaction."""
         numbers = dict(checked("market_change", self._connection.execute(_NUMBERS), (str, int)))

@@ -129,6 +129,8 @@ _RISKS = (
 
 
 class FlagRows(OfferRows):
+    """Flagged prices, and interruption risks."""
+
     def put_flags(
         self,
         source: str,

@@ -39,6 +39,8 @@ _KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", ex
 
 
 class OfferRows(ChangeRows):
+    """Offers: what can be rented, by source."""
+
     def put_offers(
         self,
         provider: str,

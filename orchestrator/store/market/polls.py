@@ -201,6 +201,8 @@ class ToldBy(NamedTuple):
 
 
 class PollRows(Transaction):
+    """Polls of price sources and their latest state by region."""
+
     def record_poll(
         self,
         provider: str,

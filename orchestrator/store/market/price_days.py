@@ -63,6 +63,8 @@ _DAYS = (
 
 
 class PriceDayRows(PriceRows):
+    """Daily roll-ups of prices."""
+
     def roll_up(self, until_ms: int, *, most: int = _OFFERS) -> int:
         """Roll up days that ended by `until_ms` and are not yet, of at most so many offers; returns of how many.
 

@@ -42,6 +42,8 @@ class _Known(NamedTuple):
 
 
 class PriceRows(OfferRows):
+    """Price changes, append-only."""
+
     def add_prices(self, points: Iterable[PricePoint]) -> int:
         """Store what changed; returns how many points that were.
 

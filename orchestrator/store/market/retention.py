@@ -43,6 +43,8 @@ _BETWEEN = (
 
 
 class RetentionRows(PriceRows):
+    """Deletion of archived prices and polls."""
+
     def kept_from_ms(self) -> int:
         """From here on nothing has left; 0 when nothing ever has."""
         found = self._connection.execute(select(meta.c.value).where(meta.c.key == KEPT_FROM)).scalar_one_or_none()

@@ -29,6 +29,8 @@ def allow_adoption(connection: Connection, now_ms: int) -> None:
 
 
 class ClaimRows(Transaction):
+    """Claims on providers' machines."""
+
     def claim(self, provider: str) -> Claim:
         """What is known of the claim at a provider. Raises StoreError."""
         text = self._value(_key(provider))
@@ -43,6 +45,7 @@ class ClaimRows(Transaction):
             ) from error
 
     def set_claim(self, provider: str, claim: Claim) -> None:
+        """Store the claim at a provider. Raises StoreError."""
         _put(self._connection, _key(provider), dumps(claim))
 
     def adoption(self) -> str | None:

@@ -40,6 +40,8 @@ _FORGET_DUTY = delete(duty).where(duty.c.name == bindparam("duty"))
 
 
 class CommandRows(Transaction):
+    """Users' commands, and when periodic tasks last ran."""
+
     def add_command(self, kind: str, job_id: str | None, args: Mapping[str, Any], actor: str) -> str:
         """Ask the control plane for something; returns the command's id. Raises StoreError for an unknown job."""
         command_id = self._new_id("cmd")

@@ -47,6 +47,8 @@ _MARK = update(job).where(job.c.id == bindparam("of_job")).values(compared_at_ms
 
 
 class ComparisonRows(Transaction):
+    """Comparisons of jobs with their baselines, append-only."""
+
     def books_closed(self, job_id: str) -> bool:
         """Whether a job has ended and all of its machines are booked to their end."""
         return self._connection.execute(_CLOSED, {"of_job": job_id}).one_or_none() is not None

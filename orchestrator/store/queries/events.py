@@ -50,6 +50,8 @@ def _events(job: bool, after: bool, before: bool, kinds: bool, limit: bool, newe
 
 
 class EventRows(Transaction):
+    """The audit trail, append-only."""
+
     def add_event(self, new: Event) -> None:
         """Raises StoreError when the id exists."""
         self._insert(event, **columns(new) | {"data": dumps(new.data), "labels": dumps(new.labels)})

@@ -25,6 +25,8 @@ _SINCE = select(*(job_forecast.c[name] for name in _COLUMNS)).where(
 
 
 class ForecastRows(Transaction):
+    """The forecasts of the last decisions, by job."""
+
     def put_forecasts(self, forecasts: Mapping[str, JobForecast | str], at_ms: int) -> None:
         """What is expected of each job at `at_ms`, or why nothing is, in the place of what was expected before."""
         nothing = dict.fromkeys(_FIGURES)

@@ -101,6 +101,8 @@ def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
 
 
 class JobRows(Transaction):
+    """Jobs: their specs, states and a few facts learned since."""
+
     def add_job(self, new: Job, token: str | None = None) -> None:
         """Raises StoreError when the id exists, or another job of its project has the `token`."""
         self._insert(

@@ -114,6 +114,8 @@ def _entries(filters: tuple[str, ...]) -> Select[Any]:
 
 
 class LedgerRows(Transaction):
+    """Ledger entries in nano-USD, append-only."""
+
     def add_entries(self, entries: Iterable[Entry]) -> None:
         """Raises BookingError for one that bills a time of its run a second time or past `billed_to_ms`, or that
         corrects no entry of its run; StoreError when one exists: same id, or same run, period start, kind and

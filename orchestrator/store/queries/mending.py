@@ -71,6 +71,8 @@ class MendedRun:
 
 
 class MendingRows(RunRows, EventRows):
+    """Repair of run rows that cannot be read, from other rows."""
+
     def owner_of_run(self, run_id: str) -> str | None:
         """The id of the job that a run was made for, by its migration; None if none tells."""
         found = self._connection.execute(_OWNER, {"run_id": run_id}).scalar_one_or_none()

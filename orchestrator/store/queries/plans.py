@@ -88,6 +88,8 @@ _KEEP = update(plan_placement).where(plan_placement.c.plan_seq == bindparam("of_
 
 
 class PlanRows(Transaction):
+    """Plans, and the measured speeds that they are based on."""
+
     def add_plan(self, new: Plan, *, acted_on: Collection[str] = ()) -> None:
         """Remember a plan, and what it decided about the jobs `acted_on` for good; about others until a newer plan is
         added that looks at them: 200 jobs that wait would else be told anew with each one that is placed.

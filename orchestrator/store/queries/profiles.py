@@ -24,6 +24,8 @@ _RATES = select(
 
 
 class ProfileRows(Transaction):
+    """Profiles of programs, and imported throughput tables."""
+
     def put_work(self, program: Program, work: Work, at_ms: int) -> None:
         """Remember the newest count; an older one of the same program and settings goes."""
         digest = hashlib.sha256(f"{program.name}\n{program.settings}".encode(errors="replace")).hexdigest()

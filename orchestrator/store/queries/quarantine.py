@@ -47,6 +47,8 @@ _END = (
 
 
 class QuarantineRows(Transaction):
+    """Quarantined jobs, and how their runs are ended without reading them."""
+
     def quarantined(self) -> list[Quarantined]:
         """Every job in quarantine, also one whose row cannot be read: it counts as not at rest, since ever."""
         return [

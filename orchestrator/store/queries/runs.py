@@ -104,6 +104,8 @@ class MigrationFields(TypedDict, total=False):
 
 
 class RunRows(Transaction):
+    """Runs and migrations."""
+
     def add_run(self, new: Run) -> None:
         """Raises StoreError when the id, or the generation of this job, exists."""
         self._insert(run, **columns(new))
