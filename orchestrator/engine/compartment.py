@@ -60,6 +60,9 @@ class Compartment(StrEnum):
 _OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry")
 """Tables whose rows belong to one job; offers and prices belong to no job."""
 
+BATCH = 10
+"""Jobs written in one transaction: fewer commits than one each, and no long wait for other writers."""
+
 STAY_OPEN = frozenset(
     {
         Compartment.COMMAND,
@@ -106,13 +109,25 @@ def contained_writes(
     job_of: Callable[[Item], str],
     write: Callable[[Tx, Item], T],
 ) -> list[T]:
-    """Run `write` for each item in one transaction; if one raises an error, each in a transaction of its own.
+    """Run `write` for each item, BATCH items to a transaction; if one raises an error, each of that batch in a
+    transaction of its own. Others can write between two batches.
 
     `write` may change `ctx.pacing` and nothing else outside the transaction. Raises StoreError, SiteError.
     """
     items = [item for item in items if job_of(item) not in ctx.work.quarantined or where in STAY_OPEN]
-    if not items:
-        return []
+    done: list[T] = []
+    for start in range(0, len(items), BATCH):
+        done += _write_batch(ctx, where, items[start : start + BATCH], job_of, write)
+    return done
+
+
+def _write_batch(
+    ctx: Context,
+    where: Compartment,
+    items: Sequence[Item],
+    job_of: Callable[[Item], str],
+    write: Callable[[Tx, Item], T],
+) -> list[T]:
     pacing = dict(ctx.pacing)
     try:
         with ctx.write() as tx:
