@@ -1,7 +1,8 @@
 """The environment of a job: a virtual environment that is set up once per machine and used by all its runs.
 
     ROOT/KEY/            a virtual environment that also sees the site's packages, so that torch is not installed again
-    ROOT/KEY/complete    written last; without it, an interrupted set-up left the folder, and it is built again
+    ROOT/KEY/complete    written last; without it, an interrupted set-up left the folder, and it is built again; so it
+                         is without its Python
     ROOT/KEY.lock        held exclusively while building, shared by all users
 
 A build removes environments that have not been used for UNUSED_S.
@@ -27,6 +28,7 @@ from pathlib import Path
 import trainers
 from trainers.errors import SetupError
 from trainers.process.environment_key import key_of
+from trainers.process.masking import Mask, Stream
 from trainers.process.run_context import Timers
 from trainers.spec import SetupSpec
 
@@ -55,7 +57,7 @@ class Environment:
     @property
     def python(self) -> Path:
         """The path of its Python interpreter."""
-        return self.folder / "bin" / "python"
+        return _python(self.folder)
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """`environ`, changed for a process that runs in this environment."""
@@ -66,7 +68,8 @@ class Environment:
 
 @dataclass(slots=True)
 class Builder:
-    """Sets up environments in `root`. Output goes to the descriptor `log`.
+    """Sets up environments in `root`. Output goes to the descriptor `log`; the end of it that an error quotes is masked
+    here, before it is cut.
 
     While something runs, `gone` is polled: once it returns True, everything is ended and SystemExit raised.
     """
@@ -76,20 +79,24 @@ class Builder:
     gone: Callable[[], bool]
     timers: Timers = field(default_factory=Timers)
     _tail: list[str] = field(default_factory=list, init=False)
+    _mask: Mask = field(default_factory=lambda: Mask({}), init=False)
 
     def environment(self, setup: SetupSpec, secrets: Mapping[str, str]) -> Environment:
         """The environment for `setup`, built if it does not exist. Raises SetupError, OSError."""
+        self._mask = Mask(secrets)
         give_up_s = self.timers.monotonic() + setup.timeout_s
         key = key_of(setup)
         folder = self.root / key
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(self.root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lock(lock, folder, give_up_s, setup)
-        present = (folder / _COMPLETE).exists()
+        present = _is_complete(folder)
         if not present:
             self._remove_unused(key)
             shutil.rmtree(folder, ignore_errors=True)
             self._build(folder, setup, secrets, lock, give_up_s)
+            if not _python(folder).exists():
+                raise SetupError(f"the set-up has removed {_python(folder)}", hint=_REMEDY)
             (folder / _COMPLETE).touch()
         os.utime(folder / _COMPLETE)
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -102,7 +109,7 @@ class Builder:
             for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):
                 with suppress(BlockingIOError):
                     fcntl.flock(lock, kind | fcntl.LOCK_NB)
-                    if kind == fcntl.LOCK_EX or (folder / _COMPLETE).exists():
+                    if kind == fcntl.LOCK_EX or _is_complete(folder):
                         return
             fcntl.flock(lock, fcntl.LOCK_UN)
             if not reported:
@@ -185,15 +192,15 @@ class Builder:
         """Copy the output until the command has ended; a process that it leaves behind may keep the pipe
         open longer.
         """
-        rest, last_reads = b"", _LAST_READS
+        end = _End(self._tail)
+        masked = Stream(self._mask, end.write)
+        last_reads = _LAST_READS
         while last_reads:
             ended = child.poll() is not None
             readable = bool(select.select([output], [], [], 0.0 if ended else _POLL_S)[0])
             data = os.read(output, _CHUNK_BYTES) if readable else b""
             self._write(data)
-            *lines, rest = (rest + data)[-_CHUNK_BYTES:].split(b"\n")
-            self._tail += [line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip() for line in lines]
-            del self._tail[:-SHOWN_LINES]
+            masked.feed(data)
             if ended:
                 last_reads = last_reads - 1 if data else 0
             elif readable and not data:  # the command closed its output
@@ -202,8 +209,8 @@ class Builder:
                 raise SystemExit(1)
             if not ended and self.timers.monotonic() > give_up_s:
                 raise self._timed_out(setup)
-        if rest:
-            self._tail.append(rest[:_LONGEST_LINE].decode("utf-8", "replace"))
+        masked.close()
+        end.close()
 
     def _timed_out(self, setup: SetupSpec) -> SetupError:
         last = "\n".join(self._tail[-SHOWN_LINES:])
@@ -235,7 +242,33 @@ class Builder:
                     os.close(lock)
 
 
+@dataclass(slots=True)
+class _End:
+    """Keeps the last lines of what is written, each cut, in `lines`."""
+
+    lines: list[str]
+    _rest: bytes = b""
+
+    def write(self, data: bytes) -> None:
+        *lines, rest = (self._rest + data).split(b"\n")
+        self.lines += [line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip() for line in lines[-SHOWN_LINES:]]
+        del self.lines[:-SHOWN_LINES]
+        self._rest = rest[:_LONGEST_LINE]
+
+    def close(self) -> None:
+        if self._rest:
+            self.write(b"\n")
+
+
 _REMEDY = "correct train.setup, train.requirements or train.python"
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / _COMPLETE).exists() and _python(folder).exists()
 
 
 def _used_s(folder: Path) -> float:

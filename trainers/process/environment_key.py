@@ -9,11 +9,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from trainers.spec import SetupSpec
 
-_FORMAT = "1"  # version of the layout in trainers.process.environment
+_FORMAT = "2"  # version of the layout in trainers.process.environment
 _SOURCES = frozenset({".py", ".toml", ".cfg", ".txt", ".in", ".c", ".cc", ".cpp", ".cu", ".h", ".pyx"})
 _MOST_FILES = 10_000
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
@@ -59,23 +60,30 @@ def _words(command: str) -> Iterator[str]:
 
 
 def _named(folder: Path, name: str, seen: set[Path]) -> Iterator[str | bytes]:
-    path = (folder / name).resolve() if name else folder
-    if not name or path in seen:
-        return
-    seen.add(path)
-    try:
-        if path.is_file():
-            content = path.read_bytes()
-            yield from (name, content)
-            if path.suffix in (".txt", ".in"):
-                for line in content.decode("utf-8", "replace").splitlines():
-                    if included := _INCLUDED.match(line):
-                        yield from _named(path.parent, included[1], seen)
-        elif path.is_dir() and ("/" in name or name == "." or (path / "pyproject.toml").is_file()):
-            yield str(path)  # installed packages may refer to this path
-            yield from _package(path)
-    except OSError:
-        return  # it does not exist or cannot be read: the set-up will report it
+    """The content of what a name names, and of the files of requirements that it includes."""
+    pending = [(folder, name)]
+    while pending:
+        folder, name = pending.pop()
+        with suppress(OSError, RuntimeError):  # a cycle of links, or nothing to read: the set-up will report it
+            path = (folder / name).resolve()
+            if not name or path in seen:
+                continue
+            seen.add(path)
+            if path.is_file():
+                yield from (name, _content(path))
+                if path.suffix in (".txt", ".in"):
+                    with path.open(encoding="utf-8", errors="replace") as lines:
+                        included = [found[1] for line in lines if (found := _INCLUDED.match(line))]
+                    pending += [(path.parent, each) for each in reversed(included)]
+            elif path.is_dir() and ("/" in name or name == "." or (path / "pyproject.toml").is_file()):
+                yield str(path)  # installed packages may refer to this path
+                yield from _package(path)
+
+
+def _content(path: Path) -> bytes:
+    """A hash of a file, which may be larger than the memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def _package(folder: Path) -> Iterator[str | bytes]:
@@ -85,7 +93,7 @@ def _package(folder: Path) -> Iterator[str | bytes]:
         parts = path.relative_to(folder).parts
         hidden = any(part.startswith((".", "__pycache__")) or part.endswith(".egg-info") for part in parts)
         if path.suffix in _SOURCES and not hidden and path.is_file():
-            yield from ("/".join(parts), path.read_bytes())
+            yield from ("/".join(parts), _content(path))
             found += 1
         if found >= _MOST_FILES:
             return

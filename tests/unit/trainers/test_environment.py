@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -138,6 +139,31 @@ def test_a_failure_has_the_last_lines_and_a_remedy(setup: SetupSpec) -> None:
     assert "\nunreached" not in Path(setup.log).read_text()
 
 
+@pytest.mark.parametrize("length", [*range(480, 501, 5), 100_000])
+def test_no_part_of_a_secret_is_left_where_the_last_lines_are_cut(setup: SetupSpec, length: int) -> None:
+    """A line is cut to 500 bytes, which must not hide a value from the mask."""
+    failing = replace(setup, command=f'printf "%0{length}d$KEY\\n" 0 >&2; false')
+    with pytest.raises(SetupError) as raised, built(failing, KEY="correct-horse-battery"):
+        pass
+    assert "000" in raised.value.message
+    _, _, output = raised.value.message.partition("status 1:")
+    assert "corr" not in output
+
+
+def test_a_set_up_that_removes_its_environment_is_refused(setup: SetupSpec) -> None:
+    for command in ('rm -r "$VIRTUAL_ENV"', 'rm -r "$VIRTUAL_ENV/bin"'):
+        with pytest.raises(SetupError, match="removed"), built(replace(setup, command=command)):
+            pass
+
+
+def test_an_environment_without_its_python_is_built_again(setup: SetupSpec) -> None:
+    with built(setup) as environment:
+        environment.python.unlink()
+    with built(setup) as environment:
+        assert environment.python.exists()
+    assert runs(setup) == 2
+
+
 def test_a_python_that_is_not_there_is_named(setup: SetupSpec) -> None:
     with (
         pytest.raises(SetupError, match=r"no python3\.99 .*delete train\.python"),
@@ -176,6 +202,22 @@ def test_what_nobody_used_for_long_is_removed_and_what_is_in_use_stays(setup: Se
         with built(replace(setup, command="echo 3")):
             assert not old.exists()
             assert used.exists()
+
+
+def test_a_key_reads_a_file_of_any_size_links_in_a_cycle_and_includes_of_any_depth(setup: SetupSpec) -> None:
+    work = Path(setup.workdir)
+    with open(work / "large.tar", "wb") as file:
+        file.truncate(64 << 20)
+    (work / "cycle").symlink_to("cycle")
+    for index in range(1200):
+        (work / f"{index}.txt").write_text(f"-r {index + 1}.txt\n")
+    wanted = replace(setup, command="tar xf large.tar && ls cycle", requirement_files=("0.txt",))
+    tracemalloc.start()
+    before = key_of(wanted)
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    (work / "1200.txt").write_text("numpy\n")
+    assert key_of(wanted) != before
 
 
 def test_the_key_is_of_all_that_it_depends_on_and_of_nothing_else(setup: SetupSpec) -> None:
