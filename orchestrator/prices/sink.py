@@ -151,7 +151,7 @@ class StoreSink:
         if past_only:
             return reported
         with self._store.read() as tx:
-            for each in tx.told_by_others(poll.source, ids - reported.keys()):
+            for each in tx.reported_by_others(poll.source, ids - reported.keys()):
                 cloud = provider_of(each.offer_id)
                 silent_s = (poll.ended_at_ms - each.heard_ms) / 1000
                 if abs(silent_s) <= fresh_s(each.source) and (own != cloud or provider_of_source(each.source) == cloud):

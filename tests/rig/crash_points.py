@@ -1,11 +1,10 @@
-"""Crash points: kill a control plane, or put it to sleep, before or after any call that changes something outside its
-memory (an *edge*), and before any operation on a file of a job's checkpoints.
+"""Crash points: kill or pause a control plane before or after any call with an external effect (an *edge*), and before
+any operation on a checkpoint file.
 
-A transaction dies just before it is committed (it is undone) or just after. Between two edges nothing outside its
-memory changes, so that a death there is the same as one at the edge before. A sleep is not: what was read before a
-transaction is old when it begins. So "asleep before a transaction" means before its first statement, which it finds
-refused when another control plane leads by then. What an edge is called is what the call does: `after step
-verify>cutover`, `before launch`.
+A transaction is killed just before its commit (it is rolled back) or just after. Between two edges nothing external
+changes, so a crash there equals one at the previous edge. A pause differs: data read before a transaction is old when
+it begins. So "paused before a transaction" means before its first statement, which is refused if another control plane
+leads by then. Edges are named after the call: `after step verify>cutover`, `before launch`.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from tests.rig.nap import Nap
 from tests.rig.site import SimSite
 
 STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
-WRITES = (  # what a transaction is called: the first of these that it does
+WRITES = (  # the name of a transaction: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
     "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
 CALLS = ("launch", "terminate", "meter", "prepare", "start", "quiesce", "resume", "stop", "kill", "fence", "void")
-FILES = (  # what a fence, and the look for the checkpoint to start from, do to files
+FILES = (  # file operations of fencing and of finding the checkpoint to start from
     "list fence", "read fence", "list manifest", "read manifest", "status chunk", "write manifest", "tidy manifest",
     "write fence", "link fence", "tidy fence", "sync fence",
 )  # fmt: skip
@@ -45,7 +44,7 @@ EDGES = (
     *(f"{moment} {kind}" for kind in KINDS for moment in ("before", "after")),
     *(f"before {operation}" for operation in FILES),
 )
-BY_USERS = ("submit", "ask")  # each of them is a process of its own: one that sleeps is one that comes later
+BY_USERS = ("submit", "ask")  # each is its own process: a paused one just comes later
 PAUSE_EDGES = tuple(edge for edge in EDGES if edge.split(" ", 1)[1] not in BY_USERS)
 
 
@@ -53,20 +52,20 @@ BYTE_STANDS_FOR = 1_000_000
 
 
 class Killed(BaseException):
-    """kill -9 of the control plane."""
+    """Simulates kill -9 of the control plane."""
 
 
 class _Undone(BaseException):
-    """A transaction that is to begin only after a sleep."""
+    """Rolls back a transaction that begins only after a pause."""
 
 
 class FaultInjector:
-    """Counts edges and strikes at one of them: by number (`at`), or by what it is about (`when`); at another, in the
-    same way (`sleep_at`, `sleep_when`), it puts to sleep: only a call that may nap (Nap), and never while it holds a
-    transaction, for which others would wait.
+    """Counts edges, kills at one of them, selected by number (`at`) or by name (`when`), and pauses at another
+    (`sleep_at`, `sleep_when`): only a call that can be paused (Nap), and never within a transaction, which would block
+    others.
 
-    `deaths` and `pauses` count the edges at which it struck; `slept` is the last of the latter.
-    `trespasses` are the transactions that a control plane was let into although another one led.
+    `deaths` and `pauses` count the edges of kills and pauses; `slept` is the last of the latter. `trespasses` are the
+    transactions that a control plane began although another one led.
     """
 
     def __init__(self) -> None:
@@ -83,12 +82,12 @@ class FaultInjector:
 
     @property
     def tires(self) -> bool:
-        """Whether somebody is to be put to sleep."""
+        """True if a pause is armed."""
         return self.sleep_at is not None or self.sleep_when is not None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Nobody sleeps within the block."""
+        """Prevents pauses within the block."""
         self._inside += 1
         try:
             yield
@@ -96,7 +95,7 @@ class FaultInjector:
             self._inside -= 1
 
     def edge(self, name: str) -> None:
-        """Raises Killed when this is the one; sleeps here when it is the other one."""
+        """Counts an edge. Raises Killed at the selected one, pauses at the other one."""
         self.count += 1
         if self.count == self.at or (self.when is not None and self.when(name)):
             self.at = self.when = None
@@ -106,7 +105,7 @@ class FaultInjector:
             self.sleep()
 
     def falls_asleep(self, name: str) -> bool:
-        """Whether whoever is at this edge sleeps now."""
+        """True if the caller must pause at this edge."""
         if Nap.here() is None:
             return False
         if self.sleep_at is not None:
@@ -122,14 +121,14 @@ class FaultInjector:
         return True
 
     def sleep(self) -> None:
-        """Until it is woken."""
+        """Pauses until it is resumed."""
         nap = Nap.here()
         assert nap is not None
         nap.sleep()
 
 
 class _Witness(Tx):
-    """A transaction that remembers what was done in it."""
+    """A transaction that records its writes."""
 
     def __init__(self, tx: Tx) -> None:
         super().__init__(tx._connection, tx._clock, tx._random)
@@ -137,7 +136,7 @@ class _Witness(Tx):
 
     @property
     def kind(self) -> str | None:
-        """Its name among WRITES; None when it changed nothing."""
+        """Its name in WRITES; None if it changed nothing."""
         return next((kind for kind in WRITES if kind in self.done), None)
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
@@ -210,7 +209,7 @@ class _Witness(Tx):
 
 
 class MortalStore(Store):
-    """A store whose changes are edges."""
+    """A store whose write transactions are edges."""
 
     injector = FaultInjector()
 
@@ -226,12 +225,12 @@ class MortalStore(Store):
                         raise _Undone
         except _Undone:
             self.injector.sleep()
-            with super().write(leadership):  # refused, when another control plane leads by now
+            with super().write(leadership):  # refused if another control plane leads by now
                 pass
             leads = self.leader()
             if leadership is not None and leads is not None and leads.epoch != leadership.epoch:
                 self.injector.trespasses.append(witness.kind or "")
-            raise Killed(f"before {witness.kind}") from None  # else nobody can tell any more what it would have done
+            raise Killed(f"before {witness.kind}") from None  # records what it would have done
         if witness.kind is not None:
             self.injector.edge(f"after {witness.kind}")
 
@@ -270,7 +269,7 @@ class MortalProvider(FakeProvider):
 
 
 class _Mortal:
-    """Any other object, whose calls with an effect are edges."""
+    """A proxy for another object whose calls with an effect are edges."""
 
     def __init__(self, inner: object, injector: FaultInjector) -> None:
         self._inner = inner
@@ -291,15 +290,15 @@ class _Mortal:
 
 
 def mortal_runtime(inner: Runtime, injector: FaultInjector) -> Runtime:
-    """The same site, whose orders to trainers are edges."""
+    """The same site, with commands to trainers as edges."""
     wrapped: Any = _Mortal(inner, injector)
     return wrapped  # type: ignore[no-any-return]
 
 
 class WatchedCatalog(FileCatalog):
-    """The real one. What it does to files are edges, as is its fence; trainers have done what they did by then.
+    """The real catalogue, with file operations and fences as edges. Trainers are simulated up to the call first.
 
-    Checkpoints of simulated trainers hold next to nothing: each byte of theirs stands for BYTE_STANDS_FOR.
+    Checkpoints of simulated trainers are tiny: each of their bytes represents BYTE_STANDS_FOR.
     """
 
     def __init__(self, folder: Folder, site: SimSite, injector: FaultInjector) -> None:
@@ -344,7 +343,7 @@ class WatchedCatalog(FileCatalog):
         def look(operation: str, path: Path) -> None:
             self._scythe.edge(f"before {operation}")
             if fences is not None and operation == "link fence":
-                self._site.look()  # whoever slept here comes long after they were looked at
+                self._site.look()  # after a pause the trainers must be simulated again
                 if not path.exists():
                     self._folder.fence_made(*fences)
 

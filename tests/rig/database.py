@@ -1,6 +1,6 @@
-"""ScratchDatabase: a database that is wiped for each history, so that its engine's compiled statements serve them all.
+"""ScratchDatabase: a database that is wiped before each history, so that compiled statements are reused.
 
-A history is killed by an exception, never by a power cut: so commits need not wait for the disk.
+Histories simulate crashes by exceptions, not by power failures, so commits need not wait for the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from providers.clock import VirtualClock
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """A folder for a while; on a file system in memory where there is one, on which waiting for the disk is free."""
+    """A temporary folder, on an in-memory file system if there is one."""
     memory = Path("/dev/shm")
     place = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tw-sim-", dir=place) as name:
@@ -33,22 +33,22 @@ def memory_folder() -> Iterator[Path]:
 
 
 class ScratchDatabase(Protocol):
-    """`backend` is open on an empty store after each `wipe`; `url` is its address."""
+    """A reusable database. After each `wipe`, `backend` is open on an empty store; `url` is its address."""
 
     url: str
     backend: Backend
 
     def wipe(self) -> None:
-        """Make it a store that nobody has used."""
+        """Resets it to a new store."""
         ...
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         ...
 
 
 class SqliteScratchDatabase:
-    """A file in `folder`."""
+    """An SQLite file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder}/tradewind.db"
@@ -68,7 +68,8 @@ class SqliteScratchDatabase:
 
 
 class PostgresScratchDatabase:
-    """The database at `url`, which must be empty and of a superuser: tables that only grow are emptied, too."""
+    """The Postgres database at `url`, which must be empty and owned by a superuser: append-only tables are emptied,
+    too."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -94,7 +95,7 @@ class PostgresScratchDatabase:
 
 
 def _make(url: str) -> None:
-    """A new store, always of the same install id."""
+    """Creates a store, always with the same install id."""
     Store.open(url, VirtualClock(), random=random.Random(0)).close()
 
 

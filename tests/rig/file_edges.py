@@ -1,7 +1,7 @@
-"""File edges: what the checkpoint store does to the files of a job, operation by operation, as an onlooker sees it.
+"""File edges: reports each operation of the checkpoint store on a job's files to an observer.
 
-Whoever looks on may raise there; then the process counts as dead, and nothing that it would still do to a file takes
-place, as after kill -9.
+The observer may raise; then the process counts as dead, and none of its further file operations take place, as after
+kill -9.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from trainers.checkpoint.files import Operation, announced
 PARTS = {"chunks": "chunk", "manifests": "manifest", "fence": "fence"}
 
 Look = Callable[[str, Path], None]
-"""Is told what is about to be done ("link fence") and to which file; may raise."""
+"""Called before each operation ("link fence") with its file; may raise."""
 
 
 @contextmanager
 def watching(look: Look) -> Iterator[None]:
-    """Within the block, `look` is told of each operation of this call on a file of a job."""
+    """Within the block, calls `look` before each operation of this thread on a job's file."""
     died: list[BaseException] = []
 
     def before(operation: Operation, path: Path) -> None:
         if died:
-            raise died[0]  # it cleans nothing up
+            raise died[0]  # a dead process cleans nothing up
         folder = path.name if operation in ("list", "sync") else path.parent.name
         if folder not in PARTS:
             return
@@ -42,6 +42,6 @@ def watching(look: Look) -> Iterator[None]:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Within the block, nobody looks on."""
+    """Within the block, no observer is called."""
     with announced(lambda _operation, _path: None):
         yield

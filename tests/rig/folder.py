@@ -1,8 +1,7 @@
-"""Folder: checkpoints of trainers that hold no tensors, in the real checkpoint store.
+"""Folder: checkpoints without tensors, in the real checkpoint store.
 
-They are saved, verified and collected as a trainer does it, by the same functions (trainers.checkpoint.store); their
-chunks are a few bytes. Beside that, what only an onlooker knows: when each fence was made, and which manifests came
-into being although their writer was shut out.
+The product's own functions (trainers.checkpoint.store) save, verify and collect them; their chunks are a few bytes. It
+also records what only an observer knows: when each fence was made, and which manifests a fenced writer still committed.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEn
 from trainers.checkpoint.retention import collect
 from trainers.errors import DamagedCheckpoint
 
-OLD_STEPS = 10  # a part of the state changes so seldom, so that checkpoints share chunks
+OLD_STEPS = 10  # a part of the state changes only every so many steps, so that checkpoints share chunks
 
 
 def _flipped(data: bytes) -> bytes:
-    """With another digit where its generation is."""
+    """The data with another digit in its generation."""
     return data.replace(b'"generation":', b'"generation":9', 1)
 
 
 class Folder:
-    """The jobs' checkpoints below `root`.
+    """The checkpoints of all jobs below `root`.
 
-    `fenced_s` has the wall instant of each fence by job and generation, `slipped` the names of the manifests of each
-    job that were made when a newer generation owned it, `spoilt` the jobs whose newest fence is altered now.
+    `fenced_s` is the wall time of each fence by job and generation, `slipped` the manifests of each job that were made
+    when a newer generation owned it, `spoilt` the jobs whose newest fence is currently damaged.
     """
 
     def __init__(self, root: Path, clock: Clock) -> None:
@@ -39,7 +38,7 @@ class Folder:
         self.spoilt: set[str] = set()
         self._clock = clock
 
-    # -- what a trainer does ------------------------------------------------------------------------------------------
+    # -- operations of trainers ---------------------------------------------------------------------------------------
     def save(
         self,
         job_id: str,
@@ -50,7 +49,7 @@ class Folder:
         before_commit: Callable[[], None],
         look: Look | None = None,
     ) -> str:
-        """As trainers.checkpoint.writer.save: chunks, manifest, collection. Returns the name; raises FencedError."""
+        """Like trainers.checkpoint.writer.save: chunks, manifest, collection. Returns the name. Raises FencedError."""
 
         def witness(operation: str, path: Path) -> None:
             if look is not None:
@@ -68,7 +67,7 @@ class Folder:
         return str(committed)
 
     def restored(self, job_id: str, generation: int, start: str | None) -> str | None:
-        """As trainers.checkpoint.reader.load_newest, every byte of it read. Raises DamagedCheckpoint."""
+        """Like trainers.checkpoint.reader.load_newest; reads every byte. Raises DamagedCheckpoint."""
         damages: list[DamagedCheckpoint] = []
         wanted = ManifestName.parse(start) if start is not None else None
         with unwatched():
@@ -85,32 +84,32 @@ class Folder:
         return None if found is None else str(found.name)
 
     def void(self, job_id: str, generation: int, *, look: Look | None = None) -> bool:
-        """Keep a generation from taking the job over; False if it has."""
+        """Prevents a generation from taking the job over; False if it already has."""
         with unwatched() if look is None else watching(look):
             return store.void_fence(self.root, job_id, generation)
 
-    # -- what an onlooker knows ---------------------------------------------------------------------------------------
+    # -- knowledge of the observer ------------------------------------------------------------------------------------
     def fences(self, job_id: str) -> dict[int, str | None]:
-        """The manifest that each generation started from, in the order in which they were made."""
+        """The manifest from which each generation started, in the order of the fences."""
         with unwatched():
             found = {fence.generation: fence.manifest for fence in store.fences(self.root, job_id)}
         return dict(sorted(found.items(), key=lambda each: self.fenced_s.get((job_id, each[0]), 0.0)))
 
     def size_bytes(self, job_id: str) -> int:
-        """Of any checkpoint of this job: all are of the same size."""
+        """The size of each of the job's checkpoints; all have the same."""
         return sum(len(data) for _, data in _state(job_id, 0))
 
     def fence_made(self, job_id: str, generation: int) -> None:
-        """Remember the instant, the first time."""
+        """Records the time of a fence, once."""
         self.fenced_s.setdefault((job_id, generation), self._clock.monotonic_s())
 
     def shut_out_s(self, job_id: str, generation: int) -> float | None:
-        """When a newer generation first shut this one out; None while it has not."""
+        """The wall time at which a newer generation fenced this one; None if none has."""
         newer = (at for (job, g), at in self.fenced_s.items() if job == job_id and g > generation)
         return min(newer, default=None)
 
     def rot(self, job_id: str, name: str) -> None:
-        """Alter a byte of this checkpoint, such as only a reader of all of it notices."""
+        """Alters a byte of this checkpoint that only a full read notices."""
         newest = store.read_manifest(self.root, job_id, ManifestName.parse(name)).tensors[-1]
         path = store.job_folder(self.root, job_id) / "chunks" / newest.pieces[0].chunk
         data = bytearray(path.read_bytes())
@@ -118,15 +117,15 @@ class Folder:
         path.write_bytes(data)
 
     def fences_made(self, job_id: str) -> bool:
-        """Whether the job was ever handed over."""
+        """True if the job has any fence."""
         return self._newest(job_id) > 0
 
     def newest_fence(self, job_id: str) -> bytes:
-        """As it stands in its file."""
+        """The content of the newest fence's file."""
         return (store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))).read_bytes()
 
     def spoil_fence(self, job_id: str, alter: Callable[[bytes], bytes] = _flipped) -> Callable[[], object]:
-        """Alter the newest fence of a job; returns what puts it right."""
+        """Damages the newest fence of a job; returns a function that repairs it."""
         path = store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))
         data = path.read_bytes()
         path.write_bytes(alter(data))
@@ -147,7 +146,7 @@ class Folder:
 
 
 def _state(job_id: str, step: int) -> list[tuple[str, bytes]]:
-    """What a job's state consists of: frozen, seldom changed, and changed with each step."""
+    """A job's state: a constant part, a rarely changed part, and one that changes with each step."""
     return [
         ("frozen", f"{job_id} frozen".encode()),
         ("seldom", f"{job_id} {step // OLD_STEPS:09}".encode()),

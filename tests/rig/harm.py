@@ -1,9 +1,8 @@
-"""Harm: what one job, node, file or cloud does in a history, and what nobody else may suffer from.
+"""Harm: faults of single jobs, nodes, files and clouds in a history, which must not affect other jobs.
 
-Nodes say what makes no sense, trainers die by themselves, vanish, stand still, forge their last word and listen to no
-order, an exception that nobody expects is thrown into a step of the engine, fences, progress files and rows of the
-store are altered, providers are silent for long or leave machines out. `culprits` are the jobs to which something of it
-was done: whatever becomes of them, they end in a stated state; every other job goes on.
+Nodes report nonsense; trainers die, vanish, hang, forge their last report and ignore commands; unexpected exceptions
+are raised in steps of the engine; fences, progress files and rows are damaged; providers do not respond or omit
+machines. `culprits` are the affected jobs: they must end in a defined state, and every other job must go on.
 """
 
 from __future__ import annotations
@@ -51,18 +50,22 @@ HARMS = (
 
 
 def died(report: RunReport, _since_s: float) -> RunReport:
+    """A report of a trainer that was killed."""
     return replace(report, error="the trainer was killed by signal 9 (out of memory?)", exit_status=-9)
 
 
 def vanished(report: RunReport, _since_s: float) -> RunReport:
+    """A report of a trainer that is gone."""
     return replace(report, state="absent", error=None)
 
 
 def stood_still(report: RunReport, since_s: float) -> RunReport:
+    """A report of a trainer that makes no progress."""
     return replace(report, state="training", error=None, still_s=since_s)
 
 
 def forged(report: RunReport, _since_s: float) -> RunReport:
+    """A report with a forged result."""
     return replace(report, state="finished", error=None, weights_hash="ab" * 16)
 
 
@@ -75,7 +78,7 @@ _ALTERED: tuple[Callable[[bytes], bytes], ...] = (
 
 
 class Harm:
-    """Done to `home`, at instants that `at` keeps. `counted`: how often, by kind."""
+    """Injects faults into `home`; `at` schedules later ones. `counted` is their number by kind."""
 
     def __init__(
         self, home: SimulatedInstallation, rng: random.Random, at: Callable[[float, Callable[[], object]], None]
@@ -87,7 +90,7 @@ class Harm:
         self.counted: Counter[str] = Counter()
 
     def strike(self, job: Job | None, other: Job | None) -> str:
-        """Any of it, to `job` if it is of a job. Returns which."""
+        """Injects a random fault, into `job` if it is a job's. Returns its kind."""
         (what,) = self._random.choices(
             ("garble", "spoil progress", "break", "damage", "spoil", "silence", "omit", "down"),
             (4, 2, 6, 1, 3, 3, 2, 1),
@@ -111,7 +114,7 @@ class Harm:
         return what
 
     def misbehave(self, job: Job) -> None:
-        """Its code does something worse than to raise, some time; or it heeds no order from the beginning."""
+        """The job's code fails at some step in a worse way than by an exception, or ignores commands from the start."""
         if self._random.random() < 0.2:
             self._blame(job, "deaf")
             self._home.site.ignore_control(job.id)
@@ -121,13 +124,14 @@ class Harm:
         self._home.site.misbehave(job.id, self._random.choice(MISDEEDS))
 
     def garble(self, job: Job) -> None:
-        """Its node says what makes no sense; for a while, or for good."""
+        """The job's node reports nonsense, temporarily or permanently."""
         self._blame(job, "garbage")
         self._home.site.garble(job.id, **self._random.choice(WORDS))
         self._at(self._random.choice((2.0, 10.0, 120.0)), lambda: self._home.site.garble(job.id))
 
     def spoil_progress(self, job: Job) -> None:
-        """Its progress file is flipped, cut, emptied, overgrown, or is another thing; for a while, or for good."""
+        """The job's progress file is corrupted, truncated, emptied, too large or not a file, temporarily or
+        permanently."""
         self._blame(job, "progress file")
         bit = self._random.randrange(200 * 8)
         how: Callable[[bytes], bytes] = self._random.choice(
@@ -137,7 +141,7 @@ class Harm:
         self._at(self._random.choice((2.0, 10.0, 120.0)), lambda: self._home.site.spoil_progress(job.id, None))
 
     def damage(self, job: Job) -> None:
-        """Its row cannot be read, for some passes of the control plane; then a person puts it right."""
+        """The job's row is unreadable for some ticks; then a user repairs it."""
         self._blame(job, "row")
         mend = self._home.spoil_row(job)
         for _ in range(self._random.choice((1, 3, 10))):
@@ -171,21 +175,21 @@ class Harm:
         self._at(self._random.choice((3.0, 15.0, 60.0)), checkpoints.spoil_fence(job.id, how))
 
     def silence(self) -> None:
-        """No answer to a call for long: a region is down."""
+        """A provider does not respond for a long time: a region is down."""
         self.counted["silence"] += 1
         call = self._random.choice(("terminate", "terminate", "describe", "launch", "list_owned", "find", "renew"))
         self._home.faults.inject(call, *[Fault.NO_ANSWER] * self._random.choice((20, 60, 150)))
 
     def omit(self) -> None:
-        """Machines are left out of answers: of any number of descriptions and lists, but not of look-up after look-up
-        by token after the listing lag, which no provider may do."""
+        """Responses omit machines: any number of descriptions and lists, but not repeated look-ups by token after the
+        listing lag, which no provider may do."""
         self.counted["omission"] += 1
         call, times = self._random.choice(LISTINGS), self._random.choice((1, 2, 10))
         omitted = [Fault.PARTIAL, *[None] * 4] if call == "find" else [Fault.PARTIAL] * times
         self._home.faults.inject(call, *omitted)
 
     def down(self) -> None:
-        """`tradewind down`, and some time later `tradewind up`."""
+        """`tradewind down`, and later `tradewind up`."""
         self.counted["down"] += 1
         self._home.go_down()
         self._home.clock.advance(self._random.choice((0.0, 5.0, 60.0)))
@@ -197,6 +201,6 @@ class Harm:
 
 
 def _flip(data: bytes, bit: int) -> bytes:
-    """One bit of it."""
+    """The data with one bit flipped."""
     at = bit // 8 % len(data)
     return bytes([*data[:at], data[at] ^ (1 << bit % 8), *data[at + 1 :]])

@@ -1,10 +1,9 @@
-"""History: from one seed, what users, clouds and fate do to an installation while its control planes die.
+"""History: a random sequence, from one seed, of user actions, cloud events and crashes of the control plane.
 
-Jobs come, are moved, paused, resumed and cancelled; prices jump, pools run dry, machines go with notice and without,
-trainers fall silent, calls fail in every way that the fake cloud knows. A control plane dies at edges of a kind that is
-drawn (each seed leans to one of them), at any other edge, and for a while. Others fall asleep there: another one takes
-over and acts, or nobody does, and then they wake and go on with what they remember. Trainers sleep in the middle of
-saving.
+Jobs are submitted, moved, paused, resumed and cancelled; prices jump, capacity runs out, machines are preempted with
+and without notice, trainers stop responding, calls fail in every way that the fake cloud supports. A control plane is
+killed at an edge of a random kind (each seed prefers one) and restarted later. Others are paused there: another one
+takes over, or none does, and then they resume with what they remember. Trainers are paused while they save.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.rig.truth import findings
 from tests.rig.wanted import wanted_of
 from tests.rig.weather import CATALOG, behaviour_of, faults_of
 
-CHAOS_S = 150.0  # so long things happen, not counting the time in which no control plane is up
+CHAOS_S = 150.0  # duration of the random events, without the time in which no control plane runs
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
@@ -50,13 +49,13 @@ CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_histo
 
 
 def play(seed: int, folder: Path, database: ScratchDatabase, *, story: bool = False) -> Outcome:
-    """Play the history of `seed` and look at what came of it; with what the audit trail tells if `story`."""
+    """Plays the history of `seed` and checks the outcome, which includes the audit trail if `story`."""
     return History(seed, folder, database).play(story=story)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaning:
-    """Where the control planes of a seed die most, where they sleep most, and where its trainers do."""
+    """The preferred edges of a seed: where control planes are killed and paused, and where trainers are paused."""
 
     death: str
     pause: str
@@ -64,24 +63,25 @@ class Leaning:
 
     @classmethod
     def of(cls, seed: int) -> Leaning:
+        """The preferences of a seed."""
         return cls(*(edges[seed % len(edges)] for edges in (EDGES, PAUSE_EDGES, SAVE_EDGES)))
 
     @property
     def to_a_void(self) -> bool:
-        """Whether its trainers sleep when they keep a job, which they do when whoever made them hold sleeps."""
+        """True if trainers are paused while they void a handover, which happens when the control plane is paused."""
         return self.nap.endswith(OF_A_VOID)
 
 
 @dataclass
 class _Arms:
-    """How many blows of a kind are left, and until when one that is armed may wait for its edge."""
+    """The number of faults of a kind that are left, and how long an armed one waits for its edge."""
 
     left: int
     until_s: float = 0.0
 
 
 class History:
-    """One seed's. `home` may be looked at when `play` is through."""
+    """The history of one seed. `home` may be inspected after `play`."""
 
     def __init__(self, seed: int, folder: Path, database: ScratchDatabase) -> None:
         self.seed = seed
@@ -108,7 +108,7 @@ class History:
         self._later: list[tuple[float, Callable[[], object]]] = []
 
     def play(self, *, story: bool = False) -> Outcome:
-        """From the first job to the last machine's end."""
+        """Runs it from the first job to the end of the last machine."""
         home, rng = self.home, self._random
         for number in range(rng.randint(3, 6)):
             self._at(rng.uniform(0, 15) * number, self._submit)
@@ -144,7 +144,8 @@ class History:
         self._later.append((self._now_s + in_s, what))
 
     def _pass(self) -> None:
-        """One pass of the control plane and what is due; then a short time if something changed, else a longer one."""
+        """One tick of the control plane and the events that are due, then a short time if something changed, else a
+        longer one."""
         rng, injector = self._random, self.home.injector
         due = [each for each in self._later if each[0] <= self._now_s]
         for each in due:
@@ -171,9 +172,9 @@ class History:
         for arms, before, after in zip((self._deaths, self._pauses, self._naps), struck, now, strict=True):
             arms.left -= after - before
 
-    # -- who dies and who sleeps --------------------------------------------------------------------------------------
+    # -- kills and pauses ---------------------------------------------------------------------------------------------
     def _arm(self) -> None:
-        """Choose the next death and the next sleeps where there are none, or where their edges do not come."""
+        """Arms the next kill and pauses, if there are none or if their edges are not reached."""
         injector, naps = self.home.injector, self.home.site.naps
         if self._due(self._deaths, armed=injector.at is not None or injector.when is not None):
             injector.at = injector.when = None
@@ -258,7 +259,7 @@ class History:
             self.home.faults.inject("terminate", *[Fault.NO_ANSWER] * rng.randint(5, 40))
         self._at(in_s, lambda: self.home.site.wake(trainer.run_id, renewed=renewed))
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
     def _something(self) -> None:
         rng = self._random
         wanted = {
@@ -291,13 +292,13 @@ class History:
         return self._random.choice((self._leaning.death, self._leaning.pause)).split(" ", 1)[1]
 
     def _keep_busy(self) -> None:
-        """Nothing comes to an edge where no job is under way."""
+        """Submits jobs, because edges are only reached while jobs run."""
         runs = self.home.read(lambda tx: tx.runs(live=True))
         if sum(run.end is None for run in runs) < BUSY and len(self._jobs) < MOST_JOBS:
             self._submit()
 
     def _submit(self) -> None:
-        """What a user wants trained; perhaps its code raises."""
+        """A user submits a job; its code may raise."""
         rng, home = self._random, self.home
         spec = wanted_of(rng, f"job-{len(self._jobs)}")
         job = home.new_job(spec)
@@ -445,7 +446,7 @@ class History:
 
     # -- the end ------------------------------------------------------------------------------------------------------
     def _make_peace(self) -> None:
-        """From now on fate is kind; control planes go on dying."""
+        """Stops cloud faults; control planes are still killed."""
         self._peace_from_s = self._now_s
         for offer, _ in CATALOG:
             self.home.cloud.set_capacity(offer.id, None)

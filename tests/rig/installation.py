@@ -1,8 +1,8 @@
-"""SimulatedInstallation: a whole Tradewind in virtual time. Real store, real engine, the fake cloud and a simulated
-site.
+"""SimulatedInstallation: a complete installation in virtual time, with the real store and engine, the fake cloud and a
+simulated site.
 
-Cloud, site and checkpoints outlive control planes; any of these can be killed at any edge (tests.rig.crash_points)
-and is followed by another one with empty memory.
+Cloud, site and checkpoints outlive control planes. A control plane can be killed at any edge (tests.rig.crash_points)
+and is replaced by a new one without memory.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ HOLDER = "simulated"
 
 
 class SimulatedInstallation:
-    """`plane` is the present control plane. Wall and market seconds are the same. Deterministic in its arguments and
-    in what is called."""
+    """An installation; `plane` is its current control plane. Wall and market seconds are equal. It is deterministic in
+    its arguments and calls."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SimulatedInstallation:
         self.saboteur = Saboteur()
         self.holder, self._rivals = HOLDER, 1
         self.asleep: Nap[bool] | None = None
-        self.forced: set[str] = set()  # the runs whose machines lived when everything was ended by force
+        self.forced: set[str] = set()  # runs whose machines were up at a forced `down`
         self.database = database
         database.wipe()
         folder.mkdir(exist_ok=True)
@@ -89,13 +89,13 @@ class SimulatedInstallation:
         self.start()
 
     def open_store(self) -> MortalStore:
-        """What one control plane sees of the store."""
+        """A control plane's own view of the store."""
         store = MortalStore(self.database.backend, self.clock, self.random)
         store.injector = self.injector
         return store
 
     def control_plane(self, store: Store, leadership: Leadership | None) -> ControlPlane:
-        """One with nothing in its memory."""
+        """A new control plane without memory."""
         provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
         provider.injector = self.injector
         self.secrets = SecretValues()
@@ -113,7 +113,7 @@ class SimulatedInstallation:
         return ControlPlane(ctx)
 
     def start(self) -> None:
-        """A new control plane takes over from the one before, however often it is killed at that."""
+        """Starts a new control plane, again if it is killed, until it has taken over."""
         while True:
             try:
                 leadership = self.store.campaign(self.holder)
@@ -124,7 +124,7 @@ class SimulatedInstallation:
             return
 
     def restart(self) -> None:
-        """As `start`, and its first pass; it may fall asleep in both."""
+        """Like `start`, with the first tick; both may be paused."""
         store, holder = self.store, self.holder
 
         def call() -> bool:
@@ -145,8 +145,8 @@ class SimulatedInstallation:
             self.start()
 
     def go_down(self) -> None:
-        """As `tradewind down --force`: whoever ends everything leads while it does, and may be killed. No trainer is
-        asked to save first (`forced`)."""
+        """Like `tradewind down --force`, which leads the store meanwhile and may be killed. Trainers do not save first
+        (`forced`)."""
         self.forced |= {each.tags["tradewind-run"] for each in self.cloud.instances() if each.alive}
         with suppress(Killed):
             leadership = self._campaign()
@@ -211,15 +211,16 @@ class SimulatedInstallation:
         return job
 
     def give_secrets(self, job: Job) -> None:
-        """To the present control plane, and only to that."""
+        """Gives the job's secrets to the current control plane only."""
         self.secrets.give({job.id: dict.fromkeys(job.spec.train.secrets, "a value of many characters")})
 
     def ask(self, kind: str, job: Job, **args: str) -> str:
-        """A user's command; returns its id."""
+        """Adds a user's command and returns its id."""
         with Store.write(self.store) as tx:
             return tx.add_command(kind, job.id, args, "user:me")
 
     def answer(self, command_id: str) -> str | None:
+        """The result of a command; None while it is open."""
         return self.read(lambda tx: tx.command_result(command_id))
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -239,22 +240,25 @@ class SimulatedInstallation:
 
     @property
     def settled(self) -> bool:
-        """Whether every job is in a terminal state, and compared, or paused, and every machine gone and booked."""
+        """True if every job has ended and is compared, or is paused, and every machine is gone and booked."""
         if any(instance.alive for instance in self.cloud.instances()):
             return False
         with self.store.read() as tx:
             done = all(job.state in TERMINAL | {"paused"} for job in tx.jobs())
             return done and not tx.unsettled_runs() and not tx.migrations(open=True) and not tx.uncompared(1)
 
-    # -- what came of it ----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
     def read(self, query: Callable[[Tx], _T]) -> _T:
+        """The result of a query in a read transaction."""
         with self.store.read() as tx:
             return query(tx)
 
     def job(self, job: Job) -> Job:
+        """The job as it is stored now."""
         return self.read(lambda tx: tx.job(job.id))
 
     def runs(self, job: Job) -> list[Run]:
+        """The runs of a job."""
         return self.read(lambda tx: tx.runs(job_id=job.id))
 
     def current(self, job: Job) -> Run | None:
@@ -263,21 +267,24 @@ class SimulatedInstallation:
         return living[-1] if living else None
 
     def migrations(self, job: Job) -> list[Migration]:
+        """The migrations of a job."""
         return self.read(lambda tx: tx.migrations(job_id=job.id))
 
     def events(self, job: Job, *kinds: str) -> list[Event]:
+        """The events of a job, of these kinds if given."""
         return self.read(lambda tx: tx.events(job_id=job.id, kinds=kinds or None))
 
     def story(self) -> list[str]:
-        """What the audit trail tells, for people and for comparing two histories."""
+        """The audit trail as text, for reading and for comparing two histories."""
         return [f"{event.at_ms} {event.kind}: {event.message}" for event in self.read(lambda tx: tx.events())]
 
     def machine(self, run: Run) -> Instance:
+        """The machine of a run."""
         assert run.instance_id is not None
         found = self.cloud.instance(run.instance_id)
         assert found is not None
         return found
 
     def books(self) -> tuple[int, int]:
-        """(what the ledger says, what the cloud billed), nano-USD."""
+        """(ledger total, cloud bill) in nano-USD."""
         return self.read(lambda tx: tx.total_nano_usd()), sum(bill.amount_nano_usd for bill in self.cloud.bills())

@@ -1,8 +1,7 @@
-"""Nap: a call that may fall asleep in the middle, as a process does that is stopped, and go on much later.
+"""Nap: a call that can be paused in the middle, like a stopped process, and resumed much later.
 
-It runs on a stack of its own (greenlet: a switch between stacks costs a microsecond, a thread's waits for the host's
-scheduler), never beside anybody else. So one thing happens at a time, and a history with naps is as deterministic as
-one without.
+It runs on its own stack (greenlet: a switch costs a microsecond; threads would wait for the scheduler), never
+concurrently. So a history with pauses is as deterministic as one without.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _here: ContextVar[Nap[Any] | None] = ContextVar("nap", default=None)
 
 
 class Abandoned(BaseException):
-    """The machine of a sleeper is gone: it never wakes."""
+    """Ends a paused call whose machine is gone."""
 
 
 class Nap(Generic[_T]):
@@ -35,11 +34,11 @@ class Nap(Generic[_T]):
 
     @staticmethod
     def here() -> Nap[Any] | None:
-        """The call that is being carried out."""
+        """The call that is running now."""
         return _here.get()
 
     def go(self) -> bool:
-        """Let it run until it sleeps or is over. Returns whether it is over."""
+        """Runs the call until it pauses or ends. True if it has ended."""
         from greenlet import getcurrent
 
         self._caller = self._stack.parent = getcurrent()
@@ -47,19 +46,19 @@ class Nap(Generic[_T]):
         return self.over
 
     def value(self) -> _T:
-        """What the call returned, once it is over; raises what it raised."""
+        """The result of the ended call. Raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
 
     def abandon(self) -> None:
-        """Let it never wake. What it would clean up on its way out, file_edges keeps it from."""
+        """Ends the paused call for good. file_edges prevents its cleanup."""
         self._abandoned = True
         while not self.over and self._stack:
             self.go()
 
     def sleep(self) -> None:
-        """Called by the call itself. Raises Abandoned instead of returning when it is not to wake."""
+        """Pauses the running call. Raises Abandoned if it is never resumed."""
         assert self._caller is not None
         self._caller.switch()
         if self._abandoned:
@@ -69,6 +68,6 @@ class Nap(Generic[_T]):
         _here.set(self)
         try:
             self._result = self._call()
-        except BaseException as error:  # the caller's to raise
+        except BaseException as error:  # raised in `value`
             self._error = error
         self.over = True

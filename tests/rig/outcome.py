@@ -1,4 +1,4 @@
-"""Outcome: what one history came to, for whoever adds many of them up."""
+"""Outcome: the result of one history."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one history. `deaths` and `pauses` of the control plane and `naps` of trainers are by edge,
-    `harms` by kind; `digest` is of everything that the store tells of it."""
+    """The result of one history. `deaths` and `pauses` of control planes and `naps` of trainers are counted by edge,
+    `harms` by kind; `digest` is a hash of the store's content."""
 
     seed: int
     findings: tuple[str, ...]

@@ -1,7 +1,5 @@
-"""Sabotage: an exception that nobody expects, thrown into a compartment of the control plane (engine.compartment).
-
-A step breaks before it began, or when it was done but not told.
-"""
+"""Sabotage: raises an unexpected exception in a compartment of the control plane (engine.compartment), before or
+after a step."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class Sabotage(Exception):
-    """No error of ours: as from a defect, or from data that no line of code foresaw."""
+    """An unexpected error, as from a defect or from unforeseen data."""
 
 
 @dataclass
@@ -26,17 +24,17 @@ class Saboteur:
     struck: Counter[str] = field(default_factory=Counter)
 
     def arm(self, target: str, about: str | None = None, *, late: bool = False, times: int = 1) -> None:
-        """Break the next `times` steps of this kind; the first of them decides for whom if `about` does not."""
+        """Breaks the next `times` steps of this kind, for `about` or else for the first that begins."""
         self.target, self.about, self.late, self.times = target, about, late, times
 
     def crossing(self, where: str, about: str) -> None:
-        """A step begins."""
+        """Called when a step begins. Raises Sabotage."""
         self.begun[where] += 1
         if not self.late:
             self._strike(where, about)
 
     def crossed(self, where: str, about: str) -> None:
-        """A step is done."""
+        """Called when a step is done. Raises Sabotage."""
         if self.late:
             self._strike(where, about)
 

@@ -1,7 +1,7 @@
-"""SimSite: a site whose trainers train in virtual time, on the machines of a FakeCloud.
+"""SimSite: a site whose trainers run in virtual time on the machines of a FakeCloud.
 
-It outlives control planes, as a real site does: a new one that attaches to the same SimSite finds the runs that an
-earlier one started, and what every trainer really did (`book`), whatever was heard of it.
+It outlives control planes, as a real site does: a new one finds the runs that an earlier one started. `book` records
+what every trainer really did, whether or not it was reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.spec import SetupSpec
 
 
 def hash_of(job_id: str, step: int) -> str:
-    """That of the weights of this job after so many steps."""
+    """The weights' hash of this job after `step` steps."""
     return blake2b(f"{job_id}@{step}".encode(), digest_size=16).hexdigest()
 
 
@@ -73,18 +73,18 @@ class SimSite:
         return self._around.naps
 
     def wake(self, run_id: str, *, renewed: bool = False) -> None:
-        """Let a trainer that sleeps go on (Trainer.wake)."""
+        """Resumes a paused trainer (Trainer.wake)."""
         self.look()
         if (trainer := self._trainers.get(run_id)) is not None:
             trainer.wake(self._machine(trainer), renewed=renewed)
 
     def close_eyes(self) -> None:
-        """Nobody who sleeps now will ever wake."""
+        """Ends all paused trainers for good."""
         for trainer in [*self._trainers.values(), *self._killed]:
             trainer.abandon()
 
     def raise_at(self, job_id: str, *steps: int) -> None:
-        """Let the job's code raise once at each of these steps, in this order."""
+        """Makes the job's code raise once at each of these steps, in this order."""
         self._around.bugs.setdefault(job_id, []).extend(steps)
 
     def misbehave(self, job_id: str, how: Callable[[RunReport, float], RunReport]) -> None:
@@ -124,7 +124,7 @@ class SimSite:
         self._deaf.add(job_id)
 
     def training(self) -> list[str]:
-        """The runs that train now, heard of or not."""
+        """The runs that train now, whether or not they report."""
         return [trainer.run_id for trainer in self.look() if trainer.state == "training"]
 
     def book(self) -> list[TrainingState]:
@@ -152,9 +152,11 @@ class SimSite:
 
     # -- Runtime ------------------------------------------------------------------------------------------------------
     def bootstrap(self, *, token: str) -> str:
+        """The command with which a machine joins the site."""
         return f"join {token}"
 
     def nodes(self) -> Mapping[str, str]:
+        """The machines that are up, by token."""
         return {
             instance.token: instance.id
             for instance in self._cloud.instances()
@@ -164,6 +166,7 @@ class SimSite:
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
+        """Prepares a machine for a run."""
         if token in self.nodes() and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
             if self._prepares_s is not None:
@@ -175,31 +178,38 @@ class SimSite:
             self._trainers[run_id] = Trainer(run_id, token, self._around, now, ready_s=now + prepare_s)
 
     def start(self, spec: RunSpec) -> None:
+        """Starts a run's trainer."""
         trainer = self._trainers.get(spec.run_id)
         if trainer is not None and trainer.spec is None:
             trainer.begin(spec, self._restores_s.get(spec.job_id, self._around.timings.restore_s))
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        """The reports of these runs."""
         machines = {instance.token: instance for instance in self._cloud.instances()}
         return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
 
     def quiesce(self, run_id: str, successor: int) -> None:
+        """Makes a run checkpoint and wait for its successor."""
         if (trainer := self._listens(run_id)) is not None:
             trainer.quiesce(successor)
 
     def resume(self, run_id: str) -> None:
+        """Lets a quiesced run continue."""
         self.look()
         if run_id in self._trainers:
             self._trainers[run_id].quiesced_until_s = None
 
     def stop(self, run_id: str) -> None:
+        """Makes a run checkpoint and stop."""
         if (trainer := self._listens(run_id)) is not None:
             trainer.stop = True
 
     def stacks(self, run_id: str) -> None:
+        """Records the request for stack traces."""
         self.asked_for_stacks.append(run_id)
 
     def kill(self, run_id: str) -> None:
+        """Kills a run's trainer."""
         self.look()
         if run_id in self._trainers and self._trainers[run_id].unreachable_since_s is None:
             trainer = self._trainers.pop(run_id)
@@ -207,7 +217,7 @@ class SimSite:
             self._killed.append(trainer)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
     # -- the trainers -------------------------------------------------------------------------------------------------
     def look(self) -> list[Trainer]:

@@ -1,8 +1,7 @@
-"""Trainer: one run that trains in virtual time, on one machine, and saves into the real checkpoint store.
+"""Trainer: one run in virtual time on one machine, which saves into the real checkpoint store.
 
-It is simulated only when somebody looks: from where it was looked at last to now. In a save, and when it keeps a job
-that nobody took over, it can be made to fall asleep before any operation on a file; the world goes on, and it wakes in
-the middle of what it did.
+It is simulated lazily, from the previous observation to now. In a save, and when it voids a handover that did not
+happen, it can be paused before any file operation and resumed later at the same point.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ class Timings:
 
 
 class LeaseOver(Exception):
-    """A trainer noticed that its lease has run out."""
+    """The lease of a trainer has expired."""
 
 
 @dataclass
 class Naps:
-    """When a trainer falls asleep: at the next edge of a save, or of a void, for which `when` says so. `pauses` counts
-    the edges at which one did; `asleep` is told of each one that did."""
+    """When trainers are paused: at the next edge of a save or a void for which `when` is true. `pauses` counts the
+    edges of pauses; `asleep` is called for each."""
 
     when: Callable[[str], bool] | None = None
     asleep: Callable[[Trainer], None] = lambda _: None
     pauses: Counter[str] = field(default_factory=Counter)
 
     def edge(self, name: str) -> bool:
-        """Whether a trainer falls asleep here."""
+        """True if a trainer must pause here."""
         if self.when is None or not self.when(name):
             return False
         self.when = None
@@ -89,7 +88,7 @@ class Surroundings:
 
 @dataclass
 class _Save:
-    """One that is being made: of `step`, at `at_s`; `then` is what becomes of the trainer."""
+    """A save in progress, of `step` at `at_s`; `then` is the trainer's next state."""
 
     step: int
     at_s: float
@@ -131,6 +130,7 @@ class Trainer:
 
     @property
     def asleep(self) -> bool:
+        """True while it is paused."""
         return self.asleep_since_s is not None
 
     @property
@@ -140,7 +140,7 @@ class Trainer:
             return self.mute_since_s
         return self.asleep_since_s if self.with_host else None
 
-    # -- what it is told ----------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
     def begin(self, spec: RunSpec, restore_s: float) -> None:
         """Restore, which takes so long, then wait for the fence."""
         steps, throttle = spec.trainer["steps"], spec.trainer["throttle"]
@@ -190,7 +190,7 @@ class Trainer:
             self._nap.abandon()
             self._nap, self.over = None, True
 
-    # -- what it does -------------------------------------------------------------------------------------------------
+    # -- simulation ---------------------------------------------------------------------------------------------------
     def advance(self, machine: Instance) -> None:
         """Bring it from where it was last looked at to now, or to the end of its machine."""
         now = self.around.clock.monotonic_s()
@@ -298,7 +298,7 @@ class Trainer:
         elif self.stop or until == leave_s:
             self._begin_save(int(self.step), until, "checkpointed_and_stopped")
 
-    # -- what it may fall asleep in -----------------------------------------------------------------------------------
+    # -- saves and voids, which can be paused -------------------------------------------------------------------------
     def _do(self, what: Callable[[Look | None], T], then: Callable[[Callable[[], T]], None], of: str = "") -> None:
         """Do it, perhaps falling asleep at one of its operations on files, and then what follows from it."""
         self._then = then

@@ -1,7 +1,7 @@
-"""Truth: what must hold after every history, seen from outside.
+"""Truth: the invariants that must hold after every history, checked from outside.
 
-It is read from the cloud's own books (every instance that ever lived, its seconds, its bill), from what trainers really
-did and from the checkpoints; the store is only what is compared with them.
+They are derived from the cloud's own records (every instance, its seconds, its bill), from what trainers really did and
+from the checkpoints; the store is compared with these.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and 
 def findings(
     home: SimulatedInstallation, *, paused: bool = False, culprits: Collection[str] | None = None
 ) -> list[str]:
-    """Everything that is not as it must be, in a sentence each. `paused` jobs may be left at the end.
+    """All violations, one sentence each. With `paused`, jobs may be paused at the end.
 
-    `culprits` are the jobs that may fail or be quarantined; None: nothing is known of that.
+    `culprits` are the jobs that may fail or be quarantined; None: unknown.
     """
     with home.store.read() as tx:
         jobs, runs = tx.jobs(), tx.runs()

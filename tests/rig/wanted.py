@@ -1,4 +1,4 @@
-"""Wanted: what the users of a history want trained, and with which promises."""
+"""Wanted: random jobs for histories, with their limits."""
 
 from __future__ import annotations
 

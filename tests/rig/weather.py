@@ -1,5 +1,4 @@
-"""Weather: the cloud of a history. What it sells, how it behaves, and how often its calls fail; some of it by
-chance."""
+"""Weather: the cloud of a history: its offers, its behaviour and the probability of failing calls, partly random."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ CATALOG = tuple(
 
 
 def faults_of(rng: random.Random) -> dict[Fault, float]:
-    """The chance of each fault, per call."""
+    """The probability of each fault per call."""
     return {
         Fault.CAPACITY: rng.choice((0.0, 0.05, 0.15)),
         Fault.THROTTLED: rng.choice((0.0, 0.03)),
@@ -33,7 +32,7 @@ def faults_of(rng: random.Random) -> dict[Fault, float]:
 
 
 def behaviour_of(rng: random.Random) -> Behaviour:
-    """Of its machines and its prices."""
+    """The behaviour of machines and prices."""
     return Behaviour(
         boot_s=rng.choice((0.5, 1.0, 3.0)),
         listing_lag_s=rng.choice((0.0, 3.0, 10.0)),

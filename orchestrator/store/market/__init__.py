@@ -1,1 +1,1 @@
-"""The market in the store: offers, prices and their flags, polls, and what became of launches."""
+"""The market in the store: offers, prices, flags, polls and the results of launches."""

@@ -1,4 +1,4 @@
-"""What became of launches, beside all else that the store knows of the market."""
+"""Results of launches, and the base class of all market tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.store.schema import availability_point, offer
 
 
 class AvailabilityPoint(NamedTuple):
-    """What was learned of an offer's capacity at an instant (`kind`: launched, refused, preempted, ...)."""
+    """An observation of an offer's capacity (`kind`: launched, refused, preempted, ...)."""
 
     offer_id: str
     at_ms: int
@@ -31,16 +31,16 @@ _AVAILABILITY = (
 
 
 class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
-    """Everything that the store knows of the market; here: launches, refusals and losses."""
+    """Reads and writes all market tables."""
 
     def add_availability(
         self, offer_id: str, at_ms: int, kind: str, run_id: str | None = None, detail: str = ""
     ) -> None:
-        """Raises NotFoundError for an offer that was never put."""
+        """Stores an observation. Raises NotFoundError for an unknown offer."""
         key = self._offer_keys({offer_id})[offer_id]
         self._insert(availability_point, offer_key=key, at_ms=at_ms, kind=kind, run_id=run_id, detail=detail)
 
     def availability(self, since_ms: int, until_ms: int) -> list[AvailabilityPoint]:
-        """What was learned from `since_ms` to `until_ms`, both included, in that order."""
+        """The observations from `since_ms` to `until_ms`, both inclusive, by time."""
         rows = self._connection.execute(_AVAILABILITY, {"since_ms": since_ms, "until_ms": until_ms})
         return [AvailabilityPoint(*row) for row in checked("availability_point", rows, (str, int, str))]

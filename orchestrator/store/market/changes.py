@@ -1,7 +1,7 @@
-"""What changed of the market since it was last read, so that a decision reads that and not a hundred thousand offers.
+"""Change counters of the market, so that a decision reads only what changed and not a hundred thousand offers.
 
-Each part has a number that grows with every change, in the transaction that makes it. Beside the newest price of an
-offer stands the number of the last change that brought a price of it.
+Each part has a number that every change increments in its transaction. The newest price of an offer is stored with the
+number of the last change of its price.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _SINCE = (
 
 
 class MarketChanges(NamedTuple):
-    """How often each part was written: what is listed, and prices."""
+    """The change counters of the listed offers and of prices."""
 
     offers: int
     prices: int
 
 
 class ChangeRows(Transaction):
-    """What changed in the market since it was last read."""
+    """Reads and increments the change counters."""
 
     def market_changes(self) -> MarketChanges:
-        """As of this transaction."""
+        """The counters in this transaction."""
         numbers = dict(checked("market_change", self._connection.execute(_NUMBERS), (str, int)))
         return MarketChanges(*(numbers.get(part, 0) for part in (OFFERS, PRICES)))
 
     def prices_changed_since(self, number: int) -> list[str]:
-        """Ids of the offers of which a price, the newest or an older one, came with a later change than this one."""
+        """Ids of the offers for which a price, current or past, was stored after change `number`."""
         return list(self._connection.execute(_SINCE, {"number": number}).scalars())
 
     def _changed(self, part: str) -> int:
-        """Count one more change; returns its number."""
+        """Increments a counter and returns it."""
         self._connection.execute(_ONE_MORE, {"part": part})
         return int(self._connection.execute(_NUMBER, {"part": part}).scalar_one())

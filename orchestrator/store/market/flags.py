@@ -1,6 +1,6 @@
-"""Rows that are kept but not to be chosen, each with its reason and its time; and what providers say of risks.
+"""Flags: reported rows whose offers must not be chosen, with reason and time. And interruption risks from providers.
 
-A flag is open from the report that brought it to the report that showed its offer sound again.
+A flag is open from the report that caused it until a report in which its offer is valid again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from providers.collect.facts import Signal
 
 @dataclass(frozen=True, slots=True)
 class NewFlag:
-    """`subject` is the offer's id, or else what the row is about; price and instant are there as far as readable.
+    """A flag to store. `subject` is the offer's id, or else describes the row; price and time are None if unreadable.
 
-    `unconfirmed`: a second report has to show whether a machine there costs this; until then nothing is booked from
-    its instant on.
+    `unconfirmed`: the price awaits a second report; until then nothing is booked from its time on.
     """
 
     flag: str
@@ -36,7 +35,7 @@ class NewFlag:
 
 @dataclass(frozen=True, slots=True)
 class StoredFlag:
-    """A flag as it is stored. `cleared_ms` None: it is open."""
+    """A stored flag; it is open while `cleared_ms` is None."""
 
     source: str
     region: str
@@ -73,7 +72,7 @@ _OPENED_BY = (
     .join(price_flag, price_flag.c.offer_key == offer.c.key)
     .where(price_flag.c.opened_ms <= bindparam("at_ms"))
 )
-_FLAGGED_AT = union_all(  # each half has an index: nearly all flags that there ever were are cleared
+_FLAGGED_AT = union_all(  # each half uses an index, because nearly all flags are cleared
     _OPENED_BY.where(FLAG_OPEN), _OPENED_BY.where(FLAG_CLEARED, price_flag.c.cleared_ms > bindparam("at_ms"))
 ).order_by("seq")
 _COUNTS = (
@@ -129,7 +128,7 @@ _RISKS = (
 
 
 class FlagRows(OfferRows):
-    """Flagged prices, and interruption risks."""
+    """Reads and writes flags and risks."""
 
     def put_flags(
         self,
@@ -141,11 +140,11 @@ class FlagRows(OfferRows):
         sound: Collection[str] = (),
         whole: bool = True,
     ) -> None:
-        """What a poll at `at_ms` flagged. Offers in `sound` were reported and found well: their flags end here.
+        """Stores the flags of a poll at `at_ms`, and clears those of the offers in `sound`, which were valid.
 
-        A row with the same price is the same flag, also where its source calls each poll its instant (a table without
-        times). With `whole`, those of `source` in `region` that were not reported again have ended, too, but for those
-        of an offer that another source tells of. Raises NotFoundError for an offer that was never put.
+        A row with the same price is the same flag, even if its source reports the poll's time as the price's (a table
+        without times). With `whole`, flags of `source` in `region` that were not reported again are cleared, too,
+        except for offers that another source reports. Raises NotFoundError for an unknown offer.
         """
         keys = self._offer_keys({each.offer_id for each in flagged if each.offer_id is not None})
         open_here = self._connection.execute(_OPEN_HERE, {"of_source": source, "of_region": region}).all()
@@ -173,9 +172,9 @@ class FlagRows(OfferRows):
             self._connection.execute(insert_into(price_flag), rows)
 
     def add_past_flags(self, source: str, flagged: Sequence[tuple[NewFlag, str, int, int | None]]) -> int:
-        """Flags of a recorded history: each with its region and the instants from which to which it held.
+        """Stores flags of a recorded history: (flag, region, opened, cleared), times in ms.
 
-        Those that `source` brought before are left out; returns how many were new.
+        Flags that `source` already reported are skipped. Returns the number of new ones.
         """
         if not flagged:
             return 0
@@ -192,17 +191,17 @@ class FlagRows(OfferRows):
         return len(fresh)
 
     def flags(self, *, open: bool = True, limit: int = 100) -> list[StoredFlag]:
-        """The newest first."""
+        """The latest flags, newest first; only open ones by default."""
         rows = self._connection.execute(_OPEN_FLAGS if open else _FLAGS, {"limit": limit}).all()
         return [record(StoredFlag, "price_flag", row) for row in rows]
 
     def open_flags(self, flag: str, *, limit: int) -> list[StoredFlag]:
-        """The open flags of one kind, the newest first."""
+        """The open flags of one kind, newest first."""
         rows = self._connection.execute(_OPEN_OF_KIND, {"kind": flag, "limit": limit}).all()
         return [record(StoredFlag, "price_flag", row) for row in rows]
 
     def clear_flags(self, offer_id: str, kinds: Collection[str], at_ms: int) -> list[StoredFlag]:
-        """End the open flags of these kinds that an offer has; returns them as they were, the newest last."""
+        """Clears an offer's open flags of these kinds; returns them as they were, newest last."""
         asked = {"name": offer_id, "kinds": sorted(kinds)}
         rows = self._connection.execute(_OPEN_OF_OFFER, asked).all()
         if rows:
@@ -213,12 +212,12 @@ class FlagRows(OfferRows):
         ]
 
     def flagged_as_of(self, at_ms: int) -> dict[str, str]:
-        """Why an offer was not to be chosen at `at_ms`, by offer id: of several reasons the newest."""
+        """The flagged offers at `at_ms`, with the newest reason, by offer id."""
         rows = checked("price_flag", self._connection.execute(_FLAGGED_AT, {"at_ms": at_ms}), (int, str, str))
         return {name: detail for _, name, detail in rows}
 
     def flags_of(self, offer_id: str) -> list[StoredFlag]:
-        """All that an offer ever had, in order of time."""
+        """All flags of an offer, cleared ones included, by time."""
         return [
             record(StoredFlag, "price_flag", row)
             for row in self._connection.execute(_FLAGS_OF, {"name": offer_id}).all()
@@ -232,7 +231,7 @@ class FlagRows(OfferRows):
         return counts
 
     def add_risks(self, risks: Sequence[Signal]) -> int:
-        """Store what changed; returns how many that were."""
+        """Stores changed risks; returns their number."""
         fresh = []
         newest: dict[tuple[str, ...], tuple[float, float, int]] = {}
         for each in sorted(risks, key=lambda risk: risk.effective_at_ms):
@@ -252,11 +251,11 @@ class FlagRows(OfferRows):
         return len(fresh)
 
     def risk_seq(self) -> int:
-        """The number of the risk that was stored last; 0 where there is none."""
+        """The sequence number of the latest risk; 0 without any."""
         return int(self._connection.execute(_RISK_SEQ).scalar_one() or 0)
 
     def risks_as_of(self, at_ms: int) -> list[Signal]:
-        """Per place and kind what was last learned by `at_ms`."""
+        """The latest risk of each place and kind that was known at `at_ms`."""
         return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
 
     def _flag_row(

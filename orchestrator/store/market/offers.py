@@ -1,4 +1,4 @@
-"""What can be rented, as its sources named it."""
+"""Offers in the store, as listed by their sources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEYS = select(offer.c.id, offer.c.key).where(offer.c.id.in_(bindparam("ids", ex
 
 
 class OfferRows(ChangeRows):
-    """Offers: what can be rented, by source."""
+    """Reads and writes offers."""
 
     def put_offers(
         self,
@@ -50,10 +50,10 @@ class OfferRows(ChangeRows):
         region: str = "",
         whole: bool = True,
     ) -> None:
-        """These are all offers that `source` (default: the provider itself) names now, in `region` ('': in all).
+        """Stores the offers that `source` (default: the provider itself) lists now in `region` ('': in all).
 
-        Those no longer named stay known for their prices, but unlisted; with `whole` False the list may lack some, and
-        none is.
+        Offers that are missing in the list become unlisted but keep their prices; with `whole` False the list may be
+        incomplete and none becomes unlisted.
         """
         name = provider if source is None else source
         rows = self._connection.execute(_OF_REGION if region else _OF_SOURCE, {"name": name, "place": region})
@@ -82,8 +82,8 @@ class OfferRows(ChangeRows):
             self._changed(OFFERS)
 
     def add_past_offers(self, source: str, offers: Sequence[Offer]) -> int:
-        """Offers to look back at, unlisted. One that is known stays as it is, unless only now its GPU is. Returns how
-        many were new or learned."""
+        """Stores past offers as unlisted. A known offer is only changed if its GPU was unknown. Returns the number of
+        new and changed offers."""
         known: dict[str, Any] = {}
         for batch in batches({each.id for each in offers}):
             known.update((row.id, row) for row in self._connection.execute(_BY_ID, {"ids": batch}).all())
@@ -104,25 +104,25 @@ class OfferRows(ChangeRows):
         return len(new) + learned
 
     def offers(self, providers: Collection[str] | None = None) -> list[Offer]:
-        """Everything listed now, by id; of these providers, where they are named."""
+        """All listed offers, or those of these providers, by id."""
         query, asked = (_OFFERS, {}) if providers is None else (_OFFERS_OF, {"names": sorted(providers)})
         return _offers(self._connection.execute(query, asked).all())
 
     def offer(self, offer_id: str) -> Offer | None:
-        """An offer that was ever known, listed or not."""
+        """An offer, listed or not; None if it is unknown."""
         return next(iter(_offers(self._connection.execute(_ONE_OFFER, {"name": offer_id}).all())), None)
 
     def kinds_listed(self) -> list[tuple[str | None, int]]:
-        """The kinds of hardware of everything listed now: GPU and how many."""
+        """The distinct (GPU, GPU count) of all listed offers."""
         return [(row.gpu, row.gpu_count) for row in self._connection.execute(_KINDS)]
 
     def listed_by(self, source: str, region: str = "") -> frozenset[str]:
-        """Ids of the offers that `source` named last in `region` ('': in all)."""
+        """Ids of the offers that `source` currently lists in `region` ('': in all)."""
         query, asked = (_LISTED_IN, {"name": source, "place": region}) if region else (_LISTED_BY, {"name": source})
         return frozenset(self._connection.execute(query, asked).scalars())
 
     def sources(self) -> dict[str, str]:
-        """Whose polls name each listed offer, by id."""
+        """The source of each listed offer, by offer id."""
         return dict(checked("offer", self._connection.execute(_SOURCES_OF), (str, str)))
 
     def find_offers(
@@ -134,7 +134,7 @@ class OfferRows(ChangeRows):
         region: str | None = None,
         spot: bool | None = None,
     ) -> list[Offer]:
-        """Every offer that was ever known and matches, listed or not, by id; `gpus`: any of these kinds, none: all."""
+        """All matching offers, listed or not, by id; `gpus`: any of these kinds, empty: all."""
         query = select(*_OFFER).order_by(offer.c.id)
         for column, value in (
             (offer.c.id, offer_id),
@@ -150,9 +150,9 @@ class OfferRows(ChangeRows):
         return _offers(self._connection.execute(query).all())
 
     def _offer_keys(self, ids: Iterable[str], *, strict: bool = True) -> dict[str, int]:
-        """The keys of offers; raises NotFoundError for one that was never put, unless not `strict`."""
+        """The keys of offers. Raises NotFoundError for an unknown one if `strict`."""
         wanted = set(ids)
-        if len(wanted) > _FEW:  # a poll: reading all offers of its providers is quicker than asking for each
+        if len(wanted) > _FEW:  # reading all offers of the providers is faster than single look-ups
             names = sorted({provider_of(each) for each in wanted})
             rows = self._connection.execute(_KEYS_OF_PROVIDERS, {"names": names}).all()
         else:
@@ -164,7 +164,7 @@ class OfferRows(ChangeRows):
 
 
 def batches(values: Iterable[str]) -> Iterable[list[str]]:
-    """The values in order, as many at once as fit into one question."""
+    """The values in order, in batches that fit into one statement."""
     remaining = iter(sorted(values))
     while batch := list(islice(remaining, _BATCH)):
         yield batch
@@ -192,5 +192,5 @@ def _offer(
 
 
 def offer_of(row: Mapping[Any, Any]) -> Offer:
-    """An Offer from a row that has its columns, and maybe others."""
+    """The Offer in a row, which may have more columns. Raises UnreadableRowError."""
     return decoded(Offer, "offer", {name: row[name] for name in _NAMES}, row.get("id"))

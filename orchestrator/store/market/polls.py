@@ -1,6 +1,6 @@
-"""Polls: each look at a source's prices, and what the last one of each region came to.
+"""Polls of price sources, and the state of each source and region after its last poll.
 
-"No change" and "no data" stay different facts: a price that did not change is as fresh as the last poll that succeeded.
+"No change" and "no data" are different: an unchanged price is as fresh as the last successful poll.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from providers.offer import CapacityType
 
 SPOT = CapacityType.SPOT.value
 ALL_REGIONS = ("", UNLISTED, "all")
-"""Regions of a poll that was about everything a source has."""
+"""The region of a poll of everything that a source has."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollRecord:
-    """One look at a source's prices in a region ('': everywhere): how many offers it saw, how many prices had changed,
-    how many rows were flagged, and why it may be incomplete (`error`, and `hint`: the remedy)."""
+    """A poll of a source's prices in a region ('': everywhere): the number of offers seen, of changed prices and of
+    flagged rows. If it failed, `error` gives the reason and `hint` the remedy."""
 
     provider: str
     started_ms: int
@@ -38,14 +38,14 @@ class PollRecord:
     region: str
     flagged: int
     hint: str | None
-    seq: int = field(default=0, compare=False)  # in the order in which they were recorded
+    seq: int = field(default=0, compare=False)  # order of recording
 
 
 @dataclass(frozen=True, slots=True)
 class PollState:
-    """The last poll of a source and region. `good_*` are of the last one that succeeded and is believed; `failures`
-    came since. `newest_ms` is the newest change that the region has: the next poll may begin there. `suspect` says why
-    the last one is not believed, `suspect_since_ms` which was the first such."""
+    """The state of a source and region. `good_*` are those of the last successful, trusted poll; `failures` is the
+    number of failed polls since. `newest_ms` is the latest change in the region, from which the next poll may begin.
+    `suspect` is the reason why the last poll is not trusted, `suspect_since_ms` the time of the first such poll."""
 
     source: str
     region: str
@@ -62,11 +62,11 @@ class PollState:
     newest_ms: int | None
     suspect: str | None
     suspect_since_ms: int | None
-    passed: str | None  # how many rows were none of ours, by reason, for people
+    passed: str | None  # number of skipped rows by reason, as text
 
 
 class Named(NamedTuple):
-    """A source that lists spot, or on-demand, offers of a provider in a region."""
+    """A source that lists spot or on-demand offers of a provider in a region."""
 
     provider: str
     region: str
@@ -75,7 +75,7 @@ class Named(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """All price changes of a provider's spot, or on-demand, offers in a region are known up to `until_ms`."""
+    """All price changes of a provider's spot or on-demand offers in a region are known up to `until_ms`."""
 
     provider: str
     region: str
@@ -115,7 +115,7 @@ _IN_ITS_REGION = (poll_state.c.region == offer.c.region) | poll_state.c.region.i
 
 
 def _flagged(*flags: Flag) -> ColumnElement[bool]:
-    """Whether an offer has an open flag of these."""
+    """A condition: the offer has one of these flags open."""
     open_ones = (price_flag.c.offer_key == offer.c.key) & price_flag.c.cleared_ms.is_(None)
     return select(price_flag.c.seq).where(open_ones, price_flag.c.flag.in_(flags)).correlate(offer).exists()
 
@@ -171,7 +171,7 @@ _NOTE_SUSPECT = (
         **_LAST,
         failures=0,
         suspect=bindparam("why"),
-        suspect_since_ms=case(  # not by a clock that ran ahead
+        suspect_since_ms=case(  # unless a clock was ahead
             (poll_state.c.suspect_since_ms <= bindparam("started_ms"), poll_state.c.suspect_since_ms),
             else_=bindparam("started_ms"),
         ),
@@ -182,7 +182,7 @@ _NOTE_FAILURE = update(poll_state).where(_HERE).values(**_LAST, failures=poll_st
 
 
 class Gone(NamedTuple):
-    """Offers of which a source knew at `at_ms`, when it was asked last, that they are not to be had as listed."""
+    """Offers that, according to the last poll of their source at `at_ms`, are not available as listed."""
 
     provider: str
     region: str
@@ -193,7 +193,7 @@ class Gone(NamedTuple):
 
 
 class ToldBy(NamedTuple):
-    """The source that names an offer, and when it was heard last."""
+    """The source that lists an offer, and the time of its last report."""
 
     offer_id: str
     source: str
@@ -201,7 +201,7 @@ class ToldBy(NamedTuple):
 
 
 class PollRows(Transaction):
-    """Polls of price sources and their latest state by region."""
+    """Reads and writes polls."""
 
     def record_poll(
         self,
@@ -220,9 +220,9 @@ class PollRows(Transaction):
         suspect: str = "",
         passed: str = "",
     ) -> None:
-        """Remember that `source` (default: the provider itself) was asked, whatever came of it. `suspect` says why the
-        answer is not believed: then nothing is known up to then that was not before. `passed` tells how many rows were
-        none of ours, by reason."""
+        """Stores a poll of `source` (default: the provider itself), successful or not. `suspect` is the reason why its
+        result is not trusted; then prices are not known up to its time. `passed` is the number of skipped rows by
+        reason."""
         name = provider if source is None else source
         last: dict[str, int | str | None] = {
             "started_ms": started_ms,
@@ -262,7 +262,7 @@ class PollRows(Transaction):
     def polls(
         self, provider: str | None = None, limit: int | None = 20, *, before_seq: int | None = None
     ) -> list[PollRecord]:
-        """The newest first; with `before_seq` those recorded before that one."""
+        """The latest polls, newest first; with `before_seq`, those recorded before it."""
         query = (_POLLS if provider is None else _POLLS_OF_PROVIDER).limit(limit)
         if before_seq is not None:
             query = query.where(_BEFORE)
@@ -270,8 +270,8 @@ class PollRows(Transaction):
         return [record(PollRecord, "poll", row) for row in self._connection.execute(query, asked).all()]
 
     def poll_states(self) -> list[PollState]:
-        """What the last poll of each source and region came to, by provider, source, region; without a failure to list
-        the regions that has healed since."""
+        """The state of each source and region, by provider, source and region, without failures to list regions that
+        were resolved later."""
         states = [record(PollState, "poll_state", row) for row in self._connection.execute(_STATES).all()]
         heard_ms: dict[str, int] = {}
         for each in states:
@@ -280,20 +280,20 @@ class PollRows(Transaction):
         return [each for each in states if each.region != UNLISTED or each.started_ms > heard_ms.get(each.source, -1)]
 
     def suspect_since_ms(self, source: str, region: str) -> int | None:
-        """When the first poll of a source and region was begun that is not believed; None: the last one is, or failed
-        without one before."""
+        """The start of the first untrusted poll of a source and region; None if the last poll is trusted, or failed
+        without an untrusted one before it."""
         asked = {"of_source": source, "of_region": region}
         found: int | None = self._connection.execute(_SUSPECT_SINCE, asked).scalar_one_or_none()
         return found
 
     def named(self) -> tuple[Named, ...]:
-        """Which source names offers of which provider, region and capacity type. Reads all that is listed."""
+        """The sources of each provider, region and capacity type. Reads all listed offers."""
         rows = checked("offer", self._connection.execute(_NAMED), (str, str, str, str))
         return tuple(sorted(Named(row[0], row[1], row[2] == SPOT, row[3]) for row in rows))
 
     def polled(self, named: Sequence[Named] | None = None) -> list[Polled]:
-        """Of everything listed by provider, region and capacity type: up to when all price changes are known, of every
-        source. What was never polled well is missing. `named`: as this store's `named` has told."""
+        """The time up to which all price changes are known, by provider, region and capacity type of listed offers.
+        Those without a successful poll are missing. `named` is the result of `named` if already read."""
         heard: dict[tuple[str, str], int] = {}
         for source, region, good_ms in checked("poll_state", self._connection.execute(_HEARD), (str, str, int)):
             heard[source, region] = good_ms
@@ -306,37 +306,37 @@ class PollRows(Transaction):
         return [Polled(*key, until_ms) for key, until_ms in sorted(until.items())]
 
     def gone(self) -> list[Gone]:
-        """Kinds of offers with one that its source does not name any more, or never listed, or whose price it says is
-        another (one not below on-demand, a leap). A row that could not be read says nothing of that."""
+        """Kinds of offers with one that its source no longer lists, never listed, or reports with an implausible price
+        (not below on-demand, a large jump). Unreadable rows do not count."""
         rows = checked("offer", self._connection.execute(_GONE), (str, str, str, str, str, int))
         return [Gone(row[0], row[1], row[2], row[3] == SPOT, row[4], row[5]) for row in rows]
 
-    def told_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ToldBy]:
-        """Those of the offers that a source other than `source` names; but for those whose price nobody believes."""
+    def reported_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ToldBy]:
+        """Those of the offers that a source other than `source` reports with a trusted price."""
         for batch in batches(offer_ids):
             rows = self._connection.execute(_TOLD_BY_OTHERS, {"name": source, "ids": batch})
             yield from (ToldBy(*row) for row in checked("offer", rows, (str, str, int)))
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
-        """The number of the newest poll, and how many prices of `providers` collectors found changed in polls after
-        `seq`: sources that are not the provider itself."""
+        """The number of the latest poll, and the number of price changes of `providers` that collectors (sources other
+        than the provider itself) found in polls after `seq`."""
         newest, changed = self._connection.execute(_NEWS, {"seq": seq, "names": sorted(providers)}).one()
         return (seq if newest is None else newest), int(changed or 0)
 
     def latest_ms(self, providers: Collection[str]) -> int:
-        """The latest market instant on record: of the newest event, or of a poll of these providers. 0 without any."""
+        """The latest market time of any event or of a poll of these providers, in ms; 0 without any."""
         event_ms: int | None = self._connection.execute(_LATEST_EVENT).scalar_one_or_none()
         poll_ms: int | None = self._connection.execute(_LATEST_POLL, {"names": sorted(providers)}).scalar_one()
         return max(event_ms or 0, poll_ms or 0)
 
     def last_good_poll_ms(self, provider: str) -> int | None:
-        """When the newest poll of `provider` that succeeded, in any region, was begun."""
+        """The start of the latest successful poll of `provider` in any region, in ms; None without one."""
         found: int | None = self._connection.execute(_LAST_GOOD_POLL, {"name": provider}).scalar_one()
         return found
 
     def priced_to_ms(self, offer_id: str) -> int | None:
-        """The instant up to which all price changes of an offer are known: the begin of the last poll of its source in
-        its region that succeeded, or the instant of a price that waits for a second report, if that is before."""
+        """The time up to which all price changes of an offer are known: the start of the last successful poll of its
+        source in its region or, if earlier, the time of a price that awaits a second report."""
         polled: int | None = self._connection.execute(_PRICED_TO, {"name": offer_id}).scalar_one()
         doubted: int | None = self._connection.execute(_UNCONFIRMED_FROM, {"name": offer_id}).scalar_one()
         return polled if polled is None or doubted is None else min(polled, doubted)

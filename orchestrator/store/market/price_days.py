@@ -1,7 +1,7 @@
-"""Roll-ups: per offer and UTC day the lowest, mean (by time), highest and last price.
+"""Daily summaries: the lowest, time-weighted mean, highest and last price of each offer and UTC day.
 
-Only days that are over and fully known are rolled up. A price learned late takes the days from its own on away
-(PriceRows.add_prices), so that they are made again.
+Only past days whose prices are fully known are summarized. A price that is learned late deletes the summaries from its
+day on (PriceRows.add_prices), so that they are computed again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from orchestrator.store.market.prices import DAY_MS, Interval, PriceRows
 from orchestrator.store.rows import checked
 from orchestrator.store.schema import offer, poll_state, price_day, price_now, price_point
 
-_OFFERS = 200  # in one transaction
+_OFFERS = 200  # per transaction
 
 
 class PriceDay(NamedTuple):
-    """An offer's prices of a UTC day that begins at `start_ms`; nano-USD per hour."""
+    """An offer's prices on the UTC day that begins at `start_ms`, in nano-USD per hour."""
 
     offer_id: str
     start_ms: int
@@ -31,14 +31,14 @@ class PriceDay(NamedTuple):
     changes: int
 
 
-_POLLED_TO = (  # the begin of the last good poll
+_POLLED_TO = (  # the start of the last successful poll
     select(func.max(poll_state.c.good_started_ms))
     .where(poll_state.c.source == offer.c.source)
     .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
     .correlate(offer)
     .scalar_subquery()
 )
-_KNOWN_TO = case(  # what was only imported, or is offered no more, is known up to its last price
+_KNOWN_TO = case(  # imported and unlisted offers are known up to their last price
     (offer.c.listed, func.coalesce(_POLLED_TO, price_now.c.effective_at_ms)), else_=price_now.c.effective_at_ms
 )
 _LAST_DAY = select(func.max(price_day.c.day)).where(price_day.c.offer_key == offer.c.key).correlate(offer)
@@ -63,12 +63,13 @@ _DAYS = (
 
 
 class PriceDayRows(PriceRows):
-    """Daily roll-ups of prices."""
+    """Writes and reads daily summaries."""
 
     def roll_up(self, until_ms: int, *, most: int = _OFFERS) -> int:
-        """Roll up days that ended by `until_ms` and are not yet, of at most so many offers; returns of how many.
+        """Summarizes the days up to `until_ms` that are not yet, of at most `most` offers; returns the number of
+        offers.
 
-        Call it again, in another transaction, until that is 0.
+        Repeat it, in a new transaction each time, until that is 0.
         """
         pending = []
         for row in self._connection.execute(_PENDING).all():
@@ -89,7 +90,7 @@ class PriceDayRows(PriceRows):
         return len(chosen)
 
     def price_days(self, offer_id: str, start_ms: int, end_ms: int) -> list[PriceDay]:
-        """The roll-ups of an offer of days that begin from `start_ms` to before `end_ms`, in order."""
+        """The summaries of an offer for the days that begin in [`start_ms`, `end_ms`), in order."""
         asked = {"name": offer_id, "first": -(-start_ms // DAY_MS), "last": (end_ms - 1) // DAY_MS}
         return [
             PriceDay(
@@ -106,7 +107,8 @@ class PriceDayRows(PriceRows):
 
 
 def _days(changes: Sequence[tuple[int, int]], start_ms: int, end_ms: int) -> list[dict[str, int]]:
-    """price_day's rows from `start_ms` to `end_ms`, both midnights; `changes` begin with the price in force."""
+    """Rows of price_day from `start_ms` to `end_ms` (midnights); `changes` begin with the current price at the
+    start."""
     rows = []
     in_force: int | None = None
     place = 0

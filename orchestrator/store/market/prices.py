@@ -1,7 +1,7 @@
-"""Price changes: append-only, each with the instant it took effect and the instant it was learned.
+"""Price changes: append-only, each with the time when it took effect and the time when it was observed.
 
-Questions about many offers or runs are one statement, answered by walks down the key (offer, instant): the price in
-force is the newest entry before the instant that was asked for.
+Queries for many offers or runs are one statement each, answered from the key (offer, time): the price in force is the
+latest row at or before the given time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from orchestrator.store.schema import offer, price_day, price_flag, price_now, p
 from providers.price import PricePoint
 
 DAY_MS = 86_400_000
-_SHAPES = frozenset({(str, int, int, int, str)})  # of a row of _points_of
-_ASKED = 2000  # intervals in one statement
+_SHAPES = frozenset({(str, int, int, int, str)})  # value types of a row of _points_of
+_ASKED = 2000  # intervals per statement
 
 
 class Interval(NamedTuple):
-    """From `start_ms` up to, not including, `end_ms`."""
+    """A half-open period of an offer: [`start_ms`, `end_ms`)."""
 
     offer_id: str
     start_ms: int
@@ -42,14 +42,14 @@ class _Known(NamedTuple):
 
 
 class PriceRows(OfferRows):
-    """Price changes, append-only."""
+    """Writes and reads price changes."""
 
     def add_prices(self, points: Iterable[PricePoint]) -> int:
-        """Store what changed; returns how many points that were.
+        """Stores price changes; returns the number of new points.
 
-        A point is left out when its offer has one of the same `effective_at_ms` already, or when the one before it
-        has the same price and was observed no later. So history that is learned late must come with every change up to
-        the present, as ProvidesPriceHistory gives it. Raises NotFoundError for an offer that was never put.
+        A point is skipped if its offer already has one with the same `effective_at_ms`, or if the one before it has the
+        same price and was observed no later. So history that is learned late must include every change up to the
+        present, as from ProvidesPriceHistory. Raises NotFoundError for an unknown offer.
         """
         ordered = sorted(points, key=lambda point: (point.effective_at_ms, point.observed_at_ms))
         keys, newest = self._keys_and_newest({point.offer_id for point in ordered})
@@ -85,8 +85,8 @@ class PriceRows(OfferRows):
         return len(fresh)
 
     def payable_as_of(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[PricePoint]:
-        """Per offer (of these) the newest price that was in force and known at `at_ms`: what a machine there cost,
-        whether or not it was fit to be chosen; ordered by offer id."""
+        """The price of each offer (of these) that was in force and known at `at_ms`, by offer id. It is what a machine
+        cost, whether or not the offer was flagged."""
         if offer_ids is None:
             return self._as_of(_PAYABLE, at_ms)
         found: list[PricePoint] = []
@@ -95,7 +95,7 @@ class PriceRows(OfferRows):
         return found
 
     def eligible_as_of(self, at_ms: int) -> list[PricePoint]:
-        """As `payable_as_of`, without offers whose newest report was flagged then (FlagRows)."""
+        """Like `payable_as_of`, without offers that were flagged then (FlagRows)."""
         return self._as_of(_ELIGIBLE, at_ms)
 
     def _as_of(self, statements: tuple[Select[Any], Select[Any]], at_ms: int, **asked: Any) -> list[PricePoint]:
@@ -103,20 +103,20 @@ class PriceRows(OfferRows):
         return sorted(_points("price_point", (*newest, *older)), key=lambda point: point.offer_id)
 
     def not_in_force(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[str]:
-        """Ids of the offers (of these) whose newest price was not in force, or not known, at `at_ms`."""
+        """Ids of the offers (of these) whose newest price was not in force or not known at `at_ms`."""
         if offer_ids is None:
             return list(self._connection.execute(_NOT_IN_FORCE, {"at_ms": at_ms}).scalars())
         asked = ({"at_ms": at_ms, "ids": batch} for batch in batches(offer_ids))
         return [name for each in asked for name in self._connection.execute(_NOT_IN_FORCE_OF, each).scalars()]
 
     def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
-        """Per listed offer (of these providers) the newest change, flagged or not, in force or announced; ordered by
-        offer id."""
+        """The latest price change of each listed offer (of these providers), by offer id; flagged and announced ones
+        included."""
         query, asked = (_NEWEST_LISTED, {}) if providers is None else (_NEWEST_OF, {"names": sorted(providers)})
         return _points("price_now", self._connection.execute(query, asked).all())
 
     def first_prices_ms(self, offer_ids: Collection[str]) -> dict[str, int]:
-        """When the oldest price of each offer took effect; those without one are missing."""
+        """The time of the oldest price of each offer in ms; offers without a price are missing."""
         found: dict[str, int] = {}
         for batch in batches(offer_ids):
             rows = self._connection.execute(_FIRST, {"ids": batch})
@@ -124,35 +124,35 @@ class PriceRows(OfferRows):
         return found
 
     def price_points(self, offer_id: str, start_ms: int, end_ms: int) -> list[PricePoint]:
-        """Everything about an offer's price from the one in force at `start_ms` to those before `end_ms`, ascending."""
+        """An offer's price points from the one in force at `start_ms` to the last before `end_ms`, by time."""
         return self.price_points_of([Interval(offer_id, start_ms, end_ms)])[0]
 
     def price_points_of(self, intervals: Sequence[Interval]) -> list[list[PricePoint]]:
-        """As `price_points`, of many intervals at once."""
+        """Like `price_points`, for many intervals."""
         sources = {row.key: row.name for row in self._connection.execute(_SOURCE_NAMES)}
         found: list[list[PricePoint]] = [[] for _ in intervals]
         for number, effective_at_ms, observed_at_ms, price, source in self._asked(intervals):
             name = intervals[number].offer_id
             if source not in sources:
-                raise UnreadableRowError("price_source", source, "it is missing")
+                raise UnreadableRowError("price_source", source, "the row is missing")
             found[number].append(PricePoint(name, price, effective_at_ms, observed_at_ms, sources[source]))
         return found
 
     def price_changes(self, offer_id: str, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-        """(effective_at_ms, nano_usd_per_hour) from the one in force at `start_ms` (if any is known) to those before
-        `end_ms`, ascending: the argument of providers.money.cost_nano_usd."""
+        """(effective_at_ms, nano_usd_per_hour) from the price in force at `start_ms`, if known, to the last before
+        `end_ms`, by time; the argument of providers.money.cost_nano_usd."""
         return self.price_changes_of([Interval(offer_id, start_ms, end_ms)])[0]
 
     def price_changes_of(self, intervals: Sequence[Interval]) -> list[list[tuple[int, int]]]:
-        """As `price_changes`, of many intervals at once, in their order."""
+        """Like `price_changes`, for many intervals, in their order."""
         found: list[list[tuple[int, int]]] = [[] for _ in intervals]
         for number, effective_at_ms, _, price, _ in self._asked(intervals):
             found[number].append((effective_at_ms, price))
         return found
 
     def mean_prices(self, intervals: Sequence[Interval]) -> list[int | None]:
-        """The mean over each interval (nano-USD per hour, weighted by time) of the prices that were in force, from the
-        first known on; None where none was."""
+        """The time-weighted mean price of each interval in nano-USD per hour, from the first known price on; None
+        without a price."""
         found: list[int | None] = [None] * len(intervals)
         for statement in self._about(intervals, _mean_within):
             for number, mean in whole_numbers("price_point", self._connection.exec_driver_sql(statement).all()):
@@ -160,11 +160,11 @@ class PriceRows(OfferRows):
         return found
 
     def prices_at(self, instants: Sequence[tuple[str, int]]) -> list[int | None]:
-        """nano-USD per hour of each (offer id, instant), as known now; None where no price was in force yet."""
+        """The price of each (offer id, time in ms) in nano-USD per hour, as known now; None if there was none."""
         found: list[int | None] = [None] * len(instants)
         keys = self._offer_keys({offer_id for offer_id, _ in instants}, strict=False)
         rows = [(number, keys[name], at_ms) for number, (name, at_ms) in enumerate(instants) if name in keys]
-        rows.sort(key=lambda row: row[1:])  # as the key lies on disk: a quarter less time
+        rows.sort(key=lambda row: row[1:])  # in key order, which takes a quarter less time
         for start in range(0, len(rows), _ASKED):
             statement = _in_force(self._listed(rows[start : start + _ASKED]))
             answers = self._connection.exec_driver_sql(statement).all()
@@ -173,7 +173,7 @@ class PriceRows(OfferRows):
         return found
 
     def _listed(self, rows: Sequence[tuple[int, ...]]) -> str:
-        """A query for these integers. Postgres reads arrays in half the time that it takes for rows of VALUES."""
+        """A query that returns these rows of integers. Postgres reads arrays in half the time of VALUES."""
         if self._connection.dialect.name != "postgresql":
             return f"VALUES {', '.join(map(str, rows))}"
         arrays = ", ".join(f"'{{{','.join(map(str, column))}}}'::bigint[]" for column in zip(*rows, strict=True))
@@ -185,7 +185,7 @@ class PriceRows(OfferRows):
             yield from whole_numbers("price_point", self._connection.exec_driver_sql(statement).all())
 
     def _about(self, intervals: Sequence[Interval], question: Callable[[str], str]) -> Iterable[str]:
-        """Statements that put a question about (index of the interval, offer key, start, end)."""
+        """The statements of a query about (index of the interval, offer key, start, end)."""
         keys = self._offer_keys({each.offer_id for each in intervals}, strict=False)
         rows = [
             (number, keys[each.offer_id], each.start_ms, max(each.end_ms, each.start_ms + 1))
@@ -196,7 +196,7 @@ class PriceRows(OfferRows):
             yield question(self._listed(rows[start : start + _ASKED]))
 
     def _keys_and_newest(self, ids: set[str]) -> tuple[dict[str, int], dict[int, dict[str, int] | None]]:
-        """Offer keys by id, and by key the row of price_now. Raises NotFoundError for an offer that was never put."""
+        """Offer keys by id, and rows of price_now by key. Raises NotFoundError for an unknown offer."""
         keys = self._offer_keys(ids)
         newest: dict[int, dict[str, int] | None] = dict.fromkeys(keys.values())
         wanted = list(newest)
@@ -208,7 +208,7 @@ class PriceRows(OfferRows):
     def _known_around(
         self, points: Sequence[PricePoint], keys: dict[str, int], newest: dict[int, dict[str, int] | None]
     ) -> dict[int, list[_Known]]:
-        """Per offer key what is stored from the price in force at its first point on; of most, the newest alone."""
+        """By offer key, the stored prices from the one in force at the first point on; usually only the newest."""
         known: dict[int, list[_Known]] = {}
         late = []
         for point in points:
@@ -231,7 +231,7 @@ class PriceRows(OfferRows):
         return known
 
     def _renew(self, rows: Sequence[dict[str, int]]) -> None:
-        """These are the newest prices of the offers that something was learned of."""
+        """Replaces the rows of price_now of the changed offers."""
         number = self._changed(PRICES)
         for start in range(0, len(rows), _ASKED):
             part = rows[start : start + _ASKED]
@@ -240,7 +240,7 @@ class PriceRows(OfferRows):
         self._insert_many(price_now, [{**row, "changed": number} for row in rows])
 
     def _forget_days(self, first_day: dict[int, int]) -> None:
-        """A price learned late makes roll-ups from its day on wrong: they are made again."""
+        """Deletes the daily summaries from these days on, which a late price made wrong."""
         today = self._clock.now_ms() // DAY_MS
         over = [{"number": key, "first": day} for key, day in first_day.items() if day < today]
         if over:
@@ -283,7 +283,7 @@ _FLAGGED = (
 
 
 def newest_known(at_ms: ColumnElement[int]) -> ColumnElement[int]:
-    """The instant of an offer's price as known at `at_ms`: one walk down the key, never a scan of all prices."""
+    """The time of an offer's price as known at `at_ms`: an index look-up, never a scan."""
     return (
         select(_Point.effective_at_ms)
         .where(_Point.offer_key == offer.c.key, _Point.effective_at_ms <= at_ms, _Point.observed_at_ms <= at_ms)
@@ -318,7 +318,7 @@ _NEW_BY_THEN = (price_now.c.effective_at_ms <= _AT) & (price_now.c.observed_at_m
 _NEWEST_LISTED = _points_of(price_now).where(offer.c.listed).order_by(offer.c.id)
 _NEWEST_OF = _NEWEST_LISTED.where(offer.c.provider.in_(bindparam("names", expanding=True)))
 _NEWEST_KNOWN_AT = _points_of(price_now).where(_NEW_BY_THEN)
-_OLDER_KNOWN_AT = (  # few, unless the instant lies in the past
+_OLDER_KNOWN_AT = (  # few, unless the time is in the past
     _points_of(price_point)
     .where(offer.c.key.in_(select(price_now.c.offer_key).where(~_NEW_BY_THEN)))
     .where(price_point.c.effective_at_ms == newest_known(_AT))
@@ -338,13 +338,14 @@ _ELIGIBLE = (_NEWEST_KNOWN_AT.where(~_FLAGGED), _OLDER_KNOWN_AT.where(~_FLAGGED)
 
 
 def _of_keys(keys: Sequence[int]) -> str:
-    """price_now of offers. Integers stand in the statement: parameters take many times as long, and have a limit."""
+    """A query for price_now of these offers. The integers are literals: parameters are limited and many times
+    slower."""
     named = "offer_key, effective_at_ms, observed_at_ms, nano_usd_per_hour, source_key"
     return f"SELECT {named} FROM price_now WHERE offer_key IN ({', '.join(map(str, keys))})"
 
 
 def _in_force(asked: str) -> str:
-    """Per (number, offer key, instant) of a query the price in force: one walk down the key each."""
+    """The price in force for each (number, offer key, time) of a query: one index look-up each."""
     return (
         f"WITH asked (number, offer_key, at_ms) AS ({asked}) "
         "SELECT asked.number, (SELECT point.nano_usd_per_hour FROM price_point AS point "
@@ -362,8 +363,8 @@ _INSIDE = (
 
 
 def _within(asked: str) -> str:
-    """Per (number, offer key, start, end) of a query the points from the one in force at the start to the last before
-    the end."""
+    """The points for each (number, offer key, start, end) of a query, from the one in force at the start to the last
+    before the end."""
     return (
         f"WITH asked (number, offer_key, start_ms, end_ms) AS ({asked}) "
         "SELECT asked.number, point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour, point.source_key "
@@ -372,7 +373,7 @@ def _within(asked: str) -> str:
 
 
 def _mean_within(asked: str) -> str:
-    """Per (number, offer key, start, end) of a query the mean of the prices in force."""
+    """The time-weighted mean price for each (number, offer key, start, end) of a query."""
     return (
         f"WITH asked (number, offer_key, start_ms, end_ms) AS ({asked}), "
         "held AS (SELECT asked.number, point.nano_usd_per_hour AS price, "
@@ -386,5 +387,5 @@ def _mean_within(asked: str) -> str:
 
 
 def _adds_nothing(before: _Known, entry: _Known) -> bool:
-    """A repeated price is no change, unless the one before was learned later: in between, only `entry` was known."""
+    """True for a repeated price, unless the one before was observed later: in between, only `entry` was known."""
     return before.nano_usd_per_hour == entry.nano_usd_per_hour and before.observed_at_ms <= entry.observed_at_ms

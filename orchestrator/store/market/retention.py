@@ -1,7 +1,7 @@
-"""Letting old history leave: prices and polls before an instant, once they are archived.
+"""Retention: deletes prices and polls before a given time, once they are archived.
 
-What an as-of question at or after the instant may need stays: of each offer the price that was known at the instant,
-and all that is newer. So does everything about offers that runs paid for or that jobs are compared with.
+Everything that a query at or after that time may need is kept: each offer's price then known, and all newer ones.
+Prices of offers that runs used or that jobs are compared with are always kept.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _BETWEEN = (
 
 
 class RetentionRows(PriceRows):
-    """Deletion of archived prices and polls."""
+    """Deletes old history."""
 
     def kept_from_ms(self) -> int:
-        """From here on nothing has left; 0 when nothing ever has."""
+        """The time in ms from which history is complete; 0 if nothing was deleted."""
         found = self._connection.execute(select(meta.c.value).where(meta.c.key == KEPT_FROM)).scalar_one_or_none()
         if found is not None and not str(found).isdecimal():
-            raise UnreadableRowError("meta", KEPT_FROM, f"{found!r} is no instant")
+            raise UnreadableRowError("meta", KEPT_FROM, f"{found!r} is not a time")
         return 0 if found is None else int(found)
 
     def first_price_ms(self) -> int | None:
-        """When the oldest change that is stored took effect."""
+        """The time in ms of the oldest stored price change; None without any."""
         first = (
             select(func.min(price_point.c.effective_at_ms))
             .where(price_point.c.offer_key == offer.c.key)
@@ -64,7 +64,7 @@ class RetentionRows(PriceRows):
         return found
 
     def points_between(self, start_ms: int, end_ms: int) -> Iterator[tuple[Offer, PricePoint]]:
-        """Every change that took effect then, by offer and instant, as a stream."""
+        """A stream of the price changes in the period, by offer and time."""
         rows = self._connection.execute(
             _BETWEEN, {"start_ms": start_ms, "end_ms": end_ms}, execution_options={"yield_per": 5000}
         )
@@ -75,10 +75,10 @@ class RetentionRows(PriceRows):
             )
 
     def let_go(self, before_ms: int, *, most: int = 20_000) -> tuple[int, int]:
-        """Delete prices and polls older than `before_ms`, but for what must stay; returns how many of each.
+        """Deletes prices and polls before `before_ms` that need not be kept; returns the number of each.
 
-        About `most` prices at once, so that nobody waits long for the store: call it again, in another transaction,
-        until both are 0.
+        It deletes about `most` prices, so that other writers do not wait long: repeat it, in a new transaction each
+        time, until both are 0.
         """
         kept_from = max(before_ms, self.kept_from_ms())
         self._connection.execute(delete(meta).where(meta.c.key == KEPT_FROM))
