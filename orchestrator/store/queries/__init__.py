@@ -1,1 +1,1 @@
-"""What can be asked of the store, and written to it, in one transaction; a module per noun."""
+"""Reads and writes of the store within one transaction; one module per kind of row."""

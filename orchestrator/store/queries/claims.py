@@ -1,4 +1,4 @@
-"""Claims: what this store last wrote beside each provider's machines, to know itself again."""
+"""Claims: the last words that this store wrote beside each provider's machines, to detect copies of itself."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _ADOPTION = "adoption"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`words` are the last ones that this store wrote, or was about to write, the newest last. `adoption` is the latest
-    permission to write over what it did not know that it has made use of."""
+    """A claim at a provider. `words` are the last ones that this store wrote or was about to write, newest last.
+    `adoption` is the latest permission to overwrite an unknown claim that it has used."""
 
     words: tuple[str, ...] = ()
     adoption: str | None = None
 
 
 def allow_adoption(connection: Connection, now_ms: int) -> None:
-    """Let the store take over at each provider once, whoever acted there."""
+    """Permits the store to take over once at each provider, whichever store acted there."""
     _put(connection, _ADOPTION, str(now_ms))
 
 
 class ClaimRows(Transaction):
-    """Claims on providers' machines."""
+    """Reads and writes claims."""
 
     def claim(self, provider: str) -> Claim:
-        """What is known of the claim at a provider. Raises StoreError."""
+        """The stored claim at a provider. Raises StoreError."""
         text = self._value(_key(provider))
         if text is None:
             return Claim()
@@ -45,7 +45,7 @@ class ClaimRows(Transaction):
             ) from error
 
     def set_claim(self, provider: str, claim: Claim) -> None:
-        """Store the claim at a provider. Raises StoreError."""
+        """Stores the claim at a provider."""
         _put(self._connection, _key(provider), dumps(claim))
 
     def adoption(self) -> str | None:
@@ -53,7 +53,7 @@ class ClaimRows(Transaction):
         return self._value(_ADOPTION)
 
     def allow_adoption(self) -> None:
-        """From now on this store may take over at each provider, once, whoever acted there."""
+        """Permits this store to take over once at each provider, whichever store acted there."""
         allow_adoption(self._connection, self._clock.now_ms())
 
     def _value(self, key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Commands from users to the control plane, and when each of its duties was last done."""
+"""Commands from users to the control plane, and the last time of each periodic task."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from orchestrator.store.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a user asked for (pause, cancel, migrate, ...); the control plane carries it out and closes it.
+    """A user's command (pause, cancel, migrate, ...), which the control plane executes and closes.
 
-    `damage` says why its arguments cannot be read; it has none then, and can only be refused.
+    If its arguments are unreadable, `damage` is the reason, `args` is empty and the command can only be refused.
     """
 
     id: str
@@ -40,10 +40,10 @@ _FORGET_DUTY = delete(duty).where(duty.c.name == bindparam("duty"))
 
 
 class CommandRows(Transaction):
-    """Users' commands, and when periodic tasks last ran."""
+    """Reads and writes commands and the times of periodic tasks."""
 
     def add_command(self, kind: str, job_id: str | None, args: Mapping[str, Any], actor: str) -> str:
-        """Ask the control plane for something; returns the command's id. Raises StoreError for an unknown job."""
+        """Adds a command for the control plane and returns its id. Raises StoreError for an unknown job."""
         command_id = self._new_id("cmd")
         self._insert(
             command,
@@ -57,11 +57,11 @@ class CommandRows(Transaction):
         return command_id
 
     def open_commands(self) -> list[Command]:
-        """In the order in which they were asked."""
+        """The open commands, oldest first."""
         return [_command(row) for row in self._connection.execute(_OPEN).all()]
 
     def close_command(self, command_id: str, result: str) -> None:
-        """It has been carried out or refused, as `result` says. Raises NotFoundError when it is not open."""
+        """Closes a command that was executed or refused, with its result. Raises NotFoundError if it is not open."""
         done = self._connection.execute(
             _CLOSE, {"command_id": command_id, "closed_at_ms": self._clock.now_ms(), "result": result}
         )
@@ -69,18 +69,18 @@ class CommandRows(Transaction):
             raise NotFoundError(f"there is no open command {command_id}")
 
     def command_result(self, command_id: str) -> str | None:
-        """What came of it, None while it is open. Raises NotFoundError."""
+        """The result of a command; None while it is open. Raises NotFoundError."""
         row = self._connection.execute(_RESULT, {"command_id": command_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no command {command_id}")
         return None if row.result is None else str(row.result)
 
     def duty(self, name: str) -> int | None:
-        """When a duty was last done (market time), None if never."""
+        """The market time in ms at which a periodic task last ran; None if never."""
         return self._connection.execute(_DUTY, {"duty": name}).scalar_one_or_none()
 
     def set_duty(self, name: str, at_ms: int) -> None:
-        """A duty was done at `at_ms`."""
+        """Records that a periodic task ran at `at_ms` (market time)."""
         self._connection.execute(_FORGET_DUTY, {"duty": name})
         self._insert(duty, name=name, last_ok_ms=at_ms)
 

@@ -1,7 +1,7 @@
-"""Comparisons: what jobs saved, as worked out when their books closed, never changed once written.
+"""Comparisons: what jobs saved, computed when their books closed and never changed.
 
-A job's books are open while one of its machines may still be booked. Every new entry of a job takes back the mark that
-it is compared: then, once its books are closed again, another version is due.
+A job's books are open while one of its machines may still be booked. A new ledger entry marks a job as not compared;
+once its books are closed again, another version of the comparison is due.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _MARK = update(job).where(job.c.id == bindparam("of_job")).values(compared_at_ms
 
 
 class ComparisonRows(Transaction):
-    """Comparisons of jobs with their baselines, append-only."""
+    """Reads and writes comparisons."""
 
     def books_closed(self, job_id: str) -> bool:
-        """Whether a job has ended and all of its machines are booked to their end."""
+        """True if a job has ended and all of its machines are fully booked."""
         return self._connection.execute(_CLOSED, {"of_job": job_id}).one_or_none() is not None
 
     def uncompared(self, most: int) -> list[str]:
-        """The ids of jobs, `most` at once, whose books are closed and that are due to be compared."""
+        """The ids of at most `most` jobs whose books are closed and that must be compared."""
         return list(self._connection.execute(_DUE, {"most": most}).scalars())
 
     def add_comparisons(self, new: Sequence[Comparison]) -> None:
-        """Remember one version of a job's comparisons, and that it is compared. Raises StoreError when it is there."""
+        """Stores one version of a job's comparisons and marks the job as compared. Raises StoreError if it exists."""
         for each in new:
             self._insert(
                 comparison,
@@ -79,7 +79,7 @@ class ComparisonRows(Transaction):
     def comparisons_of(
         self, job_ids: Collection[str], unreadable: Unreadable | None = None
     ) -> dict[str, list[Comparison]]:
-        """The newest version of each of these jobs' comparisons."""
+        """The latest version of the comparisons of each of these jobs."""
         found: dict[str, list[Comparison]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
             rows = self._connection.execute(_NEWEST_OF, {"job_ids": batch}).all()
@@ -90,9 +90,9 @@ class ComparisonRows(Transaction):
     def comparisons(
         self, job_id: str | None = None, *, all_versions: bool = False, unreadable: Unreadable | None = None
     ) -> list[Comparison]:
-        """The newest version of a job's comparisons, or of all jobs'; of one job also `all_versions`, in order.
+        """The latest version of the comparisons of a job, or of all; with `all_versions`, every version in order.
 
-        One that cannot be read is left out and given to `unreadable`; without `unreadable`, RowError is raised.
+        `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised.
         """
         query = _NEWEST if job_id is None else _ALL if all_versions else _NEWEST_OF_ONE
         rows = self._connection.execute(query, {} if job_id is None else {"of_job": job_id}).all()

@@ -50,10 +50,10 @@ def _events(job: bool, after: bool, before: bool, kinds: bool, limit: bool, newe
 
 
 class EventRows(Transaction):
-    """The audit trail, append-only."""
+    """Reads and writes events."""
 
     def add_event(self, new: Event) -> None:
-        """Raises StoreError when the id exists."""
+        """Adds an event. Raises StoreError if its id exists."""
         self._insert(event, **columns(new) | {"data": dumps(new.data), "labels": dumps(new.labels)})
 
     def events(
@@ -65,9 +65,9 @@ class EventRows(Transaction):
         newest_first: bool = False,
         before_id: str | None = None,
     ) -> list[Event]:
-        """The first `limit` events in this order, of those written after `after_id` and before `before_id`.
+        """The first `limit` events in this order, written after `after_id` and before `before_id`.
 
-        Raises NotFoundError when there is no such event.
+        Raises NotFoundError if there is no such event.
         """
         after, before = (None if name is None else self._seq_of_event(name) for name in (after_id, before_id))
         query = _events(
@@ -86,14 +86,14 @@ class EventRows(Transaction):
         yield from map(_event, self._connection.execute(_ALL, execution_options={"yield_per": 2000}))
 
     def newest_events(self, job_ids: Collection[str]) -> dict[str, Event]:
-        """The newest of each of these jobs that has any."""
+        """The newest event of each of these jobs; jobs without events are missing."""
         found: dict[str, Event] = {}
         for batch in batches(job_ids):
             found.update((str(each.job_id), each) for each in self._told(_NEWEST, {"job_ids": batch}))
         return found
 
     def events_of(self, job_ids: Collection[str], kinds: Collection[str]) -> dict[str, list[Event]]:
-        """Events of these kinds of each of these jobs, the newest first."""
+        """The events of these kinds of each of these jobs, newest first."""
         found: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
             for each in self._told(_OF_KINDS, {"job_ids": batch, "kinds": sorted(kinds)}):
@@ -107,7 +107,7 @@ class EventRows(Transaction):
         return seq
 
     def cutovers(self, limit: int) -> list[Event]:
-        """Of all jobs, the newest first."""
+        """The latest cutovers of all jobs, newest first."""
         return self._told(_CUTOVERS, {"limit": limit})
 
     def _told(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Forecasts: what the control plane's last decision about each job expects of it."""
+"""Forecasts from the control plane's last decision about each job."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SINCE = select(*(job_forecast.c[name] for name in _COLUMNS)).where(
 
 
 class ForecastRows(Transaction):
-    """The forecasts of the last decisions, by job."""
+    """Reads and writes forecasts."""
 
     def put_forecasts(self, forecasts: Mapping[str, JobForecast | str], at_ms: int) -> None:
-        """What is expected of each job at `at_ms`, or why nothing is, in the place of what was expected before."""
+        """Replaces the forecast of each job, or the reason why there is none, as of `at_ms`."""
         nothing = dict.fromkeys(_FIGURES)
         rows = [
             {**nothing, "job_id": job_id, "reason": said, "at_ms": at_ms}
@@ -40,7 +40,7 @@ class ForecastRows(Transaction):
             self._connection.execute(_PUT, rows)
 
     def job_forecasts(self, job_ids: Collection[str], since_ms: int) -> dict[str, JobForecast | str]:
-        """Of these jobs, those that were made at `since_ms` or later. Raises UnreadableRowError."""
+        """The forecasts of these jobs that were made at `since_ms` or later. Raises UnreadableRowError."""
         found: dict[str, JobForecast | str] = {}
         for batch in batches(job_ids):
             for row in self._connection.execute(_SINCE, {"job_ids": batch, "since_ms": since_ms}):

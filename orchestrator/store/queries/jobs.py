@@ -1,4 +1,4 @@
-"""Jobs: what users submitted, the state it is in, and the few facts learned since."""
+"""Jobs: job files as submitted, their states, and facts learned since."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SPEC = Codec(JobSpec, "job-spec/1")
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What was learned about a job since it was submitted. Instants in market time.
+    """Facts about a job since its submission. Times are market time in ms.
 
-    `failures` counts the retries used up, `error` is the last traceback or reason, `baseline_offer_id` the on-demand
-    offer that costs are compared with, `next_decision_ms` when it is to be decided on again. `quarantine` says what
-    broke the control plane's work on it at `quarantined_at_ms`; both None: nothing did. `compared_at_ms` is when what
-    it paid was compared with what it would have cost; None: it is still to be, or again, for its books have changed.
+    `failures` is the number of used retries, `error` the last traceback or reason, `baseline_offer_id` the on-demand
+    offer for cost comparisons, `next_decision_ms` the time of the next decision. `quarantine` is the error for which it
+    was quarantined at `quarantined_at_ms`; both are None otherwise. `compared_at_ms` is the time of its savings
+    comparison; None if that is due, for the first time or because the ledger has changed.
     """
 
     total_steps: int | None = None
@@ -45,7 +45,7 @@ class JobFacts:
 
 
 class JobFactFields(TypedDict, total=False):
-    """The fields of JobFacts, each as an option; `compared_at_ms` is kept with the comparisons."""
+    """The fields of JobFacts, all optional, except `compared_at_ms`, which comparisons set."""
 
     total_steps: int | None
     failures: int
@@ -61,7 +61,7 @@ class JobFactFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A job with its spec as text."""
+    """A job with its job file as text."""
 
     id: str
     spec: str
@@ -101,10 +101,10 @@ def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
 
 
 class JobRows(Transaction):
-    """Jobs: their specs, states and a few facts learned since."""
+    """Reads and writes jobs and their facts."""
 
     def add_job(self, new: Job, token: str | None = None) -> None:
-        """Raises StoreError when the id exists, or another job of its project has the `token`."""
+        """Adds a job. Raises StoreError if its id exists or another job of its project has the `token`."""
         self._insert(
             job,
             id=new.id,
@@ -119,7 +119,7 @@ class JobRows(Transaction):
         )
 
     def jobs_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> list[Job]:
-        """As `jobs`: those with these ids, by id."""
+        """The jobs with these ids, by id; otherwise like `jobs`."""
         found: list[Job] = []
         for batch in batches(job_ids):
             rows = self._connection.execute(_THESE, {"job_ids": batch}).all()
@@ -127,40 +127,39 @@ class JobRows(Transaction):
         return found
 
     def job_with_token(self, project: str, token: str) -> Job | None:
-        """The job that was submitted to `project` with the submitter's `token`. Raises RowError."""
+        """The job of `project` with the submitter's `token`, or None. Raises RowError."""
         row = self._connection.execute(_WITH_TOKEN, {"of_project": project, "of_token": token}).one_or_none()
         return None if row is None else _job(row)
 
     def job(self, job_id: str) -> Job:
-        """Raises NotFoundError, and RowError when its job file cannot be read."""
+        """The job with this id. Raises NotFoundError; RowError if its job file is unreadable."""
         return _job(self._one_job(job_id))
 
     def outline(self, job_id: str) -> Job:
-        """The job, for what needs only its identity and its state: whatever of it cannot be read is stood in for, a job
-        file by an empty one, a state by "running", for it may have machines. Raises NotFoundError."""
+        """The job, for callers that need only its identity and state. Unreadable parts are replaced: a job file by an
+        empty one, a state by "running", because it may have machines. Raises NotFoundError."""
         return _outline(self._one_job(job_id))
 
     def outlines(self, project: str | None = None, *, ended: bool = True) -> list[Job]:
-        """The outlines of all jobs (of a project), in the order of their submission; or only of those that have not
-        `ended`."""
+        """The outlines of all jobs (of a project) in the order of submission; without `ended`, only of open jobs."""
         query = _jobs(None, project is not None)
         rows = self._connection.execute(query if ended else query.where(JOB_OPEN), {"project": project})
         return [_outline(row) for row in rows]
 
     def ended_between(self, since_ms: int, until_ms: int) -> list[Job]:
-        """The outlines of the jobs that ended from `since_ms` to before `until_ms`, as they were submitted."""
+        """The outlines of the jobs that ended in [`since_ms`, `until_ms`), in the order of submission."""
         rows = self._connection.execute(_ENDED_BETWEEN, {"since_ms": since_ms, "until_ms": until_ms})
         return [_outline(row) for row in rows]
 
     def count_ended(self, project: str | None = None) -> int:
-        """How many jobs (of a project) have ended."""
+        """The number of ended jobs (of a project)."""
         query = _ENDED if project is None else _ENDED_OF_PROJECT
         return int(self._connection.execute(query, {"project": project}).scalar_one())
 
     def find_job(self, ref: str) -> Job:
-        """By id, by name (the newest of that name) or by the beginning of an id, in this order: its outline.
+        """The outline of the job with this id, name (the newest) or beginning of an id, in this order.
 
-        Raises NotFoundError with names that look alike, UsageError when several ids begin like that.
+        Raises NotFoundError with similar names, UsageError if several ids begin so.
         """
         exact = self._connection.execute(
             select(*_JOB)
@@ -175,7 +174,9 @@ class JobRows(Transaction):
             return _outline(found[0])
         if found:
             listed = ", ".join(row.id for row in found[:3]) + (", ..." if len(found) > 3 else "")
-            raise UsageError(f"{ref!r} begins the id of several jobs: {listed}", hint="give more characters of the id")
+            raise UsageError(
+                f"{ref!r} is the beginning of several job ids: {listed}", hint="give more characters of the id"
+            )
         names = self._connection.execute(select(job.c.name).distinct()).scalars().all()
         close = difflib.get_close_matches(ref, sorted(names), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
@@ -187,14 +188,15 @@ class JobRows(Transaction):
         project: str | None = None,
         unreadable: Unreadable | None = None,
     ) -> list[Job]:
-        """In the order of their submission. A job that cannot be read is told to `unreadable` with its id, and left
-        out; without `unreadable` it is raised as RowError."""
+        """The jobs in the order of submission. `unreadable` is called for unreadable ones, which are skipped;
+        without it, RowError is raised."""
         query = _jobs(None if states is None else tuple(sorted(states)), project is not None)
         given = {} if project is None else {"project": project}
         return records(_job, self._connection.execute(query, given).all(), "id", unreadable)
 
     def set_job_state(self, job_id: str, state: JobState, *, expected: Collection[JobState] | None = None) -> bool:
-        """False, and no change, when the job is in none of the `expected` states. Raises NotFoundError."""
+        """Sets the state; False, with no change, if the job is in none of the `expected` states. Raises
+        NotFoundError."""
         change = {"job_id": job_id, "state": state}
         if expected is None:
             done = self._connection.execute(_UPDATE, change)
@@ -206,6 +208,7 @@ class JobRows(Transaction):
         return False
 
     def job_facts(self, job_id: str) -> JobFacts:
+        """The facts about a job. Raises NotFoundError, RowError."""
         """Raises NotFoundError."""
         row = self._connection.execute(_FACTS_OF_ONE, {"job_id": job_id}).one_or_none()
         if row is None:
@@ -213,7 +216,7 @@ class JobRows(Transaction):
         return record(JobFacts, "job", row, of=job_id)
 
     def job_facts_of(self, job_ids: Collection[str]) -> dict[str, JobFacts]:
-        """As `job_facts`, of each of these jobs."""
+        """Like `job_facts`, for each of these jobs."""
         found: dict[str, JobFacts] = {}
         for batch in batches(job_ids):
             rows = self._connection.execute(_FACTS_OF, {"job_ids": batch}).all()
@@ -224,12 +227,14 @@ class JobRows(Transaction):
         return found
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
+        """Sets these facts of a job. Raises NotFoundError."""
         """Raises NotFoundError."""
         if not self._connection.execute(_UPDATE, {"job_id": job_id, **facts}).rowcount:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
 
     def set_budget(self, job_id: str, nano_usd: int) -> None:
-        """Of its job file nothing else ever changes. Raises NotFoundError, and RowError when that cannot be read."""
+        """Changes the budget in the job file, the only part that can change. Raises NotFoundError; RowError if the
+        file is unreadable."""
         spec = replace(self.job(job_id).spec, budget_nano_usd=nano_usd)
         self._connection.execute(_UPDATE, {"job_id": job_id, "spec": _SPEC.dumps(spec)})
 
@@ -242,7 +247,7 @@ class JobRows(Transaction):
 
 @lru_cache(maxsize=1024)
 def _spec(text: str) -> JobSpec:
-    """A job file never changes, and the control plane reads each of them many times a second."""
+    """A parsed job file, cached because the control plane reads each many times a second."""
     return _SPEC.loads(text)
 
 
@@ -253,7 +258,7 @@ def _job(row: Row[Any]) -> Job:
 
 
 def _outline(row: Row[Any]) -> Job:
-    """Never fails: what quarantines a job reads its row so."""
+    """Never fails, because quarantining a job needs it."""
     try:
         stored = record(_Stored, "job", row)
     except RowError:

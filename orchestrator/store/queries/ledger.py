@@ -1,7 +1,7 @@
-"""Ledger entries: money, to the nano-dollar, never changed once written.
+"""Ledger entries: costs in nano-USD, never changed.
 
-Their sums by job, run and kind are kept beside them, in the transaction that adds an entry: every tick asks what a job
-has cost, and a year of entries need not be added up for that. `unequal_sums` compares them with the entries.
+Their sums by job, run and kind are updated in the transaction that adds an entry, because every tick needs the cost of
+jobs and must not add up a year of entries. `unequal_sums` compares the sums with the entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _charges = (
     .where(ledger_entry.c.run_id == bindparam("run_id"), BESIDES, ledger_entry.c.kind != "correction")
     .cte("charges", recursive=True)
 )
-_charges = _charges.union_all(  # what corrects them, and what corrects that
+_charges = _charges.union_all(  # their corrections, and corrections of corrections
     select(ledger_entry.c.id, ledger_entry.c.amount_nano_usd)
     .join(_charges, ledger_entry.c.reverses == _charges.c.id)
     .where(ledger_entry.c.run_id == bindparam("run_id"), ledger_entry.c.kind != "compute")
@@ -48,7 +48,7 @@ _charges = _charges.union_all(  # what corrects them, and what corrects that
 _CHARGED = select(func.sum(_charges.c.amount_nano_usd))
 
 _ADDED = ("job_id", "run_id", "kind", "amount_nano_usd")
-_CHECK = "nothing was written; see what the books say: tradewind store check"
+_CHECK = "nothing was written; check the ledger: tradewind store check"
 _BILLED_TO = select(run.c.billed_to_ms).where(run.c.id == bindparam("run_id"))
 _OVERLAPPING = (
     select(ledger_entry.c.id)
@@ -96,7 +96,7 @@ _UNCOMPARED_AGAIN = (
 
 
 class LedgerSum(NamedTuple):
-    """How many entries a run has of a kind, and what they add up to (nano-USD)."""
+    """The number of a run's entries of a kind and their sum in nano-USD."""
 
     job_id: str
     run_id: str
@@ -114,12 +114,12 @@ def _entries(filters: tuple[str, ...]) -> Select[Any]:
 
 
 class LedgerRows(Transaction):
-    """Ledger entries in nano-USD, append-only."""
+    """Reads and writes ledger entries."""
 
     def add_entries(self, entries: Iterable[Entry]) -> None:
-        """Raises BookingError for one that bills a time of its run a second time or past `billed_to_ms`, or that
-        corrects no entry of its run; StoreError when one exists: same id, or same run, period start, kind and
-        `reverses`. Whoever catches it undoes the transaction: those before it are written."""
+        """Adds entries. Raises BookingError for one that bills a period of its run twice or past `billed_to_ms`, or
+        that corrects an entry of another run; StoreError for a duplicate (same id; or same run, period start, kind
+        and `reverses`). Then roll the transaction back: the entries before it are already written."""
         for entry in entries:
             self._admit_entry(entry)
             row = columns(entry) | {"labels": dumps(entry.labels), "reverses": entry.reverses or ""}
@@ -138,9 +138,9 @@ class LedgerRows(Transaction):
         after_id: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        """The first `limit` in the order of writing, of those after the entry `after_id`. One belongs to the window
-        [since, until) in which its period starts, so that adjoining windows share no entry and miss none. Raises
-        NotFoundError when there is no such entry."""
+        """The first `limit` entries after `after_id`, in the order of writing. An entry belongs to the window [since,
+        until) in which its period starts, so that adjacent windows neither share nor miss entries. Raises NotFoundError
+        if there is no such entry."""
         after = None
         if after_id is not None:
             after = self._connection.execute(_SEQ, {"entry_id": after_id}).scalar_one_or_none()
@@ -159,7 +159,7 @@ class LedgerRows(Transaction):
         return [_entry(row) for row in rows]
 
     def entries_of(self, job_ids: Collection[str] | None = None) -> Iterator[Entry]:
-        """All entries in the order of writing, or those of these jobs, job by job; as a stream, so that there may be
+        """A stream of all entries in the order of writing, or of those of these jobs, job by job; there may be
         millions."""
         stream = {"yield_per": 2000}
         if job_ids is None:
@@ -174,37 +174,36 @@ class LedgerRows(Transaction):
         self._connection.execute(_ADD_UP)
 
     def booked_until_ms(self, run_id: str) -> int | None:
-        """The largest period end among the entries of a run's machine time, None when it has none."""
+        """The latest period end of a run's machine-time entries, in ms; None without entries."""
         return self._connection.execute(_BOOKED_UNTIL, {"run_id": run_id}).scalar_one_or_none()
 
     def total_nano_usd(self, job_id: str | None = None, run_id: str | None = None) -> int:
-        """The exact sum of the entries: of all jobs, of one, or of one of its runs."""
+        """The exact sum of the entries of all jobs, of one job or of one run, in nano-USD."""
         query = _TOTAL if job_id is None else _TOTAL_OF_JOB if run_id is None else _TOTAL_OF_RUN
         return int(self._connection.execute(query, {"job_id": job_id, "run_id": run_id}).scalar_one() or 0)
 
     def ledger_sums(self, job_ids: Collection[str]) -> Iterator[LedgerSum]:
-        """Of these jobs' runs, by kind of entry. Raises UnreadableRowError."""
+        """The sums of these jobs, by run and kind. Raises UnreadableRowError."""
         for batch in batches(job_ids):
             rows = self._connection.execute(_SUMS, {"job_ids": batch})
             yield from (LedgerSum(*row) for row in checked("ledger_sum", rows, (str, str, str, int, int)))
 
     def unequal_sums(self) -> list[str]:
-        """The runs, with the kind of entry, whose kept sums are not those of their entries: none, in a sound store.
-        Reads all entries."""
+        """The runs and kinds whose stored sums differ from their entries: none in a valid store. Reads all entries."""
         return [f"{row.kind} of {row.run_id}" for row in self._connection.execute(_UNEQUAL)]
 
     def charged_nano_usd(self, run_id: str) -> int:
-        """The sum of what is booked for a run besides its machine's time, with the corrections of that."""
+        """The sum of a run's entries other than machine time, corrections included, in nano-USD."""
         return int(self._connection.execute(_CHARGED, {"run_id": run_id}).scalar_one() or 0)
 
     def _admit_entry(self, entry: Entry) -> None:
-        """The last line of the books, whoever writes them. Raises BookingError."""
+        """The final check of every new entry. Raises BookingError."""
         start, end = entry.period_start_ms, entry.period_end_ms
         if entry.kind == "correction":
             named = {"entry_id": entry.reverses, "run_id": entry.run_id}
             if self._connection.execute(_CORRECTED, named).first() is None:
                 raise BookingError(
-                    f"{entry.id} corrects {entry.reverses}, which is no entry of {entry.run_id}", hint=_CHECK
+                    f"{entry.id} corrects {entry.reverses}, which is not an entry of {entry.run_id}", hint=_CHECK
                 )
         if entry.kind != "compute":
             return
@@ -212,11 +211,11 @@ class LedgerRows(Transaction):
             _OVERLAPPING, {"run_id": entry.run_id, "start_ms": start, "end_ms": end}
         ).scalar_one_or_none()
         if found is not None:
-            raise BookingError(f"{entry.run_id} is booked between {start} and {end} already: {found}", hint=_CHECK)
+            raise BookingError(f"{entry.run_id} is already booked between {start} and {end}: {found}", hint=_CHECK)
         ended_ms = self._connection.execute(_BILLED_TO, {"run_id": entry.run_id}).scalar_one_or_none()
         if ended_ms is not None and end > ended_ms:
             raise BookingError(
-                f"{entry.run_id} was billed up to {ended_ms}: nothing is booked up to {end}", hint=_CHECK
+                f"{entry.run_id} was billed up to {ended_ms} and cannot be booked up to {end}", hint=_CHECK
             )
 
 

@@ -1,8 +1,8 @@
-"""Mending: a run's row that cannot be read is made whole, cell by cell, by what other rows tell of the run.
+"""Mending: repairs the damaged row of a run, cell by cell, from other rows.
 
-Its migrations tell where it is and whether it took over, events which machine it got, the ledger since when that was
-billed. A cell of which nobody tells becomes that of a run of which nothing is known; steps it made may then count as
-not made. Only damaged cells are changed, and the caller is told of each.
+Migrations show where a run is and whether it took over, events which machine it got, the ledger from when it was
+billed. A cell without such evidence gets the value of a new run; steps that it made may then not count. Only damaged
+cells are changed, and each change is returned.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ _BILLED_SINCE = select(func.min(ledger_entry.c.period_start_ms)).where(ledger_en
 
 @dataclass(frozen=True, slots=True)
 class MendedRun:
-    """A run whose row was mended, and each cell that was changed, as "name: before -> now"."""
+    """A repaired run and its changed cells, as "name: before -> now"."""
 
     run: Run
     cells: tuple[str, ...]
 
 
 class MendingRows(RunRows, EventRows):
-    """Repair of run rows that cannot be read, from other rows."""
+    """Repairs rows of runs."""
 
     def owner_of_run(self, run_id: str) -> str | None:
-        """The id of the job that a run was made for, by its migration; None if none tells."""
+        """The id of a run's job according to its migration; None without one."""
         found = self._connection.execute(_OWNER, {"run_id": run_id}).scalar_one_or_none()
         return None if found is None else str(found)
 
     def mend_runs(self, job_id: str, providers: Collection[str]) -> list[MendedRun]:
-        """Mend those of the job's runs that cannot be read, that name another job, or that are said to be at none of
-        these providers though their migration is at one. One that too little is known of stays as it is."""
+        """Repairs the job's runs that are unreadable, belong to another job, or are at none of these providers although
+        their migration is. A run with too little evidence stays as it is."""
         moves = self.migrations(job_id=job_id, unreadable=lambda *_: None)
         mended = []
         for row in self._connection.execute(_ROWS, {"of_job": job_id}).all():
@@ -93,7 +93,7 @@ class MendingRows(RunRows, EventRows):
             try:
                 whole = sound(decoded(Run, "run", after))
             except UnreadableRowError:
-                continue  # too little is known of it
+                continue  # too little evidence
             self._connection.execute(update(run).where(run.c.id == before["id"]).values(changed))
             cells = (f"{name}: {reprlib.repr(before[name])} -> {value!r}" for name, value in changed.items())
             mended.append(MendedRun(whole, tuple(cells)))
@@ -102,7 +102,7 @@ class MendingRows(RunRows, EventRows):
     def _whole(
         self, row: dict[str, Any], job_id: str, moves: Sequence[Migration], providers: Collection[str]
     ) -> dict[str, Any]:
-        """The row's cells, with others in place of those that cannot be."""
+        """The row's cells, with invalid ones replaced."""
         after = {**row, "job_id": job_id}
         newest = max(moves, key=lambda move: move.generation, default=None)
         took_over = any(move.step in (Step.RELEASE, Step.DONE) and move.reason != "standby" for move in moves)
@@ -137,24 +137,24 @@ class MendingRows(RunRows, EventRows):
         if "state" in bad:
             after["state"] = living if after["end"] is None else "ended"
         if after["end"] is None and after["state"] == "ended" and after["billed_to_ms"] is not None:
-            after["end"] = "lost"  # two of the three cells that say whether it is over
+            after["end"] = "lost"  # two of the three cells that show whether it has ended
         elif after["end"] is None:
             after["billed_to_ms"] = None
             after["state"] = living if after["state"] == "ended" else after["state"]
         return after
 
     def _had_its_machine(self, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
-        """(from when, up to when) earlier runs were billed for the machine of this one; None: there were none."""
+        """(start, end) in ms of the billing of earlier runs for this run's machine; None without earlier runs."""
         began, left = self._connection.execute(_HAD_ITS_MACHINE, _at_a_machine(row)).one()
         return (began, left) if isinstance(began, int) and isinstance(left, int) else (None, None)
 
     def _left_its_machine(self, row: Mapping[str, Any]) -> int | None:
-        """When the next run had the machine of this one; None: there was none."""
+        """The time in ms at which the next run got this run's machine; None without one."""
         left = self._connection.execute(_LEFT_ITS_MACHINE, _at_a_machine(row)).scalar_one()
         return left if isinstance(left, int) else None
 
     def _machine_of(self, job_id: str, run_id: str) -> str | None:
-        """The machine that was rented for a run, by the audit trail."""
+        """The machine that was rented for a run, according to the audit trail."""
         reported = self.events(job_id=job_id, kinds=("migration.provision", "instance.adopted"))
         ids = [event.data.get("instance_id") for event in reported if event.run_id == run_id]
         return next((found for found in reversed(ids) if isinstance(found, str)), None)
@@ -165,7 +165,7 @@ def _at_a_machine(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _can_be(name: str, value: object) -> bool:
-    """Whether a cell holds what its column can hold."""
+    """True if a cell has a valid value for its column."""
     try:
         decode(_hints()[name], value)
     except CodecError:

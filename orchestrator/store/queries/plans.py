@@ -1,4 +1,4 @@
-"""Plans and measured speeds: what was proposed, and what the proposals rest on."""
+"""Plans, and the measured speeds on which they are based."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAN = Codec(Plan, "plan/1")
 _PLACEMENT = Codec(Placement, "placement/1")
 
 MAX_PERF_POINTS = 64
-"""So many measurements are kept of one job on one kind of hardware: enough to see a scatter, however long it trains."""
+"""The number of measurements kept per job and kind of hardware: enough for a variance, however long it trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ _KEEP = update(plan_placement).where(plan_placement.c.plan_seq == bindparam("of_
 
 
 class PlanRows(Transaction):
-    """Plans, and the measured speeds that they are based on."""
+    """Reads and writes plans and measured speeds."""
 
     def add_plan(self, new: Plan, *, acted_on: Collection[str] = ()) -> None:
-        """Remember a plan, and what it decided about the jobs `acted_on` for good; about others until a newer plan is
-        added that looks at them: 200 jobs that wait would else be told anew with each one that is placed.
+        """Stores a plan. Its decisions about the jobs `acted_on` are kept permanently, those about other jobs until a
+        newer plan considers them: otherwise each placement would store a decision for every waiting job.
 
-        One that is there already keeps its decisions: its id is a digest of everything in it.
+        A plan that is already stored keeps its decisions; its id is a digest of its content.
         """
         if self._connection.execute(_SEQ, {"plan_id": new.id}).one_or_none() is None:
             self._insert(
@@ -122,7 +122,7 @@ class PlanRows(Transaction):
             self._connection.execute(insert_into(plan_placement), rows)
 
     def plan(self, plan_id: str) -> Plan:
-        """With what is still known of its decisions: those acted on, and those that no newer plan has replaced.
+        """A plan with its stored decisions: those acted on, and those that no newer plan has replaced.
 
         Raises NotFoundError, RowError.
         """
@@ -133,11 +133,11 @@ class PlanRows(Transaction):
         return _with_placements(row.id, row.document, row.looked_at, found)
 
     def plan_ids(self) -> list[str]:
-        """Of all plans, in the order of writing."""
+        """The ids of all plans in the order of writing."""
         return list(self._connection.execute(_IDS).scalars())
 
     def plan_tally(self, plan_id: str) -> tuple[int, int]:
-        """At how many jobs a plan looked, and how many it wanted to place or move. Raises NotFoundError, RowError."""
+        """(jobs considered, jobs to place or move) of a plan. Raises NotFoundError, RowError."""
         row = self._connection.execute(_STORED, {"plan_id": plan_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no plan {plan_id}")
@@ -147,8 +147,7 @@ class PlanRows(Transaction):
         return len(placements), sum(each.action in ("place", "move") for each in placements)
 
     def latest_plan(self, job_id: str | None = None) -> Plan | None:
-        """The plan written last; or the last that looked at this job, with what it decided about it alone. Raises
-        RowError."""
+        """The latest plan; or the latest that considered this job, with only its decision about it. Raises RowError."""
         if job_id is None:
             newest = self._connection.execute(_NEWEST).scalar_one_or_none()
             return None if newest is None else self.plan(newest)
@@ -161,10 +160,10 @@ class PlanRows(Transaction):
     def add_perf(
         self, job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int
     ) -> None:
-        """Remember a measurement of a job's speed.
+        """Stores a measured speed of a job, in steps per market second.
 
-        Of more than MAX_PERF_POINTS on one kind of hardware, neighbours are made one: with the steps and the time of
-        both, known since the later. The first stays what it was, because it tells of the warm-up.
+        Above MAX_PERF_POINTS on one kind of hardware, neighbours are merged: steps and time are added, the later time
+        of observation counts. The first point is never merged, because it shows the warm-up.
         """
         self._insert(
             perf_point,
@@ -180,7 +179,7 @@ class PlanRows(Transaction):
             self._coarsen([(row.seq, row.steps_per_s, row.steps) for row in kept])
 
     def _coarsen(self, points: list[tuple[int, float, int]]) -> None:
-        """Merge neighbours until at most MAX_PERF_POINTS of `points` (seq, rate, steps) are left."""
+        """Merges neighbours until at most MAX_PERF_POINTS of `points` (seq, rate, steps) are left."""
         gone: list[int] = []
         while len(points) > MAX_PERF_POINTS:
             first, rest = points[0], points[1:]
@@ -195,7 +194,7 @@ class PlanRows(Transaction):
         self._connection.execute(_PUT_PERF, merged)
 
     def measured_last(self, limit: int) -> list[str]:
-        """The ids of the jobs whose speed was measured last, the newest first."""
+        """The ids of the `limit` jobs with the latest speed measurements, newest first."""
         found: dict[str, None] = {}  # in order
         below = LARGEST
         while len(found) < limit:

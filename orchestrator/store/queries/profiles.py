@@ -1,4 +1,4 @@
-"""What is known of speeds beyond the jobs' own reports: profiles of programs and imported tables."""
+"""Profiles of programs and imported throughput tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RATES = select(
 
 
 class ProfileRows(Transaction):
-    """Profiles of programs, and imported throughput tables."""
+    """Reads and writes profiles and imported throughputs."""
 
     def put_work(self, program: Program, work: Work, at_ms: int) -> None:
-        """Remember the newest count; an older one of the same program and settings goes."""
+        """Stores the profile of a program, replacing one with the same program and settings."""
         digest = hashlib.sha256(f"{program.name}\n{program.settings}".encode(errors="replace")).hexdigest()
         self._connection.execute(_FORGET, {"wanted": digest})
         self._insert(
@@ -40,7 +40,7 @@ class ProfileRows(Transaction):
         )
 
     def works(self) -> dict[Program, Work]:
-        """The newest count of every program that was profiled."""
+        """The profile of every profiled program."""
         rows = self._connection.execute(_ALL).all()
         return {
             Program(row.program, row.settings): document(_WORK, row.document, "work_profile", row.program)
@@ -48,7 +48,7 @@ class ProfileRows(Transaction):
         }
 
     def put_rates(self, source: str, rows: Sequence[Row]) -> None:
-        """Remember a table; what was imported from the same `source` before goes."""
+        """Stores a table, replacing an earlier one of the same `source`."""
         self._connection.execute(_FORGET_TABLE, {"wanted": source})
         newest = {(row.job, row.gpu, row.gpu_count): row for row in rows}
         values = [

@@ -1,5 +1,4 @@
-"""Quarantined jobs, and how they are brought to rest in the store without reading anything that may be what is
-broken."""
+"""Quarantined jobs, and ending their work without reading possibly damaged rows."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from orchestrator.store.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A job in quarantine, what broke (`why`), and since when (market time)."""
+    """A quarantined job, the error (`why`) and its market time in ms."""
 
     job_id: str
     name: str
@@ -40,17 +39,17 @@ _END = (
     .values(
         end=case((run.c.training_from_ms.is_(None), "aborted"), else_=bindparam("end_of_trained")),
         training_to_ms=bindparam("at_ms"),
-        # a machine may have been asked for whose name is not known yet: whoever reaps finds out
+        # a machine may have been requested whose id is not known yet; the reaper finds it
         state=case((run.c.instance_id.is_(None) & _LAUNCHED, run.c.state), else_="ended"),
     )
 )
 
 
 class QuarantineRows(Transaction):
-    """Quarantined jobs, and how their runs are ended without reading them."""
+    """Reads quarantined jobs and ends their work."""
 
     def quarantined(self) -> list[Quarantined]:
-        """Every job in quarantine, also one whose row cannot be read: it counts as not at rest, since ever."""
+        """All quarantined jobs, unreadable ones included: these count as not at rest, since time 0."""
         return [
             Quarantined(
                 each.id,
@@ -63,7 +62,7 @@ class QuarantineRows(Transaction):
         ]
 
     def end_runs(self, job_id: str, end: str, at_ms: int, why: str) -> None:
-        """End every run and give up every migration of a job at once; runs that trained end as `end`."""
+        """Ends every run and aborts every migration of a job; runs that trained end as `end`."""
         of_job, step_at = {"of_job": job_id}, {"step_at_ms": at_ms}
         self._connection.execute(_RELEASED, {**of_job, **step_at, "step": Step.DONE.value})
         self._connection.execute(_OPEN, {**of_job, **step_at, "step": Step.ABORTED.value, "error": why})

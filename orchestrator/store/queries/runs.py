@@ -1,4 +1,4 @@
-"""Runs and migrations: what really happened to jobs, step by step."""
+"""Runs and migrations of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
 
 PLACE_PARTS = 3
-LOOKED_AT = 2000  # a provider none of whose machines is among the newest so many has no recent ones
+LOOKED_AT = 2000  # a provider without a machine among the latest so many has no recent ones
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
 
@@ -54,7 +54,7 @@ def _runs(of_job: bool, live: bool | None, unsettled: bool) -> Select[Any]:
         query = query.where(run.c.job_id == bindparam("job_id"))
     if live is not None:
         query = query.where(run.c.state != "ended" if live else run.c.state == "ended")
-    return query.where(UNSETTLED) if live else query  # says nothing new, but what the index holds
+    return query.where(UNSETTLED) if live else query  # redundant, but enables the partial index
 
 
 @cache
@@ -68,7 +68,7 @@ def _migrations(of_job: bool, open: bool | None) -> Select[Any]:
 
 
 class RunFields(TypedDict, total=False):
-    """What may change about a run; its generation only before it trains."""
+    """The fields of a run that can change; the generation only before training."""
 
     generation: int
     created_at_ms: int
@@ -94,7 +94,7 @@ class RunFields(TypedDict, total=False):
 
 
 class MigrationFields(TypedDict, total=False):
-    """What may change about a migration, besides its step."""
+    """The fields of a migration, other than its step, that can change."""
 
     offer_id: str
     attempt: int
@@ -104,13 +104,14 @@ class MigrationFields(TypedDict, total=False):
 
 
 class RunRows(Transaction):
-    """Runs and migrations."""
+    """Reads and writes runs and migrations."""
 
     def add_run(self, new: Run) -> None:
-        """Raises StoreError when the id, or the generation of this job, exists."""
+        """Adds a run. Raises StoreError if its id exists, or its generation for this job."""
         self._insert(run, **columns(new))
 
     def run(self, run_id: str) -> Run:
+        """The run with this id. Raises NotFoundError, RowError."""
         """Raises NotFoundError."""
         row = self._connection.execute(_ONE_RUN, {"run_id": run_id}).one_or_none()
         if row is None:
@@ -125,16 +126,16 @@ class RunRows(Transaction):
         *,
         unsettled: bool = False,
     ) -> list[Run]:
-        """In the order of their creation; `live` picks those that have not ended, or those that have, `unsettled` those
-        of `unsettled_runs`.
+        """Runs in the order of creation. `live` selects those that have not ended, or have; `unsettled` those of
+        `unsettled_runs`.
 
-        One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
+        `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised.
         """
         rows = self._connection.execute(_runs(job_id is not None, live, unsettled), {"job_id": job_id}).all()
         return records(_run, rows, "job_id", unreadable)
 
     def runs_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> dict[str, list[Run]]:
-        """As `runs`, of each of these jobs."""
+        """Like `runs`, for each of these jobs."""
         found: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
             rows = self._connection.execute(_RUNS_OF, {"job_ids": batch}).all()
@@ -143,26 +144,27 @@ class RunRows(Transaction):
         return found
 
     def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
-        """Those on machines of `provider` that came to train, at most `limit` of the newest LOOKED_AT of all
-        providers, the newest first. One that cannot be read is left out and given to `unreadable`; without
-        `unreadable`, RowError is raised."""
+        """The runs that trained on machines of `provider`, newest first: at most `limit` of the latest LOOKED_AT of all
+        providers. `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
         return records(_run, rows, "job_id", unreadable)
 
     def unsettled_runs(self, unreadable: Unreadable | None = None) -> list[Run]:
-        """Those that have not ended, and those whose rented machine is not booked to its end."""
+        """The runs that have not ended or whose machine is not fully booked."""
         return records(_run, self._connection.execute(_UNSETTLED).all(), "job_id", unreadable)
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
+        """Changes fields of a run. Raises NotFoundError."""
         """Raises NotFoundError."""
         if not self._connection.execute(_UPDATE_RUN, {"run_id": run_id, **fields}).rowcount:
             raise NotFoundError(f"there is no run {run_id}")
 
     def add_migration(self, new: Migration) -> None:
-        """Write the intent, before anything is done about it. Raises StoreError when the id or the token exists."""
+        """Stores the intent to migrate, before anything is done. Raises StoreError if the id or the token exists."""
         self._insert(migration, **columns(new))
 
     def migration(self, migration_id: str) -> Migration:
+        """The migration with this id. Raises NotFoundError, RowError."""
         """Raises NotFoundError."""
         row = self._connection.execute(_ONE_MIGRATION, {"migration_id": migration_id}).one_or_none()
         if row is None:
@@ -170,9 +172,9 @@ class RunRows(Transaction):
         return _migration(row)
 
     def run_of_token(self, token: str) -> str | None:
-        """The id of the run that launches with this token are for; None when this store's history has no such launch.
+        """The id of the run for which machines are launched with this token; None if this store has no such launch.
 
-        Also of a run, or a migration, that cannot be read.
+        It also finds unreadable runs and migrations.
         """
         found = self._connection.execute(_OF_TOKEN, {"token": token}).scalar_one_or_none()
         return None if found is None else str(found)
@@ -180,9 +182,9 @@ class RunRows(Transaction):
     def migrations(
         self, job_id: str | None = None, open: bool | None = None, unreadable: Unreadable | None = None
     ) -> list[Migration]:
-        """In the order of their creation; `open` picks those that are under way, or those that are not.
+        """Migrations in the order of creation; `open` selects those that are in progress, or those that are not.
 
-        One that cannot be read is told to `unreadable` with its job's id, and left out; or raised as RowError.
+        `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised.
         """
         query = _migrations(job_id is not None, open)
         return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
@@ -190,7 +192,7 @@ class RunRows(Transaction):
     def migrations_of(
         self, job_ids: Collection[str], unreadable: Unreadable | None = None
     ) -> dict[str, list[Migration]]:
-        """As `migrations`, of each of these jobs."""
+        """Like `migrations`, for each of these jobs."""
         found: dict[str, list[Migration]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
             rows = self._connection.execute(_MIGRATIONS_OF, {"job_ids": batch}).all()
@@ -199,7 +201,8 @@ class RunRows(Transaction):
         return found
 
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
-        """Go from step `expected` to `to`; False, and no change, when it is at another step. Raises NotFoundError."""
+        """Advances from step `expected` to `to`; False, with no change, if it is at another step. Raises
+        NotFoundError."""
         change = {"step": to.value, "step_at_ms": self._clock.now_ms(), **fields}
         done = self._connection.execute(_ADVANCE, {"migration_id": migration_id, "expected": expected.value, **change})
         if done.rowcount:
@@ -209,7 +212,7 @@ class RunRows(Transaction):
 
 
 def names_a_place(offer_id: str) -> bool:
-    """Whether it can be an offer's id: machines are looked for by it, all of a region in one call."""
+    """True if it has the form of an offer id, by which machines are looked up, one region per call."""
     try:
         named = OfferId.parse(offer_id)
     except ValueError:
@@ -218,25 +221,25 @@ def names_a_place(offer_id: str) -> bool:
 
 
 def can_be_a_generation(generation: int) -> bool:
-    """Whether it is small enough for one: fences are named by it."""
+    """True if it is small enough for a generation, which names fences."""
     return abs(generation) <= LARGEST_GENERATION
 
 
 def can_be_moved_from(place: str | None) -> bool:
-    """Whether it is a place as runs have it: provider/region/zone."""
+    """True if it is None or a location: provider/region/zone."""
     return place is None or (len(parts := place.split("/")) == PLACE_PARTS and all(parts))
 
 
 def sound(found: Run) -> Run:
-    """As it is, if its cells do not contradict each other. Raises UnreadableRowError.
+    """The run, after checking that its cells do not contradict each other. Raises UnreadableRowError.
 
-    Only a run that has an end is `ended`, and only such a run is billed to an instant: what is over is one fact.
+    Only a run with an end is `ended`, and only such a run has an end of billing.
     """
     if found.end is None and (found.state == "ended" or found.billed_to_ms is not None):
         name, value = ("state", found.state) if found.billed_to_ms is None else ("billed_to_ms", found.billed_to_ms)
         raise UnreadableRowError("run", found.id, f"{name}: it is {value}, but the run has no end")
     if not can_be_moved_from(found.moved_from):
-        raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is not a place")
+        raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is not a location")
     return _placed("run", found)
 
 
@@ -249,9 +252,9 @@ def _migration(row: Row[Any]) -> Migration:
 
 
 def _placed(table: str, found: _Placed) -> _Placed:
-    """As it is, if its offer's id names a place and its generation can be one. Raises UnreadableRowError."""
+    """The row, after checking its offer id and generation. Raises UnreadableRowError."""
     if not names_a_place(found.offer_id):
-        raise UnreadableRowError(table, found.id, f"offer_id: {reprlib.repr(found.offer_id)} is no offer's id")
+        raise UnreadableRowError(table, found.id, f"offer_id: {reprlib.repr(found.offer_id)} is not an offer id")
     if not can_be_a_generation(found.generation):
-        raise UnreadableRowError(table, found.id, f"generation: {found.generation} is none")
+        raise UnreadableRowError(table, found.id, f"generation: {found.generation} is not valid")
     return found

@@ -94,10 +94,8 @@ def test_a_job_file_that_claims_to_be_of_a_newer_version_is_damage_of_its_job_al
     spoil(tx, "UPDATE job SET spec = replace(spec, 'job-spec/1', 'job-spec/9') WHERE id = 'job_A'")
     told: dict[str, RowError] = {}
     assert [each.id for each in tx.jobs(unreadable=told.setdefault)] == ["job_B"]
-    assert str(told["job_A"]) == (
-        "the store is damaged: job job_A cannot be read: spec: document: says that a newer"
-        " version wrote it (job-spec/9)"
-    )
+    assert "job job_A cannot be read: spec" in str(told["job_A"])
+    assert "newer version (job-spec/9)" in str(told["job_A"])
     assert [each.name for each in tx.outlines()] == ["gpt", "bert"]
 
 
