@@ -1,1 +1,1 @@
-"""What a user does with jobs: plan, submit, follow, command, fetch."""
+"""Job operations for users: plan, submit, follow, command, fetch."""

@@ -1,4 +1,4 @@
-"""Apply: act on a reviewed plan, or refuse and say what moved."""
+"""Applies a reviewed plan, or refuses it and says what changed since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive and
 
 
 def save(view: PlanView, path: Path) -> None:
-    """Write a plan document. Raises UsageError when it cannot be written, or could never be applied."""
+    """Writes a plan document. Raises UsageError if it cannot be written or could never be applied."""
     if view.anywhere:
         raise UsageError(
             "a plan about clouds that are not enabled is not saved: it could not be applied",
@@ -35,7 +35,7 @@ def save(view: PlanView, path: Path) -> None:
 
 
 def load(installation: Installation, path: Path) -> PlanView:
-    """Read a plan document. Raises NotFoundError, SpecError."""
+    """Reads a plan document. Raises NotFoundError, SpecError."""
     try:
         saved = PLAN_FILE.loads(path.read_bytes())
     except OSError as error:
@@ -56,7 +56,7 @@ def load(installation: Installation, path: Path) -> PlanView:
 
 
 def check(installation: Installation, reviewed: PlanView) -> None:
-    """Raises StalePlanError, naming every difference, unless the same would be decided now; InfeasibleError."""
+    """Raises StalePlanError with every difference, unless the same would be decided now; InfeasibleError."""
     require_startable(reviewed)
     moved = _gone(installation, reviewed)
     if not moved:
@@ -94,7 +94,7 @@ def apply(installation: Installation, reviewed: PlanView, *, caller: Caller) -> 
 
 
 def _gone(installation: Installation, reviewed: PlanView) -> list[str]:
-    """Jobs that ended or were submitted since."""
+    """Jobs that ended or were submitted since the plan."""
     new = {job.id for job in reviewed.new_jobs}
     with installation.store.read() as tx:
         states = {job.id: job.state for job in tx.outlines()}
@@ -132,7 +132,7 @@ def _more_expensive(then: Decision, now: Decision) -> bool:
 
 
 def _prices(then: Decision, now: Decision) -> list[str]:
-    """What the prices of the two choices did."""
+    """The price changes of the two choices."""
     lines = []
     for offer_id in dict.fromkeys((then.offer_id, now.offer_id)):
         old, new = _price(then, offer_id), _price(now, offer_id)

@@ -24,7 +24,7 @@ POLL_WALL_S = 0.05
 
 
 def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
-    """Checkpoint and let the machine go. Raises NotFoundError, UsageError."""
+    """Pauses a job: it saves a checkpoint and its machine is ended. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
@@ -79,7 +79,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
 
 
 def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
-    """End a job for good. Raises NotFoundError, UsageError."""
+    """Cancels a job permanently. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
         order = tx.add_command("cancel", job.id, {}, caller.actor)
@@ -89,7 +89,7 @@ def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
 
 def migrate(installation: Installation, ref: str, offer_id: str | None, *, caller: Caller) -> Accepted:
-    """Move a running job, to `offer_id` or to the best other offer.
+    """Moves a running job to `offer_id` or to the best other offer.
 
     Raises NotFoundError, UsageError, InfeasibleError for an offer that the job file rules out, and LimitError.
     """

@@ -1,4 +1,4 @@
-"""Jobs as they stand: `queue`, `status` and everything that needs one job's figures."""
+"""The current state of jobs: `queue`, `status` and the figures of single jobs."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> JobList:
-    """Jobs of a project (None: of all), oldest first; those that have ended only when asked for. Raises UsageError for
-    a limit or cursor that is none."""
+    """Jobs of a project (None: of all), oldest first, ended ones only on request. Raises UsageError for an invalid limit
+    or cursor."""
     filters, most = {"ended": ended, "project": project}, checked_limit(limit)
     after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
@@ -124,13 +124,13 @@ class _Known:
 def job_views(
     installation: Installation, tx: Tx, jobs: Sequence[Job], said: Mapping[str, JobForecast | str]
 ) -> tuple[JobView, ...]:
-    """The figures of these jobs, with what is `said` of their future."""
+    """The views of these jobs, with the forecasts in `said`."""
     known = _known(installation, tx, jobs)
     return tuple(_view(installation, job, known[job.id], said.get(job.id)) for job in jobs)
 
 
 def _known(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, _Known]:
-    """By job id."""
+    """The stored data of these jobs, by job id."""
     ids, now_ms = [job.id for job in jobs], installation.clock.now_ms()
     runs, migrations = tx.runs_of(ids, left_out), tx.migrations_of(ids, left_out)
     facts, newest = tx.job_facts_of(ids), tx.newest_events(ids)
@@ -197,7 +197,7 @@ def _foretold(said: JobForecast | str | None) -> _Foretold:
 
 
 def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:
-    """Of a job whose newest run failed, and that is tried again."""
+    """The warnings of a job whose latest run failed and that is retried."""
     over = [run for run in runs if run.end not in (None, "aborted")]
     newest = max(over, key=lambda run: run.generation, default=None)
     if newest is None or newest.end != "failed" or job.state in TERMINAL:
@@ -217,7 +217,7 @@ def _marks(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
 
 
 def _note(job: Job, known: _Known) -> str:
-    """Of a quarantined or paused job the reason, else the newest thing that happened."""
+    """The reason for a quarantine or pause, else the latest event."""
     if known.facts.quarantine is not None:
         return f"quarantined: {known.facts.quarantine}"
     if job.state == "paused":
@@ -228,7 +228,7 @@ def _note(job: Job, known: _Known) -> str:
 
 
 def trained(runs: Sequence[Run]) -> list[Run]:
-    """The runs that took over; an attempt that was given up before it trained is no run to a user."""
+    """The runs that took over, without attempts that were aborted before they trained."""
     return [run for run in runs if run.training_from_ms is not None]
 
 

@@ -1,4 +1,4 @@
-"""Events: the audit trail, as it is and as it grows."""
+"""Lists and follows events, the audit trail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def events(
 
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
-    """Events as they come, in batches, beginning with the newest `limit`; ends with the job. Raises NotFoundError."""
+    """New events in batches, after the latest `limit`; ends with the job. Raises NotFoundError."""
     batch = EventList(events(installation, ref, limit=limit).events)  # nobody pages back from here
     last = None
     while True:

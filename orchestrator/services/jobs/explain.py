@@ -1,4 +1,4 @@
-"""Explain: why something is as it is, from what was decided and recorded then."""
+"""Explains the current state of jobs, plans, migrations and runs from recorded decisions."""
 
 from __future__ import annotations
 

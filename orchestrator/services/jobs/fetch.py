@@ -1,4 +1,4 @@
-"""Fetch: copies a job's outputs to where the user wants them."""
+"""Fetches a job's outputs to a folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fetch(installation: Installation, ref: str, to: Path | None = None) -> Fetch
 
 
 def _files(root: Path, path: Path) -> Iterator[Path]:
-    """Regular files at or below `path`, none outside `root`."""
+    """The regular files at or below `path` that are inside `root`."""
     inside = root.resolve()
     candidates = [path] if path.is_file() else sorted(path.rglob("*"))
     for candidate in candidates:

@@ -25,7 +25,7 @@ _PLACED = ("queued", "starting", "running", "migrating")
 
 
 def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
-    """By job id the forecast as of now, or the reason why there is none."""
+    """The current forecast of each job, or the reason why there is none, by job id."""
     found: dict[str, JobForecast | str] = {}
     quarantined = {each.job_id for each in tx.quarantined()}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Logs: what a job wrote, stitched from the files of its runs, so that a migration is only a change of prefix."""
+"""A job's log, joined from the logs of its runs; a migration only changes the prefix of the lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_LINE_BYTES = 1 << 16
 
 
 def logs(installation: Installation, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
-    """Every line so far, run by run; with `follow` also those to come, until the job ends. Raises NotFoundError."""
+    """The lines so far, run by run; with `follow` also new ones until the job ends. Raises NotFoundError."""
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id
     tails: dict[str, _Tail] = {}

@@ -1,4 +1,4 @@
-"""Plan: what would be done with jobs now, without doing it."""
+"""Plans: what would be done with jobs now, without doing it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _compared(decided: Decision, demand: Demand, market: Market, perf: PerfBook,
 def plan_view(
     installation: Installation, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int
 ) -> PlanView:
-    """A plan in words and figures. `jobs` are those that it speaks of."""
+    """The view of a plan; `jobs` are the jobs in it."""
     offers = {offer.id: offer for offer in tx.offers()}
     return PlanView(
         id=plan.id,
@@ -179,7 +179,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
 
 
 def require_feasible(view: PlanView) -> None:
-    """Raises InfeasibleError, with the reasons, when no offer at all could take a new job, now or later."""
+    """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later."""
     for decided in _hopeless(view):
         reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         raise InfeasibleError(
@@ -225,7 +225,7 @@ def _hopeless(view: PlanView) -> list[Decision]:
 
 
 def freshen(installation: Installation) -> None:
-    """Ask the providers for prices when the newest answer is old: nobody may have been collecting."""
+    """Polls the providers if prices are old, because no control plane may have been collecting."""
     with installation.store.read() as tx:
         age_s = price_age_s(installation, tx, installation.clock.now_ms())
     if age_s is None or age_s > STALE_AFTER_S:

@@ -1,4 +1,4 @@
-"""Submit: a job becomes a row, its event and its plan, in one transaction."""
+"""Submits jobs: stores a job, its event and its plan in one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.services.views import JobView, PlanView
 from orchestrator.store import Tx
 
 TOKEN = re.compile(r"[!-~]{1,200}")
-"""What a submitter may choose as a token: printable ASCII without spaces."""
+"""A valid submission token: printable ASCII without spaces."""
 
 
 def submit(installation: Installation, plan: PlanView, *, caller: Caller, token: str | None = None) -> JobView:

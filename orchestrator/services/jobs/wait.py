@@ -1,4 +1,4 @@
-"""Wait: until a job ends, or is paused, and its cost is final."""
+"""Waits until a job has ended or is paused, and its cost is final."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _ended(installation: Installation, job_id: str) -> bool:
 
 
 def _settled(installation: Installation, job_id: str) -> bool:
-    """Whether every machine of the job is gone and booked."""
+    """True if every machine of the job is gone and booked."""
     with installation.store.read() as tx:
         unread: set[str] = set()
         unsettled = tx.unsettled_runs(unreadable=lambda of_job, _: unread.add(of_job))

@@ -209,7 +209,6 @@ class JobRows(Transaction):
 
     def job_facts(self, job_id: str) -> JobFacts:
         """The facts about a job. Raises NotFoundError, RowError."""
-        """Raises NotFoundError."""
         row = self._connection.execute(_FACTS_OF_ONE, {"job_id": job_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
@@ -228,7 +227,6 @@ class JobRows(Transaction):
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
         """Sets these facts of a job. Raises NotFoundError."""
-        """Raises NotFoundError."""
         if not self._connection.execute(_UPDATE, {"job_id": job_id, **facts}).rowcount:
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
 

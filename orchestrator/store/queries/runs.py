@@ -112,7 +112,6 @@ class RunRows(Transaction):
 
     def run(self, run_id: str) -> Run:
         """The run with this id. Raises NotFoundError, RowError."""
-        """Raises NotFoundError."""
         row = self._connection.execute(_ONE_RUN, {"run_id": run_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no run {run_id}")
@@ -155,7 +154,6 @@ class RunRows(Transaction):
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
         """Changes fields of a run. Raises NotFoundError."""
-        """Raises NotFoundError."""
         if not self._connection.execute(_UPDATE_RUN, {"run_id": run_id, **fields}).rowcount:
             raise NotFoundError(f"there is no run {run_id}")
 
@@ -165,7 +163,6 @@ class RunRows(Transaction):
 
     def migration(self, migration_id: str) -> Migration:
         """The migration with this id. Raises NotFoundError, RowError."""
-        """Raises NotFoundError."""
         row = self._connection.execute(_ONE_MIGRATION, {"migration_id": migration_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no migration {migration_id}")
