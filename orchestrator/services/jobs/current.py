@@ -54,8 +54,8 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> JobList:
-    """Jobs of a project (None: of all), oldest first, ended ones only on request. Raises UsageError for an invalid limit
-    or cursor."""
+    """Jobs of a project (None: of all), oldest first, ended ones only on request. Raises UsageError for an invalid
+    limit or cursor."""
     filters, most = {"ended": ended, "project": project}, checked_limit(limit)
     after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
