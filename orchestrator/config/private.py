@@ -16,11 +16,19 @@ PRIVATE_UMASK = 0o077
 """For processes that work in the state folder and write nothing for other users."""
 
 
+MARK = ".tradewind"
+"""A file in each folder that Tradewind made private. A folder of somebody's own files is never restricted."""
+
+_SIGNS = (MARK, "tradewind.db", "clock.json", "control-plane.log", "token", "session_latest")
+"""Any of them shows that a folder is a state folder, a site's, or Ray's of a site, also of an older version."""
+
+
 def private_folder(path: Path) -> None:
-    """Create `path` and missing parents, or restrict an existing folder to its owner.
+    """Create `path` and missing parents, or restrict a folder of Tradewind's to its owner.
 
     Its content is restricted as well, which a folder from an older version needs once. Raises OSError, and StoreError
-    for a folder of another user, who could read and replace everything in it.
+    for a folder of another user, who could read and replace everything in it, and for one with other files in it,
+    whose permissions are not ours to change.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = path.stat().st_uid
@@ -29,9 +37,21 @@ def private_folder(path: Path) -> None:
             f"the folder {path} belongs to another user (uid {owner}), not to this one (uid {os.geteuid()})",
             hint="run as its owner, or set state_dir or site.temp_dir to a folder of your own",
         )
+    if not _is_ours(path):
+        raise StoreError(
+            f"the folder {path} has files in it that are not Tradewind's",
+            hint="set state_dir or site.temp_dir to a new or an empty folder",
+        )
     if path.stat().st_mode & 0o777 != 0o700:
         path.chmod(0o700)  # first: from here on nobody else can reach its content
     _close(path)
+    write_privately(path / MARK, "")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is empty, or something in it shows that Tradewind uses it."""
+    names = set(os.listdir(path)) - {"lost+found"}
+    return not names or any(sign in names for sign in _SIGNS)
 
 
 def append_privately(path: Path) -> BinaryIO:

@@ -72,6 +72,7 @@ def test_closing_a_folder_touches_nothing_that_a_link_in_it_leads_to(config: Con
     outside.chmod(0o644)
     config.state_dir.mkdir()
     config.state_dir.chmod(0o755)
+    (config.state_dir / "clock.json").write_text("{}")
     (config.state_dir / "link").symlink_to(outside)
     (config.state_dir / "broken").symlink_to(tmp_path / "nowhere")
     open_installation(config).close()
@@ -87,3 +88,19 @@ def test_a_folder_of_another_user_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="belongs to another user") as caught:
         private_folder(foreign)
     assert "state_dir" in caught.value.hint
+
+
+def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(config: Config) -> None:
+    """As a home or a project folder that was named by mistake."""
+    home = config.state_dir
+    (home / "projects").mkdir(parents=True)
+    (home / "projects" / "page.html").write_text("for everybody")
+    for path in (home, home / "projects"):
+        path.chmod(0o755)
+    (home / "projects" / "page.html").chmod(0o644)
+    before = modes(home)
+    with pytest.raises(StoreError, match="not Tradewind's") as caught:
+        open_installation(config)
+    assert "state_dir" in caught.value.hint
+    assert modes(home) == before
+    assert [path.name for path in home.iterdir()] == ["projects"]
