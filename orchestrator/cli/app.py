@@ -51,6 +51,7 @@ class TradewindGroup(Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        """Parse the arguments, run the command and exit. Errors become one message and an exit code."""
         typed = list(sys.argv[1:] if args is None else args)
         invocation = begin(typed)
         call = partial(super().main, typed, prog_name, complete_var, windows_expand_args=windows_expand_args, **extra)
@@ -67,6 +68,7 @@ class TradewindGroup(Group):
         sys.exit(code)
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command. Ctrl-C ends it with exit code 130."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

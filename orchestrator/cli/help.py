@@ -26,11 +26,11 @@ class _Readable:
 
 
 class Command(_Readable, TyperCommand):
-    pass
+    """A command with readable help."""
 
 
 class Group(_Readable, TyperGroup):
-    pass
+    """A group of commands with readable help."""
 
 
 class Commands(typer.Typer):
@@ -40,4 +40,5 @@ class Commands(typer.Typer):
         super().__init__(**{"cls": Group, **options})
 
     def command(self, name: str | None = None, **options: Any) -> Any:
+        """A decorator that registers a command with readable help."""
         return super().command(name, **{"cls": Command, **options})

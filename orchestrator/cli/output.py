@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
+    """Values of `--output`."""
+
     TABLE = "table"
     JSON = "json"
 
@@ -33,7 +35,8 @@ class Format(StrEnum):
 class Ticker(Protocol):
     """Shows how far something is."""
 
-    def __call__(self, text: str, done: int, total: int | None) -> None: ...
+    def __call__(self, text: str, done: int, total: int | None) -> None:
+        """Show `text`; `done` of `total` steps (None: unknown)."""
 
 
 class Output:
@@ -81,6 +84,7 @@ class Output:
         return Screen(color, width, wide=self._wide, why=self._why, command=command, file=self._file)
 
     def data(self, text: str) -> None:
+        """Write `text` to stdout."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 

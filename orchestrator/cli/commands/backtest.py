@@ -10,6 +10,7 @@ from orchestrator.cli.session import INSIGHT, OutputOption, WideOption
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     example = "Example: tradewind backtest examples/scenarios/small.yaml --html arena.html"
     app.command(rich_help_panel=INSIGHT, epilog=example)(backtest)
 

@@ -18,6 +18,7 @@ FileOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     catalog.command(epilog="Example: tradewind catalog show")(show)
     catalog.command(epilog="Example: tradewind catalog verify --file my.csv")(verify)
     catalog.command(epilog="Example: tradewind catalog update --from https://example.org/catalog/manifest.json")(update)

@@ -18,6 +18,7 @@ AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.5
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     budget.command("set", epilog="Example: tradewind budget set gpt 2.50")(set_budget)
     app.add_typer(budget, name="budget", rich_help_panel=CONTROL)
     app.command(

@@ -10,6 +10,7 @@ from orchestrator.cli.session import PLANNING, OutputOption, session
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind convert task.yaml -o job.yaml")(convert)
 
 

@@ -12,6 +12,7 @@ from orchestrator.cli.session import INSIGHT, OptionalJobArgument, OutputOption,
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=INSIGHT, epilog="Example: tradewind explain gpt")(explain)
     app.command(rich_help_panel=INSIGHT, epilog="Example: tradewind report --html report.html")(report)
 

@@ -17,6 +17,7 @@ FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Keep printin
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind queue --all")(queue)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind status gpt")(status)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind logs -f gpt")(logs)

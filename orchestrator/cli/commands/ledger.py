@@ -12,6 +12,7 @@ ledger = Commands(no_args_is_help=True, help="Correct what was booked for machin
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     ledger.command(epilog="Example: tradewind ledger correct --dry-run")(correct)
     app.add_typer(ledger, name="ledger", rich_help_panel=SYSTEM)
 

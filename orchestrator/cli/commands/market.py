@@ -12,6 +12,7 @@ SHOWN = 20  # of each kind, in a table
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=MARKET, epilog="Example: tradewind offers --gpu H100:8 --spot --region 'us-*'")(offers)
 
 

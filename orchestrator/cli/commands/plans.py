@@ -28,6 +28,7 @@ RiskOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind submit examples/gpt.yaml --yes --wait")(submit)
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind plan examples/gpt.yaml -o plan.json")(plan)
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind apply plan.json")(apply)

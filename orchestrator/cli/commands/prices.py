@@ -17,6 +17,8 @@ prices = Commands(
 
 
 class HistoryFormat(StrEnum):
+    """Values of `--format`."""
+
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -27,6 +29,7 @@ ProviderOption = Annotated[str | None, typer.Option(help="Only offers of this pr
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     prices.command(epilog="Example: tradewind prices status")(status)
     prices.command(epilog="Example: tradewind prices history --gpu H100 --spot --since 30d")(history)
     prices.command(epilog="Example: tradewind prices watch --gpu H100")(watch)

@@ -10,6 +10,7 @@ from orchestrator.cli.session import PLANNING, OutputOption, WideOption, session
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind profile examples/gpt.yaml")(profile)
     app.command(rich_help_panel=PLANNING, epilog="Example: tradewind throughputs rates.csv")(throughputs)
 

@@ -10,6 +10,7 @@ secrets = Commands(no_args_is_help=True, help="Give the control plane the secret
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     secrets.command(epilog="Example: WANDB_API_KEY=... tradewind secrets give gpt")(give)
     app.add_typer(secrets, name="secrets", rich_help_panel=CONTROL)
 

@@ -13,6 +13,7 @@ store = Commands(no_args_is_help=True, help="Back up, restore and check the stor
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     store.command(epilog="Example: tradewind store backup monday.db")(backup)
     store.command(epilog="Example: tradewind store restore monday.db")(restore)
     store.command(epilog="Example: tradewind store adopt --yes")(adopt)

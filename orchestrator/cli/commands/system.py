@@ -13,6 +13,7 @@ config = Commands(no_args_is_help=True, help="Show settings and where each comes
 
 
 def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind up")(up)
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind down")(down)
     app.command(rich_help_panel=SYSTEM, epilog="Example: tradewind doctor --output json")(doctor)

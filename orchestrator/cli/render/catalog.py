@@ -9,6 +9,7 @@ from providers.money import format_usd
 
 
 def catalog(view: CatalogView, screen: Screen) -> str:
+    """The catalogue: its age, sources and counts."""
     clouds = [
         (
             row.provider,
@@ -90,6 +91,7 @@ def catalog(view: CatalogView, screen: Screen) -> str:
 
 
 def update(view: CatalogUpdate, screen: Screen) -> str:
+    """What an update of the catalogue installed."""
     if not view.changed:
         return screen.state(f"the catalogue {clean(view.version)} is in force already", "ok")
     before = f"before: {clean(view.version_before)} with {view.offers_before}"
@@ -97,6 +99,7 @@ def update(view: CatalogUpdate, screen: Screen) -> str:
 
 
 def verdict(view: CatalogVerdict, screen: Screen) -> str:
+    """Whether a catalogue makes sense, with every finding."""
     what = clean(view.path) if view.path else "the catalogue"
     if view.findings:
         return screen.state(f"{what}: {len(view.findings)} finding(s)", "fail")

@@ -13,9 +13,11 @@ COLUMNS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # n
 
 
 def events(view: EventList, screen: Screen) -> str:
+    """The audit trail, oldest first."""
     return "\n".join(event_lines(view.events, screen)) or "no events yet"
 
 
 def event_lines(found: Sequence[Event], screen: Screen) -> list[str]:
+    """One line for each event, folded to the screen."""
     rows = [(moment(event.at_ms), event.kind, event.actor, event.message) for event in found]
     return table(COLUMNS, rows, screen).splitlines() if rows else []

@@ -39,6 +39,7 @@ QUEUE = (
 
 
 def queue(view: JobList, screen: Screen) -> str:
+    """The table of jobs, or how many have ended if none is live."""
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
     rows = [queue_row(job) for job in view.jobs]
@@ -77,6 +78,7 @@ def _state(job: JobView) -> str:
 
 
 def job(view: JobView, screen: Screen) -> str:
+    """One job, a field to a line."""
     rows = [
         ("job", f"{view.name} ({view.id})"),
         ("state", view.state if view.quarantine is None else f"{view.state}, in quarantine"),
@@ -110,6 +112,7 @@ def _to_go(view: JobView) -> str:
 
 
 def status(view: StatusView, screen: Screen) -> str:
+    """One job with its runs, its move in progress and its latest events."""
     migration = ""
     if view.migration is not None:
         move = view.migration
@@ -172,6 +175,7 @@ def log_line(view: LogLine, screen: Screen) -> str:
 
 
 def fetched(view: Fetched, screen: Screen) -> str:
+    """Where the outputs are now, and which are missing."""
     rows = [(file.path, f"{file.size_bytes:,}") for file in view.files]
     head = f"{len(view.files)} {'file' if len(view.files) == 1 else 'files'} in {clean(view.folder)}"
     return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head)

@@ -8,6 +8,7 @@ from orchestrator.services.store.views import LedgerCorrection
 
 
 def correction(view: LedgerCorrection, screen: Screen) -> str:
+    """What a correction of the ledger booked."""
     if not view.runs:
         return "nothing to correct: every machine is booked at its price times its time"
     columns = (

@@ -39,6 +39,7 @@ ID = Column("offer", wide=True)
 
 
 def offers(view: OfferList, screen: Screen) -> str:
+    """The table of offers, or of groups of them."""
     if view.groups:
         return blocks(_groups(view, screen), _notes(view, screen))
     if not view.offers:

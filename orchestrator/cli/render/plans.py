@@ -27,6 +27,7 @@ LABELLED = (Column(""), Column("", text=True))
 
 
 def plan(view: PlanView, screen: Screen) -> str:
+    """The first screen of a plan; with `--why` all of it."""
     if not view.decisions:
         return blocks(_head(view, screen), "no jobs to plan")
     if screen.why:
@@ -75,6 +76,7 @@ def first_screen(view: Decision, screen: Screen) -> str:
 
 
 def chosen_of(view: Decision) -> Choice | None:
+    """The row of the chosen offer, or None where nothing is chosen."""
     return next((each for each in view.choices if each.offer_id == view.offer_id and each.role != "baseline"), None)
 
 
@@ -183,6 +185,7 @@ def _line(view: Decision) -> tuple[str, ...]:
 
 
 def explanation(view: Explanation, screen: Screen) -> str:
+    """The decision that placed a job, and what has happened since."""
     decided = ""
     if view.plan_id is not None:
         decided = f"\ndecided {instant(view.planned_at_ms)} in {view.plan_id} (prices and ages as of then)"

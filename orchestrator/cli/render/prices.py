@@ -39,6 +39,7 @@ WIDTH, HEIGHT = 100, 20
 
 
 def status(view: PriceStatus, screen: Screen) -> str:
+    """How fresh the prices of each source and region are."""
     if not view.regions:
         return "no prices were collected yet\ntradewind prices collect --once"
     rows = [
@@ -108,6 +109,7 @@ def _where(regions: Sequence[PricedRegion]) -> str:
 
 
 def history(view: PriceHistory, screen: Screen) -> str:
+    """Price series as a chart and a table."""
     drawn = [series for series in view.series if series.points]
     if not drawn:
         return "no prices are known for that time"
@@ -188,6 +190,7 @@ def _steps(view: PriceHistory, series: PriceSeries) -> tuple[list[int], list[flo
 
 
 def change(view: PriceChange, screen: Screen) -> str:
+    """One price change."""
     at = moment(view.at_ms) + (" market" if view.simulated else "")
     if view.offer_id is None:
         text = f"{at}  {view.source} {view.region or 'all'}: {clean(view.error or '')}"
@@ -200,6 +203,7 @@ def change(view: PriceChange, screen: Screen) -> str:
 
 
 def polled(view: CollectedRegion, screen: Screen) -> str:
+    """What came of the poll of one region."""
     took = span((view.ended_at_ms - view.started_at_ms) / 1000)
     text = f"{view.source} {view.region or 'all'}: {view.offers} offers, {view.changed} changed, "
     text += f"{view.flagged} flagged, "
@@ -217,6 +221,7 @@ def polled(view: CollectedRegion, screen: Screen) -> str:
 
 
 def collection(view: PriceCollection, screen: Screen) -> str:
+    """What came of one round of polls."""
     total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, "
     total += f"{sum(each.offers for each in view.polls)} offers, "
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
@@ -225,11 +230,13 @@ def collection(view: PriceCollection, screen: Screen) -> str:
 
 
 def accepted(view: AcceptedPrice, _screen: Screen) -> str:
+    """Which price was accepted."""
     was = f"it was flagged {view.flag} of {clean(view.source)}: {clean(view.detail)}"
     return f"{clean(view.offer_id)}: accepted at {rate(view.nano_usd_per_hour)}\n{was}"
 
 
 def imported(view: PriceImport, screen: Screen) -> str:
+    """What an import of prices added, and each row that it refused."""
     rows = [
         (
             each.path.rpartition("/")[2],
@@ -264,10 +271,12 @@ def imported(view: PriceImport, screen: Screen) -> str:
 
 
 def exported(view: PriceExport, screen: Screen) -> str:
+    """How many prices were exported, and where to."""
     return f"wrote {screen(clean(view.path), 'bold')}: {view.rows} price changes, {view.size_bytes / 1e6:.1f} MB"
 
 
 def archived(view: PriceArchive, screen: Screen) -> str:
+    """Which months were archived."""
     lines = [f"wrote {clean(each.path)}: {each.rows} price changes" for each in view.months]
     if not lines:
         lines = ["every complete month is archived already"]

@@ -48,6 +48,7 @@ def profile(view: ProfileView, screen: Screen) -> str:
 
 
 def imported(view: ImportedTable, screen: Screen) -> str:
+    """Which measured speeds were imported."""
     misfits = f", {view.misfits} that say it does not fit" if view.misfits else ""
     return blocks(
         screen(f"{clean(view.source)}: {view.rates} rates{misfits}", "bold"),

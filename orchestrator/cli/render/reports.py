@@ -43,6 +43,7 @@ PLACES = 9  # whole: what is rounded does not add up on sight
 
 
 def report(view: ReportView, screen: Screen) -> str:
+    """What each job cost and saved, in US dollars to the nano-dollar."""
     if not view.jobs:
         return "no jobs"
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]

@@ -10,14 +10,17 @@ from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, S
 
 
 def accepted(view: Accepted, screen: Screen) -> str:
+    """What was accepted."""
     return screen(clean(view.message), "bold")
 
 
 def conversion(view: Conversion, _screen: Screen) -> str:
+    """The job file made of a task file."""
     return view.text.rstrip("\n")
 
 
 def control_plane(view: ControlPlaneView, screen: Screen) -> str:
+    """Whether a control plane runs, and what it does."""
     if not view.running:
         return "no control plane runs here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
@@ -25,6 +28,7 @@ def control_plane(view: ControlPlaneView, screen: Screen) -> str:
 
 
 def settings(view: SettingList, screen: Screen) -> str:
+    """Every setting with its value and where that comes from."""
     rows = [(setting.key, setting.value, setting.origin) for setting in view.settings]
     return table((Column("setting"), Column("value", text=True), Column("from")), rows, screen)
 
@@ -41,4 +45,5 @@ def diagnosis(view: Diagnosis | StoreDiagnosis, screen: Screen) -> str:
 
 
 def version(view: Version, screen: Screen) -> str:
+    """The version."""
     return f"tradewind {screen(view.version, 'bold')}, Python {view.python}, {view.platform}"

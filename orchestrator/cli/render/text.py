@@ -55,6 +55,7 @@ class Screen:
         return None if self.wide else self.width
 
     def __call__(self, text: str, style: str) -> str:
+        """`text` in `style`, or as it is on a screen without colours."""
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color else text
 
     def state(self, text: str, state: str | None = None) -> str:
@@ -140,6 +141,7 @@ def fitted(text: str, width: int | None) -> str:
 
 
 def money(nano_usd: int | None, places: int = 2) -> str:
+    """An amount in US dollars with so many decimals; "-" for None."""
     return "-" if nano_usd is None else format_usd(nano_usd, places)
 
 
@@ -175,6 +177,7 @@ def moment(at_ms: int) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
+    """A number with so many significant digits; "-" for None."""
     return "-" if value is None else f"{value:.{digits}g}"
 
 
@@ -211,6 +214,7 @@ def progress(step: int, total: int | None) -> str:
 
 
 def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
+    """The note below simulated figures; empty where nothing is simulated."""
     return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
 
 

@@ -88,5 +88,5 @@ def test_a_profiled_job_that_fits_no_offer_says_by_how_much(installation: Instal
     listed = offers(
         installation.config, lambda: installation, OfferQuery.of(gpu="A100-80GB:1", cloud=["aws", "gcp"]), now_ms=now
     )
-    with pytest.raises(InfeasibleError, match=r"takes 402 GB of each GPU \(profiled\), .* it has 80, 322 GB less"):
+    with pytest.raises(InfeasibleError, match=r"402 GB per GPU .* 322 GB less"):
         rank_for_job(job, listed.offers, installation, now, collected(installation))
