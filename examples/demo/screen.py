@@ -97,7 +97,7 @@ def closing_table(view: ReportView) -> Table:
         table.add_row(
             row.job.name,
             str(len(row.runs)),
-            str(row.job.moves),
+            str(row.job.migrations),
             str(row.job.steps_repeated),
             f"{row.duration_wall_s:.0f} s",
             *_amounts(against.paid_nano_usd, against.saved_nano_usd, against.baseline_nano_usd),

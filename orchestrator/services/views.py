@@ -73,7 +73,7 @@ class JobView:
     nano_usd_per_hour: int | None
     paid_nano_usd: int  # as booked; a current run is booked every few minutes of market time
     runs: int
-    moves: int
+    migrations: int
     steps_repeated: int
     simulated: bool
     note: str  # the warnings, then the latest decision or event, in words

@@ -84,7 +84,7 @@ def test_only_an_attempt_on_another_machine_is_a_move(home: SimulatedInstallatio
     home.site.raise_at(job.id, 4, 4, 4)
     home.settle()
     seen = current.job(home.plane._ctx.installation, job.id)
-    assert (seen.runs, seen.moves) == (4, 1)
+    assert (seen.runs, seen.migrations) == (4, 1)
 
 
 def test_every_surface_counts_attempts_alike(home: SimulatedInstallation) -> None:

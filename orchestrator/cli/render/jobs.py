@@ -32,7 +32,7 @@ QUEUE = (
     numbers("price", 5),
     numbers("paid"),
     Column("to go", 1),
-    numbers("moves", 7),
+    numbers("migrations", 7),
     Column("last", 4, text=True),
     Column("id", wide=True),
 )
@@ -63,7 +63,7 @@ def queue_row(job: JobView) -> tuple[str, ...]:
         rate(job.nano_usd_per_hour),
         amount(job.paid_nano_usd),
         job.to_go,
-        str(job.moves),
+        str(job.migrations),
         job.quarantine or job.note,
         job.id,
     )
@@ -93,7 +93,7 @@ def job(view: JobView, screen: Screen) -> str:
         ("price", rate(view.nano_usd_per_hour)),
         ("paid", amount(view.paid_nano_usd)),
         ("to go", _to_go(view)),
-        ("runs", f"{view.runs}; moves: {view.moves}; steps repeated: {view.steps_repeated}"),
+        ("runs", f"{view.runs}; migrations: {view.migrations}; steps repeated: {view.steps_repeated}"),
         ("why" if view.state == "paused" else "last", view.note),
     ]
     shown = [row for row in rows if row[1] not in ("-", "")]

@@ -58,7 +58,7 @@ def _header(view: ReportView) -> Iterable[Html]:
         if sums.left_out:
             out = "1 job that is" if len(sums.left_out) == 1 else f"{len(sums.left_out)} jobs that are"
             figures.append((f"paid by {out} left out", _exact(sums.left_out_nano_usd)))
-    figures.append(("moves", sum(row.job.moves for row in view.jobs)))
+    figures.append(("migrations", sum(row.job.migrations for row in view.jobs)))
     figures.append(("steps repeated", sum(row.job.steps_repeated for row in view.jobs)))
     yield element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in figures))
 
@@ -88,7 +88,7 @@ def _section(title: str, command: str, *content: object) -> Html:
 
 
 def _jobs(view: ReportView) -> Html:
-    head = ("job", "state", "objective", "steps", "runs", "moves", "repeated", "hours", "paid", "loss")
+    head = ("job", "state", "objective", "steps", "runs", "migrations", "repeated", "hours", "paid", "loss")
     rows = [
         (
             row.job.name,
@@ -96,7 +96,7 @@ def _jobs(view: ReportView) -> Html:
             row.job.objective,
             row.job.step,
             row.job.runs,
-            row.job.moves,
+            row.job.migrations,
             row.job.steps_repeated,
             f"{row.duration_s / 3600:.2f}",
             _exact(row.paid_nano_usd),

@@ -180,7 +180,7 @@ def _view(installation: Installation, job: Job, known: _Known, said: JobForecast
         nano_usd_per_hour=known.price,
         paid_nano_usd=known.paid_nano_usd,
         runs=len(trained(runs)),
-        moves=len(moves(runs, known.migrations)),
+        migrations=len(moved(runs, known.migrations)),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
         note="; ".join(dict.fromkeys([*warnings, _note(job, known)])),
@@ -232,7 +232,7 @@ def trained(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.training_from_ms is not None]
 
 
-def moves(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:
+def moved(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:
     """The migrations that brought a job from one run to its next on another machine; to go on after a pause is none."""
     where = {run.id: run.instance_id for run in runs}
     return [

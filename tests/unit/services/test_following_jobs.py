@@ -43,7 +43,7 @@ def test_the_queue_holds_what_has_not_ended_and_sums_what_it_cost(installation: 
 
 def test_a_job_shows_its_progress_its_price_and_its_moves(installation: Installation, past: Past) -> None:
     gpt, conv = current.job(installation, "gpt"), current.job(installation, past.conv)
-    assert (gpt.step, gpt.total_steps, gpt.runs, gpt.moves, gpt.steps_repeated) == (1000, 1000, 3, 2, 10)
+    assert (gpt.step, gpt.total_steps, gpt.runs, gpt.migrations, gpt.steps_repeated) == (1000, 1000, 3, 2, 10)
     assert gpt.offer_id is None
     assert gpt.nano_usd_per_hour is None
     assert (conv.offer_id, conv.zone) == (SPOT, "fake/alpha-1")
@@ -272,8 +272,8 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installatio
 def test_to_go_on_after_a_pause_is_no_move(installation: Installation, past: Past) -> None:
     with installation.store.read() as tx:
         found, runs = tx.migrations(job_id=past.gpt), tx.runs(job_id=past.gpt)
-    assert len(current.moves(runs, found)) == 2
-    assert len(current.moves(runs, [replace(migration, reason="resume") for migration in found])) == 0
+    assert len(current.moved(runs, found)) == 2
+    assert len(current.moved(runs, [replace(migration, reason="resume") for migration in found])) == 0
 
 
 def test_fetch_of_a_job_without_outputs_says_so(installation: Installation, past: Past, tmp_path: Path) -> None:
