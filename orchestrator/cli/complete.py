@@ -29,11 +29,12 @@ def jobs(incomplete: str) -> list[tuple[str, str]]:
 def _database() -> Path | None:
     """The store's file; None where there is none, or where it is no file of SQLite's."""
     from orchestrator.config import load_config
+    from orchestrator.config.store_url import file_of_url
     from orchestrator.errors import SpecError
 
     try:
         url = load_config().store_url
     except SpecError:
         return None
-    path = Path(url.partition(":///")[2])
-    return path if url.startswith("sqlite") and path.is_file() else None
+    path = file_of_url(url)
+    return path if path is not None and path.is_file() else None

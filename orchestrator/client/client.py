@@ -63,6 +63,11 @@ class Client:
             )
         if config is not None and state_dir is not None:
             raise UsageError("a configuration names its own state folder", hint="give config or state_dir, not both")
+        if not isinstance(state_dir, str | Path | None) or not isinstance(caller, Caller | None):
+            raise UsageError(
+                "state_dir is a path and caller an orchestrator.Caller",
+                hint='for example Client(state_dir="state", caller=Caller("ann"))',
+            )
         if config is None:
             config = load_config({} if state_dir is None else {"state_dir": str(state_dir)})
         self._session = Session(config, Caller.from_environment() if caller is None else caller)

@@ -9,6 +9,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import Config
+from orchestrator.errors import UsageError
 from orchestrator.services.caller import Caller
 
 if TYPE_CHECKING:
@@ -65,12 +66,17 @@ class Session:
             yield
 
     def load(self, work: Work) -> JobSpec:
-        """Raises SpecError with every problem of the file or mapping, each with its field."""
+        """Raises SpecError with every problem of the file or mapping, each with its field; UsageError for anything
+        else."""
         from orchestrator.jobfile import job_from_mapping, load_job
         from orchestrator.model import JobSpec
 
         if isinstance(work, JobSpec):
             return work
+        if not isinstance(work, Mapping | str | os.PathLike):
+            raise UsageError(
+                f"a {type(work).__name__} is not a job", hint="give the path of a job file, a mapping or a JobSpec"
+            )
         now_ms = self.installation.clock.now_ms()
         if isinstance(work, Mapping):
             return job_from_mapping(work, now_ms=now_ms, submitting=True, project=self.caller.project)

@@ -84,7 +84,7 @@ def decode(type_: type[T], plain: Any) -> T:
     another type."""
     try:
         value = msgspec.convert(plain, type_)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, RecursionError, UnicodeError) as error:  # the last: half of a character
         reason, _, path = str(error).partition(" - at `$")
         raise CodecError(reason[:1].lower() + reason[1:], path.removesuffix("`").lstrip(".")) from error
     holds_dataclasses = _holds_dataclasses(typing.cast(Any, type_))

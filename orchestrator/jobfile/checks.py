@@ -87,13 +87,13 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         yield Finding(("train", "workdir"), f"there is no folder {folder}", "the path is relative to the job file")
         return
     requirements, installs = train.get("requirements"), bool({"setup", "requirements", "python"} & train.keys())
-    if (
-        isinstance(requirements, str)
-        and requirements.strip()
-        and not os.path.isfile(os.path.join(folder, requirements))
-    ):
-        hint = f"a list names packages: [{requirements}]" if "/" not in requirements else "create it"
-        yield Finding(("train", "requirements"), f"there is no file {os.path.join(folder, requirements)}", hint)
+    if isinstance(requirements, str) and requirements.strip():
+        path = os.path.abspath(os.path.join(folder, requirements))
+        if os.path.commonpath([folder, path]) != folder:
+            yield Finding(("train", "requirements"), "the file must be inside train.workdir", f"which is {folder}")
+        elif not os.path.isfile(path):
+            hint = f"a list names packages: [{requirements}]" if "/" not in requirements else "create it"
+            yield Finding(("train", "requirements"), f"there is no file {path}", hint)
     if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
         problem = entry_problem(entry, folder)
         if problem is not None and installs and not has_module(entry, folder):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from orchestrator.jobfile.values import (
     Args,
     Capacity,
+    Command,
     Deadline,
     Distinct,
     Duration,
@@ -90,7 +91,7 @@ class TrainSection(Section):
         "{layers: 4, lr: 3.0e-4}",
         default={},
     )
-    setup: NonEmpty | None = _about(
+    setup: Command | None = _about(
         "A shell command that prepares the machine, run by bash in `workdir` before the program starts. Run once per "
         "machine and kept; run again when it, or a file that it names, changes.",
         "command",

@@ -19,6 +19,7 @@ from providers import hardware
 from providers.hardware import GPUS, gpus_named
 from providers.offer import CapacityType
 
+LONGEST_COMMAND_BYTES = 100_000  # Linux takes at most 128 KiB as one argument
 _TAKEN_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
 
 
@@ -171,7 +172,7 @@ def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), (value,)
     if isinstance(value, list) and value:
         for each in value:
-            if not isinstance(each, str) or not each.strip() or each.strip().startswith("-"):
+            if not isinstance(each, str) or not each.strip().isprintable() or each.strip()[:1] in ("", "-"):
                 raise BadValueError(
                     f"{_kind(each)} is not a package", 'write names such as "tqdm>=4"; options go in setup'
                 )
@@ -179,6 +180,17 @@ def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     raise BadValueError(
         f"must be a path or a list of packages, not {_kind(value)}", 'write "requirements.txt" or [tqdm]'
     )
+
+
+def _command(value: object) -> str:
+    text = _text(value)
+    if not text.strip():
+        raise BadValueError("must not be empty")
+    if len(text.encode("utf-8", "surrogatepass")) > LONGEST_COMMAND_BYTES:
+        raise BadValueError(
+            f"is longer than {LONGEST_COMMAND_BYTES} bytes", 'put it into a file: "bash setup.sh"'
+        )
+    return text
 
 
 def _python(value: object) -> str:
@@ -299,6 +311,7 @@ Gpus = Annotated[
     tuple[Annotated[tuple[GpuRequest, ...], PlainValidator(_gpus)], ...], Many, AfterValidator(_distinct_gpus)
 ]
 Args = Annotated[Mapping[str, Any] | tuple[str, ...], PlainValidator(_args)]
+Command = Annotated[str, PlainValidator(_command)]
 Requirements = Annotated[tuple[tuple[str, ...], tuple[str, ...]], PlainValidator(_requirements)]
 PythonVersion = Annotated[str, PlainValidator(_python)]
 Deadline = Annotated[tuple[float | None, int | None], PlainValidator(_deadline)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.config.store_url import file_of_url
 from orchestrator.prices.merge import Kind, ReportedPrice, merged
 from providers.catalog import load
 from providers.collect.facts import Signal
@@ -72,5 +73,5 @@ def elsewhere(known: Collected, without: Collection[str]) -> tuple[ReportedPrice
 
 def may_have_collected(config: Config) -> bool:
     """Whether a store may exist, without opening or creating it."""
-    kind, _, path = config.store_url.partition(":///")
-    return not kind.startswith("sqlite") or Path(path).exists()
+    file = file_of_url(config.store_url)
+    return file is None or file.exists()

@@ -9,6 +9,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import INSIGHT, OptionalJobArgument, OutputOption, WideOption, session
+from orchestrator.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -58,6 +59,8 @@ def report(
     `--csv` lists.
     """
     with session(ctx, output, wide=wide) as (client, out):
+        if (csv or savings_csv) and output is Format.JSON:
+            raise UsageError("a report is CSV or JSON, not both", hint="leave --output json out")
         if csv:
             client.reports.write_entries(sys.stdout, job, month=month)
             return
@@ -65,6 +68,8 @@ def report(
         if html is not None:
             client.reports.write_html(view, html)
             out.note(f"wrote {html}")
+            if output is Format.JSON:
+                out.show(view)
             return
         if savings_csv:
             from orchestrator.reports.savings_csv import savings_csv as as_csv

@@ -40,7 +40,8 @@ def plan(view: PlanView, screen: Screen) -> str:
 
 def _head(view: PlanView, screen: Screen) -> str:
     if view.anywhere:
-        text = f"collected and list prices up to {span(view.price_age_s)} old; old prices count as higher"
+        age = "" if view.price_age_s is None else f" up to {span(view.price_age_s)} old"
+        text = f"collected and list prices{age}; old prices count as higher"
     else:
         age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
         simulated = ", simulated: no real money" if view.simulated and not screen.why else ""

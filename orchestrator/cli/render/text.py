@@ -6,6 +6,7 @@ Everything that a user, a job or a feed wrote is made harmless here: control cha
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from unicodedata import category, east_asian_width
 
@@ -18,6 +19,7 @@ from providers.offer import OfferId
 SIMULATED = "simulated"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
+_PASTED = re.compile(r"(?<=: )tradewind (?:[^;]*; |[^;]*)")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
@@ -107,16 +109,28 @@ def width_of(text: str) -> int:
 
 
 def folded(text: str, width: int | None) -> list[str]:
-    """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole."""
+    """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole, and so does a
+    command after a colon, so that it can be pasted."""
     if width is None or width_of(text) <= width:
         return [text]
     lines: list[str] = []
-    for word in text.split(" "):
+    for word in _words(text):
         if lines and width_of(lines[-1]) + 1 + width_of(word) <= width:
             lines[-1] += f" {word}"
         elif word:
             lines.append(word)
     return lines
+
+
+def _words(text: str) -> Iterator[str]:
+    """Its words, a command as one of them."""
+    prose = 0
+    for command in _PASTED.finditer(text):
+        yield from text[prose : command.start() - 1].split(" ")
+        yield command[0].removesuffix(" ")
+        prose = command.end()
+    if prose == 0 or prose < len(text):
+        yield from text[prose:].split(" ")
 
 
 def fitted(text: str, width: int | None) -> str:

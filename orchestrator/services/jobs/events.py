@@ -34,6 +34,7 @@ def events(
     """The newest `limit` events of a job (None: of everything), oldest first; with a cursor those before the page that
     it is of. Raises NotFoundError, UsageError for a limit or cursor that is none."""
     most = checked_limit(limit)
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id if ref is not None else None
         filters = {"job": job_id, "kinds": None if kinds is None else sorted(kinds)}

@@ -54,16 +54,14 @@ class OfferQuery:
     ) -> OfferQuery:
         """Parses command-line values: `H100:8`, `H100:1..8`, `40..80`. Raises UsageError."""
         kinds, count = ((), None) if gpu is None else _gpus(gpu)
-        if max_price is not None and not 0 < max_price < 1e9:
-            raise UsageError(
-                f"--max-price {max_price:g} is not a valid price", hint="give US dollars per hour, above 0"
-            )
+        if max_price is not None and not (isinstance(max_price, int | float) and 0 < max_price < 1e9):
+            raise UsageError(f"--max-price {max_price} is not a valid price", hint="give US dollars per hour, above 0")
         return cls(
             gpus=kinds,
             gpu_count=count,
             gpu_memory=_range("--gpu-memory", gpu_memory, "40.. or 40..80, in GB"),
-            clouds=tuple(cloud),
-            regions=tuple(region),
+            clouds=(cloud,) if isinstance(cloud, str) else tuple(cloud),
+            regions=(region,) if isinstance(region, str) else tuple(region),
             spot=spot,
             max_price=None if max_price is None else usd(max_price),
             vcpu=_range("--vcpu", vcpu, "8.. or 8..32"),

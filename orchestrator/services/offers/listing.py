@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
+from orchestrator.errors import UsageError
 from orchestrator.prices.collected import NOTHING, Collected, collected, elsewhere, may_have_collected
 from orchestrator.services.offers.filters import OfferQuery, select
 from orchestrator.services.offers.views import OfferGroup, OfferList, OfferRow
@@ -58,9 +59,11 @@ def offers(
 
     `limit` applies to simulated and real offers separately; `cursor` continues a listing at the prices of its first
     page. `installation` is opened only if it may have a matching offer or if the job needs it. `now_ms` is real time,
-    used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit or cursor,
+    used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit, cursor or grouping,
     InfeasibleError if no matching offer fits the job.
     """
+    if group_by is not None and group_by not in get_args(Grouping):
+        raise UsageError(f"{group_by!r:.80} is not a way to group offers", hint=f"one of {', '.join(get_args(Grouping))}")
     most, filters = checked_limit(limit), {"query": query, "job": spec, "group_by": group_by}
     last = _CURSORS.read(cursor, filters)
     own = [

@@ -73,6 +73,8 @@ class _Stored:
 
 
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
+_ID_BEGINS = "job_"
+_LONGEST_REF = 200
 _JOB = [job.c[field.name] for field in fields(_Stored)]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
@@ -159,8 +161,11 @@ class JobRows(Transaction):
     def find_job(self, ref: str) -> Job:
         """The outline of the job with this id, name (the newest) or beginning of an id, in this order.
 
-        Raises NotFoundError with similar names, UsageError if several ids begin so.
+        `job_`, or less, is not the beginning of an id: what an unset variable leaves must not name a job. Raises
+        NotFoundError with similar names, UsageError if several ids begin so and for what cannot be a name.
         """
+        if not (isinstance(ref, str) and ref.isprintable() and 0 < len(ref) <= _LONGEST_REF):
+            raise UsageError(f"{ref!r:.80} is not the name or id of a job", hint="tradewind queue lists them")
         exact = self._connection.execute(
             select(*_JOB)
             .where((job.c.id == ref) | (job.c.name == ref))
@@ -168,8 +173,9 @@ class JobRows(Transaction):
         ).all()
         if exact:
             return _outline(exact[-1])
-        prefix = func.upper(func.substr(job.c.id, 1, len(ref))) == ref.upper()
-        found = self._connection.execute(select(*_JOB).where(prefix).order_by(job.c.id).limit(4)).all()
+        begins = func.upper(func.substr(job.c.id, 1, len(ref))) == ref.upper()
+        prefix = select(*_JOB).where(begins).order_by(job.c.id).limit(4)
+        found = self._connection.execute(prefix).all() if len(ref) > len(_ID_BEGINS) else ()
         if len(found) == 1:
             return _outline(found[0])
         if found:

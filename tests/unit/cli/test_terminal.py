@@ -22,7 +22,7 @@ from orchestrator.cli.app import app
 from orchestrator.cli.output import Output
 from orchestrator.cli.render import render
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, fitted, width_of
+from orchestrator.cli.render.text import Screen, fitted, folded, width_of
 from orchestrator.formats.documents import View
 from tests.unit.services.recorded_history import Past
 
@@ -269,6 +269,27 @@ def test_submit_names_the_plan_for_more_and_never_itself(tradewind: Run, monkeyp
     shown = tradewind("submit", "job.yaml", "--dry-run", "--token", "once").stdout
     assert ": tradewind plan job.yaml --why" in shown
     assert "tradewind submit" not in shown
+
+
+def test_a_command_in_a_cell_is_never_folded() -> None:
+    command = "tradewind profile '/home/ann/a folder with spaces/job.yaml'"
+    for text in (f"a measured speed: {command}", f"measure a step: {command}; or add `expected:` to the job file"):
+        for width in range(10, 90):
+            assert any(command in line for line in folded(text, width)), (text, width)
+            assert " ".join(folded(text, width)) == text
+
+
+def test_a_report_in_two_formats_at_once_is_refused(tradewind: Run) -> None:
+    for option in ("--csv", "--savings-csv"):
+        failed = tradewind("report", option, "--output", "json")
+        assert failed.exit_code == 2
+        assert json.loads(failed.output)["error"]["type"] == "UsageError"
+
+
+def test_a_report_written_to_a_page_is_in_the_document_too(tradewind: Run, tmp_path: Path) -> None:
+    done = tradewind("report", "--html", str(tmp_path / "report.html"), "--output", "json")
+    assert json.loads(done.output)["schema"] == "tradewind/report/v1"
+    assert (tmp_path / "report.html").exists()
 
 
 def test_a_command_at_the_end_of_a_line_is_never_folded() -> None:

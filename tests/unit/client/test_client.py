@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from orchestrator import Caller, Client, SpecError, TokenConflictError, UsageError, load_config
+from orchestrator.config.store_url import file_of_url
 from orchestrator.installation import anchored_clock, open_installation
 from providers.clock import AcceleratedClock
 
@@ -41,6 +42,35 @@ def test_a_state_folder_is_all_that_a_client_needs(work: dict[str, Any], tmp_pat
         assert client.jobs.list().jobs == ()
     with pytest.raises(UsageError, match="names its own state folder"):
         Client(load_config(), state_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["50%25 off", "a?timeout=1", "a#b", "with spaces", "\u00e9t\u00e9"])
+def test_a_state_folder_may_have_any_name(work: dict[str, Any], tmp_path: Path, name: str) -> None:
+    with Client(state_dir=tmp_path / name) as client:
+        client.jobs.submit(work)
+        assert file_of_url(client.config.store_url) == tmp_path / name / "tradewind.db"
+    assert (tmp_path / name / "tradewind.db").is_file()
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"__pycache__"} == {name}
+
+
+def test_arguments_of_another_type_are_refused(client: Client, work: dict[str, Any], tmp_path: Path) -> None:
+    anything: Any
+    for anything in (5, b"job.yaml", None, [work]):
+        with pytest.raises(UsageError, match="is not a job"):
+            client.plans.create(anything)
+    for anything in ({"state_dir": 5}, {"state_dir": b"state"}, {"state_dir": tmp_path, "caller": "ann"}):
+        with pytest.raises(UsageError, match="is a path"):
+            Client(**anything)
+    for anything in ({"group_by": "gpus"}, {"max_price": "5"}, {"max_price": float("nan")}):
+        with pytest.raises(UsageError, match=r"way to group|valid price"):
+            client.offers.list(**anything)
+
+
+def test_one_text_where_several_may_be_given_is_one_of_them(client: Client, work: dict[str, Any]) -> None:
+    job = client.jobs.submit(work)
+    (event,) = client.events.list(job.id, kinds="job.submitted").events
+    assert event.kind == "job.submitted"
+    assert {offer.provider for offer in client.offers.list(cloud="local", region="south").offers} == {"local"}
 
 
 def test_a_client_that_was_closed_opens_again(client: Client, work: dict[str, Any]) -> None:

@@ -89,6 +89,21 @@ def test_a_job_is_found_by_id_name_and_beginning_of_its_id(store: Store, job: Ma
     }
 
 
+@pytest.mark.parametrize("ref", ["", "j", "JOB_", "job_"])
+def test_what_an_unset_variable_leaves_names_no_job(store: Store, job: Make, ref: str) -> None:
+    with store.write() as tx:
+        tx.add_job(job("job_01AA", name="gpt"))
+        with pytest.raises((NotFoundError, UsageError)) as caught:
+            tx.find_job(ref)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("ref", ["\udcff", "a\0b", "x" * 1_000_000, None, 5, b"gpt"])
+def test_what_cannot_be_a_name_is_refused(store: Store, ref: Any) -> None:
+    with store.write() as tx, pytest.raises(UsageError, match="not the name or id of a job"):
+        tx.find_job(ref)
+
+
 def test_a_beginning_shared_by_several_ids_is_refused_with_the_ids(store: Store, job: Make) -> None:
     with store.write() as tx:
         for number in range(5):
