@@ -187,9 +187,7 @@ def _command(value: object) -> str:
     if not text.strip():
         raise BadValueError("must not be empty")
     if len(text.encode("utf-8", "surrogatepass")) > LONGEST_COMMAND_BYTES:
-        raise BadValueError(
-            f"is longer than {LONGEST_COMMAND_BYTES} bytes", 'put it into a file: "bash setup.sh"'
-        )
+        raise BadValueError(f"is longer than {LONGEST_COMMAND_BYTES} bytes", 'put it into a file: "bash setup.sh"')
     return text
 
 

@@ -63,7 +63,8 @@ def offers(
     InfeasibleError if no matching offer fits the job.
     """
     if group_by is not None and group_by not in get_args(Grouping):
-        raise UsageError(f"{group_by!r:.80} is not a way to group offers", hint=f"one of {', '.join(get_args(Grouping))}")
+        known = ", ".join(get_args(Grouping))
+        raise UsageError(f"{group_by!r:.80} is not a way to group offers", hint=f"one of {known}")
     most, filters = checked_limit(limit), {"query": query, "job": spec, "group_by": group_by}
     last = _CURSORS.read(cursor, filters)
     own = [

@@ -58,6 +58,8 @@ def test_a_missing_field_takes_its_default_so_that_old_documents_stay_readable()
         ({"name": 1}, "name", "expected `str`, got `int`"),
         ({"name": None}, "name", "got `null`"),
         ({"name": "nobody"}, "", "that is no name"),
+        ({"name": "x", "ratio": "\ud800"}, "", "surrogates not allowed"),
+        ({"name": "x", "colour": "\ud800"}, "", "surrogates not allowed"),
         ({"name": "x", "nmae": 1}, "nmae", "unknown field"),
         ({"name": "x", "parts": [{}, {"siez": 1}]}, "parts[1].siez", "unknown field"),
         ({"name": "x", "named": {"a": {"siez": 1}}}, "named.a.siez", "unknown field"),

@@ -165,7 +165,7 @@ name: again
         ("train: {entry: 'train:main', steps: 5, env: {A: x}, secrets: [A]}", "train.secrets[0]", "also set in env"),
         ("train: {script: train.py, requirements: nowhere.txt}", "train.requirements", "there is no file"),
         ("train: {script: train.py, requirements: [tqdm, -r x]}", "train.requirements", "is not a package"),
-        ("train: {script: train.py, requirements: [\"tqdm\\n-r x\"]}", "train.requirements", "is not a package"),
+        ('train: {script: train.py, requirements: ["tqdm\\n-r x"]}', "train.requirements", "is not a package"),
         ("train: {script: train.py, requirements: ../other.txt}", "train.requirements", "inside train.workdir"),
         ("train: {script: train.py, requirements: /etc/hosts}", "train.requirements", "inside train.workdir"),
         ("train: {script: train.py, setup: ' '}", "train.setup", "must not be empty"),
