@@ -19,7 +19,7 @@ from providers.offer import OfferId
 SIMULATED = "simulated"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
-_PASTED = re.compile(r"(?<=: )tradewind (?:[^;]*; |[^;]*)")
+_PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
@@ -126,7 +126,7 @@ def _words(text: str) -> Iterator[str]:
     """Its words, a command as one of them."""
     prose = 0
     for command in _PASTED.finditer(text):
-        yield from text[prose : command.start() - 1].split(" ")
+        yield from text[prose : max(command.start() - 1, 0)].split(" ")
         yield command[0].removesuffix(" ")
         prose = command.end()
     if prose == 0 or prose < len(text):

@@ -59,8 +59,8 @@ def offers(
 
     `limit` applies to simulated and real offers separately; `cursor` continues a listing at the prices of its first
     page. `installation` is opened only if it may have a matching offer or if the job needs it. `now_ms` is real time,
-    used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit, cursor or grouping,
-    InfeasibleError if no matching offer fits the job.
+    used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit, cursor or
+    grouping, InfeasibleError if no matching offer fits the job.
     """
     if group_by is not None and group_by not in get_args(Grouping):
         known = ", ".join(get_args(Grouping))
