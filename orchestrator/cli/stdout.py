@@ -72,8 +72,11 @@ class _Watched:
 
 @contextmanager
 def watched_stdout() -> Iterator[None]:
-    """In this block, what cannot be written to stdout is an OutputError or a ReaderGoneError, at its end too."""
+    """In this block, what cannot be written to stdout is an OutputError or a ReaderGoneError, at its end too. A
+    character that its encoding lacks is written as an escape."""
     stream = sys.stdout
+    with suppress(AttributeError, ValueError):  # closed, or not a text file
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     watched = cast(TextIO, _Watched(stream))
     sys.stdout = watched
     try:

@@ -4,6 +4,7 @@ nothing, so it goes on while the control plane is away."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -167,11 +168,27 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
         live.update(Text.from_ansi(drawn(view), no_wrap=True, overflow="crop"), refresh=True)
 
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with _left_by_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
             yield show
     finally:
         if shown:
             (out.data if to_stdout else tell)(drawn(shown[0]))
+
+
+@contextmanager
+def _left_by_signals() -> Iterator[None]:
+    """A process that is told to end, or whose terminal is closed, leaves this block like any other way out: the
+    terminal gets its cursor and its own screen back."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:

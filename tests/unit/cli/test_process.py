@@ -196,3 +196,11 @@ def test_colour_is_for_terminals_that_want_it(environment: dict[str, str]) -> No
         process.wait(timeout=PATIENCE_S)
         os.close(ours)
         assert (b"\x1b[" in seen) is coloured
+
+
+def test_a_character_that_the_encoding_of_the_output_lacks_is_written_as_an_escape(environment: dict[str, str]) -> None:
+    shutil.copy("job.yaml", "caf\u00e9.yaml")
+    narrow = {**environment, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*MAIN, "plan", "caf\u00e9.yaml"], env=narrow, capture_output=True, check=False)
+    assert (done.returncode, b"unexpected" in done.stderr) == (0, False)
+    assert rb"caf\xe9.yaml" in done.stdout

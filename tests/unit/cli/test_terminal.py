@@ -272,11 +272,12 @@ def test_submit_names_the_plan_for_more_and_never_itself(tradewind: Run, monkeyp
 
 
 def test_a_command_in_a_cell_is_never_folded() -> None:
-    command = "tradewind profile '/home/ann/a folder with spaces/job.yaml'"
+    command = "tradewind profile '/data/a folder with spaces/job.yaml'"
     for text in (f"a measured speed: {command}", f"measure a step: {command}; or add `expected:` to the job file"):
         for width in range(10, 90):
             assert any(command in line for line in folded(text, width)), (text, width)
             assert " ".join(folded(text, width)) == text
+            assert command in fitted(f"missing  {text}\n  {command}", width).splitlines()[-1]
 
 
 def test_a_report_in_two_formats_at_once_is_refused(tradewind: Run) -> None:

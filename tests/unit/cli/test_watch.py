@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sqlite3
 import struct
 import sys
@@ -48,6 +49,7 @@ class Terminal:
             os.execve(sys.executable, [*MAIN, *arguments], settings | {"TERM": "xterm-256color"})
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
+        self.written = b""
 
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self.screen.display]
@@ -66,6 +68,10 @@ class Terminal:
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""
         os.write(self._fd, b"\x03")
+        return self.end()
+
+    def end(self) -> int:
+        """All that it still writes; the exit code."""
         while self._read():
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -76,6 +82,7 @@ class Terminal:
         except OSError:  # the command has ended
             return False
         self._stream.feed(data)
+        self.written += data
         return bool(data)
 
     def close(self) -> None:
@@ -118,6 +125,16 @@ def test_the_live_view_fits_its_terminal_follows_its_size_and_ends_with_ctrl_c(
         assert "conv  running" in "\n".join(smaller)
         assert shown.interrupt() == 0
         assert any("conv  running" in line for line in shown.lines())  # the last look stays
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(environment: dict[str, str], number: int) -> None:
+    with terminal(environment, 80, 24, "watch") as shown:
+        shown.until(_whole)
+        os.kill(shown.pid, number)
+        assert shown.end() == 128 + number
+        assert not shown.screen.cursor.hidden
+        assert shown.written.rfind(b"\x1b[?1049l") > shown.written.rfind(b"\x1b[?1049h")
 
 
 def test_it_goes_on_without_the_control_plane_and_sees_it_come_and_go(environment: dict[str, str], state: Path) -> None:
