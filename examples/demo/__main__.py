@@ -20,6 +20,7 @@ from examples.demo.director import Director
 from examples.demo.screen import Screen, closing_table
 from orchestrator import Client
 from orchestrator.config import Config, load_config
+from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import TradewindError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL, Event, GpuRequest, JobSpec
@@ -62,8 +63,7 @@ def main() -> int:
         clear(state)
         os.environ[SEED] = str(options.seed)
         config = load_config()
-        state.mkdir(parents=True)
-        (state / "seed").write_text(str(options.seed))
+        prepare(state, options.seed)
         console.print(
             "Three jobs on the [bold]local[/] provider: a cloud on this machine, whose market is [bold]simulated[/] "
             f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds in one)."
@@ -75,6 +75,12 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started is ended")
         return 130
+
+
+def prepare(state: Path, seed: int) -> None:
+    """Make the folder of a demo: a state folder, which names the seed of its market for `clear`."""
+    private_folder(state)
+    write_privately(state / "seed", str(seed))
 
 
 def clear(state: Path) -> None:
