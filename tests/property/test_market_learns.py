@@ -76,5 +76,5 @@ def test_learning_leaves_the_older_market_as_it_was(prices, later):
 
 
 def test_a_market_does_not_learn_backwards():
-    with pytest.raises(ValueError, match="cannot learn its way back"):
+    with pytest.raises(ValueError, match="cannot go back"):
         Market.as_of(NOW, offers=OFFERS, prices=()).learn(NOW - 1)

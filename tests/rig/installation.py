@@ -18,6 +18,7 @@ from typing import TypeVar
 from sqlalchemy import select, update
 
 from orchestrator.config import load_config
+from orchestrator.config.private import private_folder
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.jobs.checkpoints import FileCatalog
@@ -73,7 +74,7 @@ class SimulatedInstallation:
         self.forced: set[str] = set()  # runs whose machines were up at a forced `down`
         self.database = database
         database.wipe()
-        folder.mkdir(exist_ok=True)
+        private_folder(folder)
         settings: dict[str, object] = {
             "state_dir": str(folder),
             "providers.enabled": "fake",

@@ -98,7 +98,7 @@ def test_every_field_of_a_progress_and_of_a_report_is_checked() -> None:
         ({"state": "training", "useful_s": float("inf")}, "useful_s is inf"),
         ({"state": "training", "manifest": "../../etc"}, "manifest is '../../etc', not a checkpoint's name"),
         ({"state": "training", "manifest": f"1-{10**30}-1"}, "not a checkpoint's name"),
-        ({"step": 3}, "does not say in which state"),
+        ({"step": 3}, "no state"),
         ([], "its report is not an object"),
     ],
 )
