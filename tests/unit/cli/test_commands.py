@@ -439,7 +439,7 @@ def test_what_a_stranger_wrote_steers_no_terminal(tradewind: Run, state: Path, p
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", result.output), command
     assert "[bold red]tail" in tradewind("queue", "--all").stdout  # no markup, and nothing of it lost
     failed = tradewind("status", "no\x1b[2Jbody")
-    assert failed.exit_code == 4
+    assert failed.exit_code == 2
     assert "no\\x1b[2Jbody" in failed.stderr
 
 

@@ -105,7 +105,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ({"gpu_memory": "80..40"}, "is empty", "smaller number first"),
         ({"gpu_memory": ".."}, "--gpu-memory .. is not a range", "40.. or 40..80"),
         ({"vcpu": "-4.."}, "--vcpu -4.. is not a range", "8.. or 8..32"),
-        ({"max_price": -1.0}, "--max-price -1 is not a valid price", "above 0"),
+        ({"max_price": -1.0}, "is not a valid price", "above 0"),
         ({"max_price": float("nan")}, "--max-price nan is not a valid price", "above 0"),
     ],
 )
