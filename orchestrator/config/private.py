@@ -16,11 +16,12 @@ PRIVATE_UMASK = 0o077
 """For processes that work in the state folder and write nothing for other users."""
 
 
-MARK = ".tradewind"
+MARK = ".tradewind-private"
 """A file in each folder that Tradewind made private. A folder of somebody's own files is never restricted."""
 
-_SIGNS = (MARK, "tradewind.db", "clock.json", "control-plane.log", "token", "session_latest")
-"""Any of them shows that a folder is a state folder, a site's, or Ray's of a site, also of an older version."""
+_SIGNS = (MARK, "tradewind.db", "clock.json", "control-plane.log", "head.lock", "session_latest")
+"""Any of them shows that a folder is a state folder, a site's, or Ray's of a site, also of an older version. None is a
+name that people give to files of their own."""
 
 
 def private_folder(path: Path) -> None:

@@ -94,6 +94,8 @@ def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(config: Conf
     """As a home or a project folder that was named by mistake."""
     home = config.state_dir
     (home / "projects").mkdir(parents=True)
+    (home / ".tradewind").mkdir()  # as for a state folder below it
+    (home / "token").write_text("of something else")
     (home / "projects" / "page.html").write_text("for everybody")
     for path in (home, home / "projects"):
         path.chmod(0o755)
@@ -103,4 +105,4 @@ def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(config: Conf
         open_installation(config)
     assert "state_dir" in caught.value.hint
     assert modes(home) == before
-    assert [path.name for path in home.iterdir()] == ["projects"]
+    assert sorted(path.name for path in home.iterdir()) == [".tradewind", "projects", "token"]
