@@ -34,7 +34,10 @@ from orchestrator.ledger import BASELINES, Comparison, Inputs
 from orchestrator.model import Job, JobSpec, Migration, Run, Step
 from orchestrator.reports import report
 from orchestrator.reports.entries_csv import write_entries
-from orchestrator.services.jobs import current
+from orchestrator.services.control_plane.lifecycle import environment_to_keep
+from orchestrator.services.jobs import apply, current
+from orchestrator.services.jobs.explain import DECISIONS, explain
+from orchestrator.services.jobs.plan import plan_view
 from orchestrator.services.store import check
 from orchestrator.store import Leadership, Store, Tx
 from orchestrator.store.backends.backend import Backend, backend_of
@@ -337,6 +340,8 @@ def measure(home: Measured, ids: Sequence[str], sizes: Sizes) -> list[Claim]:
     store, now_ms = home.store, home.clock.now_ms()
     listed = [each.id for each in offers(sizes.offers)]
     names = [f"past-{number}" for number in range(sizes.jobs)]
+    with store.read() as tx:
+        live = [job.id for job in tx.outlines(ended=False)]
 
     def single(ask: Callable[[Tx], object]) -> float:
         def work() -> None:
@@ -352,6 +357,10 @@ def measure(home: Measured, ids: Sequence[str], sizes: Sizes) -> list[Claim]:
         look("price of an offer", lambda tx: tx.price_changes(rng.choice(listed), now_ms, now_ms + 1)),
         look("a job by its id", lambda tx: tx.job(rng.choice(ids))),
         look("a job by its name", lambda tx: tx.find_job(rng.choice(names))),
+        look("a job by the beginning of its id", lambda tx: tx.find_job(rng.choice(live)[:-2].lower())),
+        look("a page of 100 jobs in order", lambda tx: tx.outlines(after=(now_ms - 100 * DAY_MS, ""), limit=100)),
+        look("the newest 40 decisions about a job", lambda tx: tx.newest_of_kinds(rng.choice(ids), DECISIONS, 40)),
+        look("30 offers by their ids", lambda tx: tx.offers_of(rng.sample(listed, 30))),
         look("runs of a job", lambda tx: tx.runs(job_id=rng.choice(ids))),
         look(f"the {sizes.entries // sizes.jobs} entries of a job", lambda tx: tx.entries(job_id=rng.choice(ids))),
         look("what a job has cost", lambda tx: tx.total_nano_usd(rng.choice(ids))),
@@ -393,6 +402,13 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
 
     month = datetime.fromtimestamp(home.clock.now_ms() / 1000 - 60 * 86_400, UTC).strftime("%Y-%m")
 
+    plan_file = installation.state_dir / "plan.json"
+    with home.store.read() as tx:
+        considered = tx.latest_plan(tx.find_job("live-7").id)
+        assert considered is not None
+        view = plan_view(installation, tx, considered, {}, (), home.clock.now_ms())
+    apply.save(view, plan_file)
+
     def every_entry() -> None:
         with open(os.devnull, "w") as nowhere, report.entries(installation) as entries:
             write_entries(nowhere, entries)
@@ -402,6 +418,12 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
         Claim(f"{what}: cold", timed_ms(decision, 1), "ms"),
         Claim(f"{what}: warm", timed_ms(decision, before=poll), "ms", 50),
         Claim(f"queue, {LIVE} live jobs", timed_ms(lambda: current.jobs(installation)), "ms", 100),
+        Claim(
+            "a page of 100 of queue --all", timed_ms(lambda: current.jobs(installation, ended=True, limit=100)), "ms"
+        ),
+        Claim("explain JOB", timed_ms(lambda: explain(installation, "live-7")), "ms", 50),
+        Claim("apply: the plan is read", timed_ms(lambda: apply.load(installation, plan_file)), "ms", 50),
+        Claim("up, submit: the environment to keep", timed_ms(lambda: environment_to_keep(installation, {})), "ms", 50),
         Claim("queue --all", timed_ms(lambda: current.jobs(installation, ended=True), 1), "ms"),
         Claim(f"{what}: warm, the first in half an hour", timed_ms(half_an_hour_later, 3), "ms"),
         Claim("a month's report", timed_ms(lambda: report.report(installation, month=month), 3), "ms", 500),

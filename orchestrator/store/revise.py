@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1730_c4e81a"
+HEAD = "20261122_1840_f15a02"
 
 
 class ForeignDatabaseError(StoreError):

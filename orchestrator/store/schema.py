@@ -82,7 +82,8 @@ job = Table(
     Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
-    Index("job_name", "name"),
+    Index("job_name", "name", "submitted_at_ms", "id"),
+    Index("job_submitted", "submitted_at_ms", "id"),
     Index("job_token", "project", "token", unique=True),
     Index("job_quarantined", "id", sqlite_where=QUARANTINED, postgresql_where=QUARANTINED),
     Index("job_finished", "finished_at_ms"),

@@ -16,7 +16,7 @@ from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.machines.collect import collect
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Migration, Run, Step
+from orchestrator.model import Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
 from providers.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
@@ -107,11 +107,8 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
                 tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
             else:
                 tx.update_run(run.id, state="ended")
-        for job in tx.outlines():
-            if job.state == "cancelling":
-                tx.set_job_state(job.id, "cancelled")
-            elif job.state not in TERMINAL:
-                tx.set_job_state(job.id, "paused")
+        for job in tx.outlines(ended=False):
+            tx.set_job_state(job.id, "cancelled" if job.state == "cancelling" else "paused")
     with installation.store.read() as tx:
         unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
     ended = []

@@ -147,8 +147,8 @@ def environment_to_keep(installation: Installation, environment: Mapping[str, st
     """The environment for background processes, without the secrets of jobs that have not ended. Variables that the
     control plane itself reads are kept. Raises StoreError."""
     with installation.store.read() as tx:
-        jobs = tx.jobs(unreadable=lambda _job_id, _error: None)  # such a job is never started
-    named = {name for job in jobs if job.state not in TERMINAL for name in job.spec.train.secrets}
+        jobs = tx.outlines(ended=False)  # those with an unreadable job file name none, and are never started
+    named = {name for job in jobs for name in job.spec.train.secrets}
     return {
         name: value for name, value in environment.items() if name not in named or name.startswith(_OF_CONTROL_PLANE)
     }
@@ -203,18 +203,18 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
 
 def _pause_all(installation: Installation, progress: Callable[[str], None]) -> None:
     with installation.store.write() as tx:
-        jobs = [job for job in tx.outlines() if job.state not in TERMINAL and job.state != "paused"]
-        for job in jobs:
-            tx.add_command("pause", job.id, {}, "tradewind down")
-    if not jobs:
+        asked = [job.id for job in tx.outlines(ended=False) if job.state != "paused"]
+        for job_id in asked:
+            tx.add_command("pause", job_id, {}, "tradewind down")
+    if not asked:
         return
     progress(
-        f"pausing {len(jobs)} job{'s' if len(jobs) > 1 else ''} with a checkpoint (resume with `tradewind resume`)"
+        f"pausing {len(asked)} job{'s' if len(asked) > 1 else ''} with a checkpoint (resume with `tradewind resume`)"
     )
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with installation.store.read() as tx:
-            if all(tx.outline(job.id).state in TERMINAL | {"paused"} for job in jobs):
+            if all(job.state in TERMINAL | {"paused"} for job in tx.outlines_of(asked)):
                 return
         time.sleep(0.1)
     progress("not all jobs could be paused in time; they resume from their last checkpoint")

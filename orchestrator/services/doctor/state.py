@@ -5,7 +5,6 @@ from __future__ import annotations
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL
 from orchestrator.services.control_plane import unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.views import Check
@@ -18,7 +17,7 @@ STALE_AFTER_WALL_S = 600.0  # after so long without a poll the control plane is 
 def store(installation: Installation) -> Check:
     """The store is writable. Its schema is current, or it could not have been opened."""
     with installation.store.write() as tx:
-        jobs = len(tx.outlines())
+        jobs = tx.count_jobs()
     where = installation.config.store_url.rpartition("@")[2]
     return Check(
         "store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {installation.store.install_id}"
@@ -42,7 +41,7 @@ def control_plane(installation: Installation) -> Check:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
     with installation.store.read() as tx:
-        waiting = sum(job.state not in TERMINAL | {"paused"} for job in tx.outlines())
+        waiting = sum(job.state != "paused" for job in tx.outlines(ended=False))
     if waiting:
         return Check("control plane", "warn", f"not running, and {waiting} jobs wait for it", "tradewind up")
     return Check("control plane", "ok", "not running; `submit` starts it when needed")

@@ -43,7 +43,8 @@ def load(installation: Installation, path: Path) -> PlanView:
     except CodecError as error:
         raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
     with installation.store.read() as tx:
-        jobs = {job.id: job for job in (*tx.outlines(), *saved.new_jobs)}
+        placed = {placement.job_id for placement in saved.plan.placements}
+        jobs = {job.id: job for job in (*tx.outlines_of(placed), *saved.new_jobs)}
         view = plan_view(installation, tx, saved.plan, jobs, saved.new_jobs, installation.clock.now_ms())
     reviewed = {each.job_id: each for each in saved.decisions}
     decisions = tuple(
@@ -97,7 +98,7 @@ def _gone(installation: Installation, reviewed: PlanView) -> list[str]:
     """Jobs that ended or were submitted since the plan."""
     new = {job.id for job in reviewed.new_jobs}
     with installation.store.read() as tx:
-        states = {job.id: job.state for job in tx.outlines()}
+        states = {job.id: job.state for job in tx.outlines_of({each.job_id for each in reviewed.decisions})}
     moved = []
     for decision in reviewed.decisions:
         state = states.get(decision.job_id)

@@ -60,9 +60,13 @@ def jobs(
     after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        shown = tx.outlines(project=project, ended=ended)
-        to_come = shown if after is None else [job for job in shown if _key(job) > (after.submitted_at_ms, after.id)]
-        page = to_come[:most]
+        found = tx.outlines(
+            project=project,
+            ended=ended,
+            after=None if after is None else (after.submitted_at_ms, after.id),
+            limit=None if most is None else most + 1,
+        )
+        page = found[:most]
         views = job_views(installation, tx, page, forecasts(installation, tx, page))
         hidden = 0 if ended else tx.count_ended(project)
     return JobList(
@@ -71,7 +75,7 @@ def jobs(
         paid_nano_usd=sum(view.paid_nano_usd for view in views),
         simulated=any(view.simulated for view in views),
         ended=hidden,
-        next_cursor=_CURSORS.write(_Place(*_key(page[-1])), filters) if len(page) < len(to_come) else None,
+        next_cursor=_CURSORS.write(_Place(*_key(page[-1])), filters) if len(page) < len(found) else None,
     )
 
 

@@ -8,7 +8,7 @@ from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
-from orchestrator.services.jobs.plan import decision
+from orchestrator.services.jobs.plan import decision, offers_shown
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
 from orchestrator.store import Tx
 from providers.money import format_usd
@@ -65,7 +65,7 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
 
 def _plan(tx: Tx, plan: Plan) -> Explanation:
     wanted = {placement.job_id for placement in plan.placements}
-    jobs = [job for job in tx.outlines() if job.id in wanted]
+    jobs = tx.outlines_of(wanted)
     looked_at, acting = tx.plan_tally(plan.id)
     headline = f"plan {plan.id} looked at {looked_at} job(s) and starts or moves {acting}"
     if len(wanted) < looked_at:
@@ -83,7 +83,7 @@ def _plan(tx: Tx, plan: Plan) -> Explanation:
 def _migration(installation: Installation, tx: Tx, migration: Migration) -> Explanation:
     job = tx.outline(migration.job_id)
     source = tx.run(migration.source_run_id) if migration.source_run_id is not None else None
-    events = [e for e in tx.events(job_id=job.id) if e.migration_id == migration.id]
+    events = tx.events_of_migration(job.id, migration.id)
     origin = f" from {source.offer_id}" if source is not None else ""
     headline = f"{job.name} {_verb(migration)}{origin} to {migration.offer_id}: {migration.reason}"
     if migration.expected_saving_nano_usd:
@@ -142,14 +142,14 @@ def _explanation(
 def _decisions(tx: Tx, plan: Plan | None, jobs: Sequence[Job]) -> tuple[Decision, ...]:
     if plan is None:
         return ()
-    offers = {offer.id: offer for offer in tx.offers()}
     by_id = {job.id: job for job in jobs}
-    return tuple(decision(by_id[p.job_id], p, offers) for p in plan.placements if p.job_id in by_id)
+    placements = [placement for placement in plan.placements if placement.job_id in by_id]
+    offers = offers_shown(tx, placements)
+    return tuple(decision(by_id[each.job_id], each, offers) for each in placements)
 
 
 def _history(tx: Tx, job_id: str) -> tuple[Event, ...]:
-    kept = [event for event in tx.events(job_id=job_id) if event.kind.startswith(DECISIONS)]
-    return tuple(kept[-HISTORY:])
+    return tuple(reversed(tx.newest_of_kinds(job_id, DECISIONS, HISTORY)))
 
 
 def _plan_of(tx: Tx, migration: Migration) -> Plan | None:

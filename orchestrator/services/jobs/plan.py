@@ -129,16 +129,24 @@ def plan_view(
     installation: Installation, tx: Tx, plan: Plan, jobs: dict[str, Job], new: Sequence[Job], now_ms: int
 ) -> PlanView:
     """The view of a plan; `jobs` are the jobs in it."""
-    offers = {offer.id: offer for offer in tx.offers()}
+    placements = [placement for placement in plan.placements if placement.job_id in jobs]
+    offers = offers_shown(tx, placements)
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
         price_age_s=price_age_s(installation, tx, now_ms),
         simulated=plan.simulated,
-        decisions=tuple(decision(jobs[p.job_id], p, offers) for p in plan.placements if p.job_id in jobs),
+        decisions=tuple(decision(jobs[each.job_id], each, offers) for each in placements),
         plan=plan,
         new_jobs=tuple(new),
     )
+
+
+def offers_shown(tx: Tx, placements: Sequence[Placement]) -> dict[str, Offer]:
+    """The offers that the decisions about these placements show, by id."""
+    shown = {each.offer_id for placement in placements for each in placement.alternatives[:KEPT_CHOICES]}
+    shown |= {placement.baseline.offer_id for placement in placements if placement.baseline is not None}
+    return tx.offers_of(shown)
 
 
 def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decision:

@@ -63,5 +63,5 @@ def _settled(installation: Installation, job_id: str) -> bool:
     """True if every machine of the job is gone and booked."""
     with installation.store.read() as tx:
         unread: set[str] = set()
-        unsettled = tx.unsettled_runs(unreadable=lambda of_job, _: unread.add(of_job))
-        return job_id not in unread and all(run.job_id != job_id for run in unsettled)
+        unsettled = tx.runs(job_id, unreadable=lambda of_job, _: unread.add(of_job), unsettled=True)
+        return not unsettled and not unread

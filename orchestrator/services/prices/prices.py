@@ -133,7 +133,7 @@ def history(
             now = last.to_ms
             in_force = {point.offer_id: point for point in tx.payable_as_of(now)}
         start = instant_of(since, now)
-        listed = {each.id for each in tx.offers()}
+        listed = tx.listed_among([each.id for each in found])
         priced = [each for each in found if each.id in in_force]
         ranked = sorted(
             ((_rank(now, in_force[each.id], each, start, listed), each) for each in priced), key=lambda pair: pair[0]

@@ -26,6 +26,8 @@ _OFFER = [offer.c[name] for name in _NAMES]
 _OFFERS = select(*_OFFER).where(offer.c.listed).order_by(offer.c.id)
 _OFFERS_OF = _OFFERS.where(offer.c.provider.in_(bindparam("names", expanding=True)))
 _ONE_OFFER = select(*_OFFER).where(offer.c.id == bindparam("name"))
+_OFFERS_NAMED = select(*_OFFER).where(offer.c.id.in_(bindparam("ids", expanding=True)))
+_LISTED_AMONG = select(offer.c.id).where(offer.c.listed, offer.c.id.in_(bindparam("ids", expanding=True)))
 _KINDS = select(offer.c.gpu, offer.c.gpu_count).where(offer.c.listed).distinct()
 _STORED = select(*_OFFER, offer.c.id, offer.c.listed, offer.c.source)
 _OF_SOURCE = _STORED.where(offer.c.source == bindparam("name"))
@@ -111,6 +113,16 @@ class OfferRows(ChangeRows):
     def offer(self, offer_id: str) -> Offer | None:
         """An offer, listed or not; None if it is unknown."""
         return next(iter(_offers(self._connection.execute(_ONE_OFFER, {"name": offer_id}).all())), None)
+
+    def offers_of(self, offer_ids: Collection[str]) -> dict[str, Offer]:
+        """The offers with these ids, listed or not, by id; unknown ids are left out."""
+        rows = [row for ids in batches(offer_ids) for row in self._connection.execute(_OFFERS_NAMED, {"ids": ids})]
+        return {each.id: each for each in _offers(rows)}
+
+    def listed_among(self, offer_ids: Collection[str]) -> frozenset[str]:
+        """Those of these offers that are listed now."""
+        found = (self._connection.execute(_LISTED_AMONG, {"ids": ids}).scalars() for ids in batches(offer_ids))
+        return frozenset(each for ids in found for each in ids)
 
     def kinds_listed(self) -> list[tuple[str | None, int]]:
         """The distinct (GPU, GPU count) of all listed offers."""

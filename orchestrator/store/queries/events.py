@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, func, select
+from sqlalchemy import Row, Select, bindparam, func, or_, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.formats.codec import dumps
@@ -33,6 +33,24 @@ _NEWEST = select(*_EVENT).where(
 )
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("event_id"))
 _CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
+
+
+_OF_MIGRATION = (
+    select(*_EVENT)
+    .where(event.c.job_id == bindparam("job_id"), event.c.migration_id == bindparam("migration_id"))
+    .order_by(event.c.seq)
+)
+
+
+@cache
+def _beginning(prefixes: tuple[str, ...]) -> Select[Any]:
+    kinds = or_(*(event.c.kind.startswith(prefix, autoescape=True) for prefix in prefixes))
+    return (
+        select(*_EVENT)
+        .where(event.c.job_id == bindparam("job_id"), kinds)
+        .order_by(event.c.seq.desc())
+        .limit(bindparam("limit"))
+    )
 
 
 @cache
@@ -80,6 +98,14 @@ class EventRows(Transaction):
         )
         values = {"job_id": job_id, "after": after, "before": before, "kinds": sorted(kinds or ()), "limit": limit}
         return self._told(query, values)
+
+    def newest_of_kinds(self, job_id: str, prefixes: tuple[str, ...], limit: int) -> list[Event]:
+        """The newest `limit` events of a job whose kinds begin with one of `prefixes`, newest first."""
+        return self._told(_beginning(prefixes), {"job_id": job_id, "limit": limit})
+
+    def events_of_migration(self, job_id: str, migration_id: str) -> list[Event]:
+        """The events of a job's migration, in the order of writing."""
+        return self._told(_OF_MIGRATION, {"job_id": job_id, "migration_id": migration_id})
 
     def events_of_all(self) -> Iterator[Event]:
         """All events in the order of writing, as a stream."""

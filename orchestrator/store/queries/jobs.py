@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack, get_args
 
-from sqlalchemy import Row, Select, bindparam, func, select, update
+from sqlalchemy import Row, Select, bindparam, func, select, tuple_, update
 
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
 from orchestrator.formats.codec import Codec, CodecError
 from orchestrator.model import TERMINAL, Job, JobSpec, JobState, TrainSpec
+from orchestrator.store.backends.types import Number, Word
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, decoded, record, records
 from orchestrator.store.schema import JOB_OPEN, job
@@ -72,6 +73,9 @@ class _Stored:
     project: str
 
 
+NAMES_COMPARED = 1000
+"""Among the names of so many newest jobs, similar ones are looked for when a reference names no job."""
+
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _ID_BEGINS = "job_"
 _LONGEST_REF = 200
@@ -86,6 +90,14 @@ _ENDED_BETWEEN = (
 )
 _ENDED = select(func.count()).where(job.c.state.in_(sorted(TERMINAL)))
 _ENDED_OF_PROJECT = _ENDED.where(job.c.project == bindparam("project"))
+_COUNT = select(func.count()).select_from(job)
+_NAMED = (
+    select(*_JOB).where(job.c.name == bindparam("ref")).order_by(job.c.submitted_at_ms.desc(), job.c.id.desc()).limit(1)
+)
+_ID_BETWEEN = (
+    select(*_JOB).where(job.c.id >= bindparam("begin"), job.c.id < bindparam("end")).order_by(job.c.id).limit(4)
+)
+_NEWEST_NAMES = select(job.c.name).order_by(job.c.id.desc()).limit(NAMES_COMPARED)
 _THESE = select(*_JOB).where(job.c.id.in_(bindparam("job_ids", expanding=True))).order_by(job.c.id)
 _FACT_NAMES = [field.name for field in fields(JobFacts)]
 _FACTS_OF = select(job.c.id, *_FACTS).where(job.c.id.in_(bindparam("job_ids", expanding=True)))
@@ -100,6 +112,17 @@ def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
     if states is not None:
         query = query.where(job.c.state.in_(states))
     return query.where(job.c.project == bindparam("project")) if of_project else query
+
+
+@lru_cache(maxsize=64)
+def _outlines(of_project: bool, ended: bool, after: bool, limit: bool) -> Select[Any]:
+    query = _jobs(None, of_project)
+    if not ended:
+        query = query.where(JOB_OPEN)
+    if after:
+        place = tuple_(bindparam("after_ms", type_=Number), bindparam("after_id", type_=Word))
+        query = query.where(tuple_(job.c.submitted_at_ms, job.c.id) > place)
+    return query.limit(bindparam("limit")) if limit else query
 
 
 class JobRows(Transaction):
@@ -142,16 +165,38 @@ class JobRows(Transaction):
         empty one, a state by "running", because it may have machines. Raises NotFoundError."""
         return _outline(self._one_job(job_id))
 
-    def outlines(self, project: str | None = None, *, ended: bool = True) -> list[Job]:
-        """The outlines of all jobs (of a project) in the order of submission; without `ended`, only of open jobs."""
-        query = _jobs(None, project is not None)
-        rows = self._connection.execute(query if ended else query.where(JOB_OPEN), {"project": project})
-        return [_outline(row) for row in rows]
+    def outlines(
+        self,
+        project: str | None = None,
+        *,
+        ended: bool = True,
+        after: tuple[int, str] | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """The outlines of all jobs (of a project) in the order of submission; without `ended`, only of open jobs.
+
+        `after` is the time of submission and the id of a job: the first `limit` jobs that follow it.
+        """
+        query = _outlines(project is not None, ended, after is not None, limit is not None)
+        given: dict[str, object] = {"project": project, "limit": limit}
+        if after is not None:
+            given["after_ms"], given["after_id"] = after
+        return [_outline(row) for row in self._connection.execute(query, given)]
+
+    def outlines_of(self, job_ids: Collection[str]) -> list[Job]:
+        """The outlines of the jobs with these ids, by id; unknown ids are left out."""
+        return [
+            _outline(row) for batch in batches(job_ids) for row in self._connection.execute(_THESE, {"job_ids": batch})
+        ]
 
     def ended_between(self, since_ms: int, until_ms: int) -> list[Job]:
         """The outlines of the jobs that ended in [`since_ms`, `until_ms`), in the order of submission."""
         rows = self._connection.execute(_ENDED_BETWEEN, {"since_ms": since_ms, "until_ms": until_ms})
         return [_outline(row) for row in rows]
+
+    def count_jobs(self) -> int:
+        """The number of all jobs."""
+        return int(self._connection.execute(_COUNT).scalar_one())
 
     def count_ended(self, project: str | None = None) -> int:
         """The number of ended jobs (of a project)."""
@@ -159,23 +204,18 @@ class JobRows(Transaction):
         return int(self._connection.execute(query, {"project": project}).scalar_one())
 
     def find_job(self, ref: str) -> Job:
-        """The outline of the job with this id, name (the newest) or beginning of an id, in this order.
+        """The outline of the job with this id, name (the newest) or beginning of an id, in this order; letters of
+        either case begin an id.
 
         `job_`, or less, is not the beginning of an id: what an unset variable leaves must not name a job. Raises
         NotFoundError with similar names, UsageError if several ids begin so and for what cannot be a name.
         """
         if not (isinstance(ref, str) and ref.isprintable() and 0 < len(ref) <= _LONGEST_REF):
             raise UsageError(f"{ref!r:.80} is not the name or id of a job", hint="tradewind queue lists them")
-        exact = self._connection.execute(
-            select(*_JOB)
-            .where((job.c.id == ref) | (job.c.name == ref))
-            .order_by(job.c.id == ref, job.c.submitted_at_ms, job.c.id)
-        ).all()
-        if exact:
-            return _outline(exact[-1])
-        begins = func.upper(func.substr(job.c.id, 1, len(ref))) == ref.upper()
-        prefix = select(*_JOB).where(begins).order_by(job.c.id).limit(4)
-        found = self._connection.execute(prefix).all() if len(ref) > len(_ID_BEGINS) else ()
+        for query, given in ((_ONE_JOB, {"job_id": ref}), (_NAMED, {"ref": ref})):
+            if (exact := self._connection.execute(query, given).one_or_none()) is not None:
+                return _outline(exact)
+        found = self._ids_beginning(ref)
         if len(found) == 1:
             return _outline(found[0])
         if found:
@@ -183,10 +223,19 @@ class JobRows(Transaction):
             raise UsageError(
                 f"{ref!r} is the beginning of several job ids: {listed}", hint="give more characters of the id"
             )
-        names = self._connection.execute(select(job.c.name).distinct()).scalars().all()
-        close = difflib.get_close_matches(ref, sorted(names), n=3)
+        names = self._connection.execute(_NEWEST_NAMES).scalars()
+        close = difflib.get_close_matches(ref, sorted(set(names)), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
         raise NotFoundError(f"there is no job {ref!r}", hint=hint)
+
+    def _ids_beginning(self, ref: str) -> Sequence[Row[Any]]:
+        """The first jobs whose ids begin with `ref`. A range of ids, which an index answers; so `ref` is written as
+        ids are: `job_`, then capital letters and digits."""
+        begin = ref[: len(_ID_BEGINS)].lower() + ref[len(_ID_BEGINS) :].upper()
+        if not (begin.startswith(_ID_BEGINS) and begin[len(_ID_BEGINS) :].isalnum() and begin.isascii()):
+            return ()
+        end = begin[:-1] + chr(ord(begin[-1]) + 1)
+        return self._connection.execute(_ID_BETWEEN, {"begin": begin, "end": end}).all()
 
     def jobs(
         self,
