@@ -75,7 +75,7 @@ class SqliteBackend:
         """Turns on WAL mode, which the file keeps. Raises StoreError."""
         try:
             with closing(self.connect()) as connection:
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                (mode,) = _in_turn(connection, "PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.Error as error:
             raise explain(error, self.place) from error
         if mode != "wal":
@@ -123,22 +123,24 @@ def _begin(connection: Connection) -> None:
     assert isinstance(raw, sqlite3.Connection)
     raw.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
     if writes:
-        _begin_in_turn(raw)
+        _in_turn(raw, "BEGIN IMMEDIATE")
     else:
         raw.execute("BEGIN")
 
 
-def _begin_in_turn(raw: sqlite3.Connection) -> None:
-    """BEGIN IMMEDIATE, retried at decreasing intervals. SQLite's own busy handler retries at increasing intervals, so
-    that with many writers those that have waited longest come last or never. Raises sqlite3.Error."""
+def _in_turn(raw: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+    """Runs a statement that needs the write lock, retried at decreasing intervals. Raises sqlite3.Error.
+
+    SQLite's own busy handler retries at increasing intervals, so that with many writers those that have waited longest
+    come last or never; and it does not wait at all for the change to WAL mode.
+    """
     (patience_ms,) = raw.execute("PRAGMA busy_timeout").fetchone()
     raw.execute("PRAGMA busy_timeout = 0")
     began_s = time.monotonic()
     try:
         while True:
             try:
-                raw.execute("BEGIN IMMEDIATE")
-                return
+                return raw.execute(statement)
             except sqlite3.OperationalError as error:
                 waited_s = time.monotonic() - began_s
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited_s * 1000 >= patience_ms:

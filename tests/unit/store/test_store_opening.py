@@ -62,6 +62,26 @@ def test_processes_that_open_a_new_store_at_once_agree(url: str, other_process: 
 
 
 @only_sqlite
+def test_a_new_store_that_another_process_is_making_is_waited_for(
+    url: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
+        other.execute("CREATE TABLE first_page (id INTEGER)")
+        other.execute("DROP TABLE first_page")
+        other.execute("BEGIN IMMEDIATE")
+        waits: list[float] = []
+
+        def release(seconds: float) -> None:
+            waits.append(seconds)
+            if other.in_transaction:
+                other.execute("COMMIT")
+
+        monkeypatch.setattr("time.sleep", release)
+        Store.open(url, clock).close()
+        assert waits
+
+
+@only_sqlite
 def test_the_file_is_in_wal_mode_and_connections_are_strict(store: Store) -> None:
     with store.read() as tx:
         pragmas = {
