@@ -21,10 +21,10 @@ from orchestrator.model import Entry, Job, Migration, Run
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
 from orchestrator.reports.views import JobReport, ReportView, RunCost
-from orchestrator.services.jobs.current import job_views, trained
+from orchestrator.services.jobs.current import JobRecord, job_records, job_views, trained
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.views import JobView
-from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
+from orchestrator.store import Interval, Tx
 
 EVENTS = 200
 ENTRIES = 1000
@@ -38,26 +38,23 @@ def report(installation: Installation, ref: str | None = None, month: str | None
     with installation.store.read() as tx:
         chosen = _chosen(tx, ref, month)
         ids = [job.id for job in chosen]
-        booked: dict[str, list[LedgerSum]] = {job_id: [] for job_id in ids}
-        for each in tx.ledger_sums(ids):
-            booked[each.job_id].append(each)
-        kept, runs = tx.comparisons_of(ids, snapshot.left_out), tx.runs_of(ids, snapshot.left_out)
-        migrations, facts = tx.migrations_of(ids, snapshot.left_out), tx.job_facts_of(ids)
-        prices = _prices(tx, [run for job_id in ids for run in runs[job_id]], now)
+        records = job_records(installation, tx, chosen)
+        kept = tx.comparisons_of(ids, snapshot.left_out)
+        prices = _prices(tx, [run for record in records.values() for run in record.runs], now)
         events = tx.events(job_id=None if ref is None else ids[0], limit=EVENTS, newest_first=True)
-        views = job_views(installation, tx, chosen, forecasts(installation, tx, chosen))
+        views = job_views(installation, tx, chosen, forecasts(installation, tx, chosen), records)
         rows = tuple(
             _row(
                 installation,
                 tx,
-                _Found(job, view, runs[job.id], facts[job.id], migrations[job.id], booked[job.id], kept[job.id]),
+                _Found(job, view, records[job.id], kept[job.id]),
                 prices,
                 now,
             )
             for job, view in zip(chosen, views, strict=True)
         )
-        entries = _last_entries(tx, chosen, booked)
-    sums = [each for job_id in ids for each in booked[job_id]]
+        entries = _last_entries(tx, chosen, records)
+    sums = [each for record in records.values() for each in record.booked]
     kinds: Counter[str] = Counter()
     for each in sums:
         kinds[each.kind] += each.amount_nano_usd
@@ -71,7 +68,7 @@ def report(installation: Installation, ref: str | None = None, month: str | None
         entry_count=sum(each.entries for each in sums),
         kinds=dict(sorted(kinds.items())),
         entries=entries,
-        migrations=tuple(sorted((each for job_id in ids for each in migrations[job_id]), key=_order)),
+        migrations=tuple(sorted((each for record in records.values() for each in record.migrations), key=_order)),
         events=tuple(reversed(events)),
     )
 
@@ -113,11 +110,11 @@ def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[i
     return {run_id: tuple(changes) for (run_id, _), changes in zip(billed, found, strict=True)}
 
 
-def _last_entries(tx: Tx, chosen: Sequence[Job], booked: Mapping[str, Sequence[LedgerSum]]) -> tuple[Entry, ...]:
+def _last_entries(tx: Tx, chosen: Sequence[Job], records: Mapping[str, JobRecord]) -> tuple[Entry, ...]:
     """The entries of as many of the last jobs as have at most ENTRIES in total, job by job."""
     left, ids = ENTRIES, []
     for job in reversed(chosen):
-        left -= sum(each.entries for each in booked[job.id])
+        left -= sum(each.entries for each in records[job.id].booked)
         if left < 0:
             break
         ids.append(job.id)
@@ -134,10 +131,7 @@ class _Found:
 
     job: Job
     view: JobView
-    runs: Sequence[Run]
-    facts: JobFacts
-    migrations: Sequence[Migration]
-    booked: Sequence[LedgerSum]
+    record: JobRecord
     kept: Sequence[Comparison]
 
 
@@ -148,14 +142,14 @@ def _row(
     prices: Mapping[str, tuple[tuple[int, int], ...]],
     now_ms: int,
 ) -> JobReport:
-    view, runs = of.view, of.runs
+    view, record, runs = of.view, of.record, of.record.runs
     end_ms = view.finished_at_ms if view.finished_at_ms is not None else now_ms
     duration_s = (end_ms - of.job.submitted_at_ms) / 1000
-    reasons = {migration.target_run_id: migration.reason for migration in of.migrations}
+    reasons = {migration.target_run_id: migration.reason for migration in record.migrations}
     cost: Counter[str] = Counter()
-    for each in of.booked:
+    for each in record.booked:
         cost[each.run_id] += each.amount_nano_usd
-    provisional = of.facts.compared_at_ms is None or len(of.kept) < len(BASELINES)
+    provisional = record.facts.compared_at_ms is None or len(of.kept) < len(BASELINES)
     found = comparisons(installation, tx, of.job, before=of.kept, lenient=True) if provisional else of.kept
     return JobReport(
         job=view,
@@ -165,7 +159,7 @@ def _row(
         ),
         duration_s=duration_s,
         duration_wall_s=duration_s / installation.clock.factor,
-        paid_nano_usd=sum(each.amount_nano_usd for each in of.booked),
+        paid_nano_usd=record.paid_nano_usd,
         provisional=provisional,
         version=None if provisional else found[0].version,
         compared_at_ms=found[0].at_ms,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -16,7 +15,7 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobList, JobView, StatusView
-from orchestrator.store import Interval, JobFacts, Tx
+from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
 from providers.offer import provider_of
 from providers.traits import traits_of
 
@@ -111,46 +110,58 @@ def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | s
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is stored of a job. `price` is that of the offer where it runs now, in nano-USD per hour; `pause` is the
-    newest that says that it paused, or went on; `reported` holds what its trainer's state was reported as last."""
+class JobRecord:
+    """What is stored of a job.
+
+    `booked` are its ledger sums; `price` is that of the offer where it runs now, in nano-USD per hour; `pause` is the
+    newest event that says that it paused or resumed; `reported` holds the newest event of each kind about its trainer.
+    """
 
     runs: Sequence[Run]
     facts: JobFacts
-    paid_nano_usd: int
+    booked: Sequence[LedgerSum]
     migrations: Sequence[Migration]
     price: int | None
     newest: Event | None
     pause: Event | None
     reported: Mapping[str, Event]
 
+    @property
+    def paid_nano_usd(self) -> int:
+        """What the job has cost."""
+        return sum(each.amount_nano_usd for each in self.booked)
+
 
 def job_views(
-    installation: Installation, tx: Tx, jobs: Sequence[Job], said: Mapping[str, JobForecast | str]
+    installation: Installation,
+    tx: Tx,
+    jobs: Sequence[Job],
+    said: Mapping[str, JobForecast | str],
+    records: Mapping[str, JobRecord] | None = None,
 ) -> tuple[JobView, ...]:
-    """The views of these jobs, with the forecasts in `said`."""
-    known = _known(installation, tx, jobs)
-    return tuple(_view(installation, job, known[job.id], said.get(job.id)) for job in jobs)
+    """The views of these jobs, with the forecasts in `said`. `records` are read if they are not given."""
+    found = job_records(installation, tx, jobs) if records is None else records
+    return tuple(_view(installation, job, found[job.id], said.get(job.id)) for job in jobs)
 
 
-def _known(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, _Known]:
-    """The stored data of these jobs, by job id."""
+def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
+    """The stored data of these jobs, by job id, in a fixed number of queries."""
     ids, now_ms = [job.id for job in jobs], installation.clock.now_ms()
     runs, migrations = tx.runs_of(ids, left_out), tx.migrations_of(ids, left_out)
     facts, newest = tx.job_facts_of(ids), tx.newest_events(ids)
-    paid: Counter[str] = Counter()
+    booked: dict[str, list[LedgerSum]] = {job_id: [] for job_id in ids}
     for each in tx.ledger_sums(ids):
-        paid[each.job_id] += each.amount_nano_usd
+        booked[each.job_id].append(each)
     alive = {job_id: run for job_id in ids if (run := current_run(runs[job_id])) is not None}
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
     events = tx.events_of(of_interest, (STALLED, NOT_FINITE, *_PAUSES))
     return {
-        job_id: _Known(
+        job_id: JobRecord(
             runs=runs[job_id],
             facts=facts[job_id],
-            paid_nano_usd=paid[job_id],
+            booked=booked[job_id],
             migrations=migrations[job_id],
             price=changes[-1][1] if (changes := prices.get(job_id)) else None,
             newest=newest.get(job_id),
@@ -161,7 +172,7 @@ def _known(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str,
     }
 
 
-def _view(installation: Installation, job: Job, known: _Known, said: JobForecast | str | None) -> JobView:
+def _view(installation: Installation, job: Job, known: JobRecord, said: JobForecast | str | None) -> JobView:
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
@@ -220,7 +231,7 @@ def _marks(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _note(job: Job, known: _Known) -> str:
+def _note(job: Job, known: JobRecord) -> str:
     """The reason for a quarantine or pause, else the latest event."""
     if known.facts.quarantine is not None:
         return f"quarantined: {known.facts.quarantine}"
