@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from providers.charges import Usage
+from providers.billing.charges import Usage
 from providers.errors import ProviderError
 from providers.instance import Instance
 from providers.offer import Offer

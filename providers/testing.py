@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from providers.base import KeepsClaims, LaunchSpec, MetersUsage, Provider, ProvidesBill, ProvidesPriceHistory
-from providers.charges import Usage, charges, rate_card
+from providers.billing.charges import Usage, charges, rate_card
 from providers.errors import ConflictError, NotFoundError, ProviderError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd

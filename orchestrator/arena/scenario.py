@@ -21,7 +21,7 @@ from orchestrator.arena.baselines.registry import BASELINES
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.protocol import TickPolicy
 from orchestrator.errors import Problem, SpecError, did_you_mean
-from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.policy import online
 

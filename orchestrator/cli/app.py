@@ -20,12 +20,10 @@ from orchestrator.cli.commands import (
     convert,
     insight,
     jobs,
-    ledger,
     market,
     plans,
     prices,
     profile,
-    secrets,
     store,
     system,
 )
@@ -145,7 +143,6 @@ GROUPS = (
     profile,
     jobs,
     control,
-    secrets,
     insight,
     backtest,
     market,
@@ -153,7 +150,6 @@ GROUPS = (
     catalog,
     system,
     store,
-    ledger,
 )
 for group in GROUPS:
     group.register(app)

@@ -193,8 +193,8 @@ def _left_by_signals() -> Iterator[None]:
 
 def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
     """What is new since the look before: a job's state or place, a tenth of its steps, events."""
+    from orchestrator.cli.render.screens.watch import event_line, job_line
     from orchestrator.cli.render.text import shown
-    from orchestrator.cli.render.watch import event_line, job_line
 
     known: dict[str, object] = {}
     events: set[str] = set()

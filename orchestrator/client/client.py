@@ -13,18 +13,18 @@ from orchestrator.errors import UsageError
 from orchestrator.services.caller import Caller
 
 if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks the catalogue alone loads no database
-    from orchestrator.client.catalog import Catalog
-    from orchestrator.client.control_plane import ControlPlane, Secrets, System
-    from orchestrator.client.events import Events
-    from orchestrator.client.job_files import JobFiles
-    from orchestrator.client.jobs import Jobs
-    from orchestrator.client.ledger import Ledger
-    from orchestrator.client.offers import Offers
-    from orchestrator.client.plans import Plans
-    from orchestrator.client.prices import Prices
-    from orchestrator.client.reports import Reports
-    from orchestrator.client.speed import Speed
-    from orchestrator.client.store import Store
+    from orchestrator.client.namespaces.catalog import Catalog
+    from orchestrator.client.namespaces.control_plane import ControlPlane, Secrets, System
+    from orchestrator.client.namespaces.events import Events
+    from orchestrator.client.namespaces.job_files import JobFiles
+    from orchestrator.client.namespaces.jobs import Jobs
+    from orchestrator.client.namespaces.ledger import Ledger
+    from orchestrator.client.namespaces.offers import Offers
+    from orchestrator.client.namespaces.plans import Plans
+    from orchestrator.client.namespaces.prices import Prices
+    from orchestrator.client.namespaces.reports import Reports
+    from orchestrator.client.namespaces.speed import Speed
+    from orchestrator.client.namespaces.store import Store
 
 
 class Client:
@@ -97,97 +97,97 @@ class Client:
     @cached_property
     def job_files(self) -> JobFiles:
         """Job files read, checked, and converted from other tools' task files."""
-        from orchestrator.client.job_files import JobFiles
+        from orchestrator.client.namespaces.job_files import JobFiles
 
         return JobFiles(self._session)
 
     @cached_property
     def plans(self) -> Plans:
         """What would be done with jobs: looked at, saved, applied."""
-        from orchestrator.client.plans import Plans
+        from orchestrator.client.namespaces.plans import Plans
 
         return Plans(self._session)
 
     @cached_property
     def jobs(self) -> Jobs:
         """Jobs submitted, followed and steered."""
-        from orchestrator.client.jobs import Jobs
+        from orchestrator.client.namespaces.jobs import Jobs
 
         return Jobs(self._session)
 
     @cached_property
     def events(self) -> Events:
         """The audit trail: who did what, when and why."""
-        from orchestrator.client.events import Events
+        from orchestrator.client.namespaces.events import Events
 
         return Events(self._session)
 
     @cached_property
     def speed(self) -> Speed:
         """What is known of a job's speed before it runs."""
-        from orchestrator.client.speed import Speed
+        from orchestrator.client.namespaces.speed import Speed
 
         return Speed(self._session)
 
     @cached_property
     def reports(self) -> Reports:
         """What jobs cost, and what they would have cost otherwise."""
-        from orchestrator.client.reports import Reports
+        from orchestrator.client.namespaces.reports import Reports
 
         return Reports(self._session)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The entries behind every cost, and their correction."""
-        from orchestrator.client.ledger import Ledger
+        from orchestrator.client.namespaces.ledger import Ledger
 
         return Ledger(self._session)
 
     @cached_property
     def offers(self) -> Offers:
         """What can be rented, and for how much."""
-        from orchestrator.client.offers import Offers
+        from orchestrator.client.namespaces.offers import Offers
 
         return Offers(self._session)
 
     @cached_property
     def prices(self) -> Prices:
         """Prices collected, looked at, brought in and out."""
-        from orchestrator.client.prices import Prices
+        from orchestrator.client.namespaces.prices import Prices
 
         return Prices(self._session)
 
     @cached_property
     def catalog(self) -> Catalog:
         """The offline catalogue of offers and list prices."""
-        from orchestrator.client.catalog import Catalog
+        from orchestrator.client.namespaces.catalog import Catalog
 
         return Catalog()
 
     @cached_property
     def control_plane(self) -> ControlPlane:
         """The process that collects prices, decides, moves jobs and bills."""
-        from orchestrator.client.control_plane import ControlPlane
+        from orchestrator.client.namespaces.control_plane import ControlPlane
 
         return ControlPlane(self._session)
 
     @cached_property
     def secrets(self) -> Secrets:
         """Secrets for jobs that wait for them."""
-        from orchestrator.client.control_plane import Secrets
+        from orchestrator.client.namespaces.control_plane import Secrets
 
         return Secrets(self._session)
 
     @cached_property
     def system(self) -> System:
         """This installation: its health, its settings, its unmanaged machines."""
-        from orchestrator.client.control_plane import System
+        from orchestrator.client.namespaces.control_plane import System
 
         return System(self._session)
 
     @cached_property
     def store(self) -> Store:
         """The database behind everything: checked, backed up, restored."""
-        from orchestrator.client.store import Store
+        from orchestrator.client.namespaces.store import Store
 
         return Store(self._session)

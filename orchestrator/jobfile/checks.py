@@ -10,10 +10,16 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator
 
-from orchestrator.jobfile.arguments import misfits
-from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_problem, entry_source, has_module, script_problem
 from orchestrator.jobfile.places import cloud_meant, known_cloud, region_meant
-from orchestrator.jobfile.source_map import Finding
+from orchestrator.jobfile.program.arguments import misfits
+from orchestrator.jobfile.program.entrypoint import (
+    ENTRY_PATTERN,
+    entry_problem,
+    entry_source,
+    has_module,
+    script_problem,
+)
+from orchestrator.jobfile.source.source_map import Finding
 
 OBJECT_STORES = ("s3", "gs", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

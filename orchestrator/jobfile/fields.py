@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin
 
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.schema import JobFile, Section
-from orchestrator.jobfile.source_map import Loc
+from orchestrator.jobfile.source.source_map import Loc
 
 _WRITE: Mapping[str, str] = {
     "accelerators": "resources: {gpu: H100:8}",

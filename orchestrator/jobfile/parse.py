@@ -15,9 +15,9 @@ from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.fields import unknown_field_hint
-from orchestrator.jobfile.normalize import to_plain
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, TrainSection
-from orchestrator.jobfile.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source.normalize import to_plain
+from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError
 from orchestrator.jobfile.unsupported import unsupported_fields
 from orchestrator.model import (

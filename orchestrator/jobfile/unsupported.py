@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import OBJECT_STORES, scheme
-from orchestrator.jobfile.source_map import Finding, Loc, dotted
+from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.model import JobSpec
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, Validation
 from orchestrator import model
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile import units
-from orchestrator.jobfile.entrypoint import ENTRY_PATTERN, entry_hint
+from orchestrator.jobfile.program.entrypoint import ENTRY_PATTERN, entry_hint
 from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest
 from providers import hardware

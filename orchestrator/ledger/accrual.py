@@ -3,8 +3,8 @@
 The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin).
 So the entries of any split, also into consecutive runs on one machine, add up to the cost of the whole, to the
 nano-dollar. Entries are never edited: what is learned later (a late price, an earlier end of a machine) becomes a
-correction that names the entry it corrects. What is billed besides a machine's time (providers.charges) is one entry
-per run and kind.
+correction that names the entry it corrects. What is billed besides a machine's time (providers.billing.charges) is one
+entry per run and kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
-from providers.charges import CHARGE_KINDS, ChargeKind, Usage
+from providers.billing.charges import CHARGE_KINDS, ChargeKind, Usage
 from providers.money import cost_nano_usd
 from providers.offer import location_of
 

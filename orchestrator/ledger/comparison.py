@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Literal, Protocol, get_args
 
 from orchestrator.ledger.stays import Part, Stay
-from providers.charges import RateCard, charges
+from providers.billing.charges import RateCard, charges
 from providers.money import cost_nano_usd
 from providers.offer import provider_of
 

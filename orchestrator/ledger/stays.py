@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.ledger.time_breakdown import time_breakdown
 from orchestrator.model import Entry, EntryKind, Run
-from providers.charges import MACHINE_CHARGES
+from providers.billing.charges import MACHINE_CHARGES
 
 OF_A_MACHINE: tuple[EntryKind, ...] = ("compute", *MACHINE_CHARGES)
 """Charges that follow from which machine was rented, when and for how long."""

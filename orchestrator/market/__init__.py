@@ -8,7 +8,7 @@ from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
-from providers.charges import Location
+from providers.billing.charges import Location
 
 __all__ = [
     "PRIOR_LOSSES",

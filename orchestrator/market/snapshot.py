@@ -37,7 +37,7 @@ from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
-from providers.charges import Location
+from providers.billing.charges import Location
 from providers.offer import Offer
 from providers.price import PricePoint
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from providers import charges
-from providers.charges import Location
+from providers.billing import charges
+from providers.billing.charges import Location
 
 
 class Tariff(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from providers.charges import ChargeKind
+from providers.billing.charges import ChargeKind
 
 EntryKind = Literal["compute", ChargeKind, "correction"]
 

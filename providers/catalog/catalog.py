@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
+from providers.billing.egress import EgressTable
 from providers.catalog.accelerators import AcceleratorPrice, read_accelerators
 from providers.catalog.files import DATA, CatalogError, Finding, day_ms
 from providers.catalog.flags import Flag
@@ -30,7 +31,6 @@ from providers.catalog.rows import (
     read_sources,
     read_types,
 )
-from providers.egress import EgressTable
 from providers.hardware import GIB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint

@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from providers.billing.egress import EgressRow
 from providers.catalog.files import DATA, Finding, Report, day_ms, label, lines, number
 from providers.catalog.flags import Flag
-from providers.egress import EgressRow
 from providers.hardware import GPUS, canonical_gpu
 from providers.money import NANO_USD, usd
 

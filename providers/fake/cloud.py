@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from providers.base import LaunchSpec
-from providers.charges import ChargeKind, Usage, charges, rate_card
+from providers.billing.charges import ChargeKind, Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, QuotaError
 from providers.hardware import GIB

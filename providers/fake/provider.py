@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from providers.base import LaunchSpec, Quota
-from providers.charges import Usage
+from providers.billing.charges import Usage
 from providers.clock import Clock
 from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
 from providers.fake.cloud import NAME, FakeCloud

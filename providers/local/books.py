@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from providers.charges import Usage
+from providers.billing.charges import Usage
 from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason
 from providers.local.prices import PriceOverride

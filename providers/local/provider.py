@@ -6,7 +6,7 @@ the books before it is carried out, so another process can complete it.
 
 Billing is by whole market seconds: from the acceptance of the launch (rounded down) to the confirmed end (rounded up),
 or to the end of the time to live even if that is seen later, at the market's prices; plus the charges of
-providers.charges.
+providers.billing.charges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from providers.base import LaunchSpec, Quota
-from providers.charges import Usage, charges, rate_card
+from providers.billing.charges import Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import (
     CapacityError,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import SpecError
 from orchestrator.jobfile.convert.task_file import convert_file
 from orchestrator.jobfile.convert.write import comment, write_job
-from orchestrator.jobfile.source_map import read_yaml
+from orchestrator.jobfile.source.source_map import read_yaml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["1e-4", "no", "on", "~", "0o17", "12:30", "a: b", "# x", "- x", "[", "3h", "64 GiB", "=", "<<", "*a", "&a", "y"]

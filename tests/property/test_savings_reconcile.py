@@ -28,7 +28,7 @@ from orchestrator.model import Entry, Run
 from orchestrator.reports import savings
 from orchestrator.reports.views import JobReport, ReportView
 from orchestrator.services.views import JobView
-from providers.charges import CHARGE_KINDS, GB, RateCard, charges
+from providers.billing.charges import CHARGE_KINDS, GB, RateCard, charges
 from tests import reconciled
 from tests.property.test_money_laws import JOB, RUN, price_paths
 

@@ -12,7 +12,7 @@ from orchestrator.ledger import charge, total_nano_usd, usage_of
 from orchestrator.market import Market
 from orchestrator.policy import Demand
 from orchestrator.policy.ranking.transition_costs import transition_costs
-from providers.charges import charges, rate_card
+from providers.billing.charges import charges, rate_card
 from providers.fake import default_catalog
 from providers.local.market import LocalMarket
 from providers.offer import CapacityType, Offer, location_of

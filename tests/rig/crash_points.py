@@ -22,7 +22,7 @@ from orchestrator.engine.runtime import Runtime
 from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Migration, Step
 from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
 from providers.base import LaunchSpec
-from providers.charges import Usage
+from providers.billing.charges import Usage
 from providers.fake import FakeProvider
 from tests.rig.file_edges import watching
 from tests.rig.folder import Folder

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from orchestrator.ledger import Comparison, baseline_nano_usd
 from orchestrator.model import TERMINAL, Job, Migration, Run, Step
-from providers.charges import egress_nano_usd, egress_rate, rate_card, requests_nano_usd, storage_nano_usd
+from providers.billing.charges import egress_nano_usd, egress_rate, rate_card, requests_nano_usd, storage_nano_usd
 from providers.fake import Bill
 from providers.offer import location_of
 from tests.rig.crash_points import BYTE_STANDS_FOR

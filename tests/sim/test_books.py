@@ -17,7 +17,7 @@ from orchestrator.ledger import usage_of
 from orchestrator.model import CheckpointSpec, Job
 from orchestrator.policy.ranking.transition_costs import transition_costs
 from orchestrator.prices.recorded import import_prices
-from providers.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
+from providers.billing.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.cli.render import jobs as render
+from orchestrator.cli.render.screens import jobs as render
 from orchestrator.cli.render.text import Screen
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.compartment import Compartment

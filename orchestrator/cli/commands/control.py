@@ -1,4 +1,5 @@
-"""`migrate`, `pause`, `resume`, `budget set`, `cancel`: a user's orders; the control plane carries them out."""
+"""`migrate`, `pause`, `resume`, `budget set`, `cancel`, `secrets give`: a user's orders; the control plane carries them
+out."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 
 budget = Commands(no_args_is_help=True, help="Set what a job may cost.")
+secrets = Commands(no_args_is_help=True, help="Give the control plane the secrets of a job.")
 
 AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
 
@@ -28,6 +30,8 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=CONTROL, epilog="Example: tradewind pause gpt")(pause)
     app.command(rich_help_panel=CONTROL, epilog="Example: tradewind resume gpt")(resume)
     app.command(rich_help_panel=CONTROL, epilog="Example: tradewind cancel gpt --yes")(cancel)
+    secrets.command(epilog="Example: WANDB_API_KEY=... tradewind secrets give gpt")(give)
+    app.add_typer(secrets, name="secrets", rich_help_panel=CONTROL)
 
 
 def migrate(
@@ -86,6 +90,16 @@ def cancel(
             out.note("nothing was cancelled")
             raise typer.Exit(0)
         _show(out, client.jobs.cancel(view.id))
+
+
+def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
+    """Give the control plane the secrets that the job file names, from this environment.
+
+    `submit` does this, too. Needed again after the control plane was restarted, unless secrets.key_file is set: until
+    then the job keeps training, but cannot be started anywhere else.
+    """
+    with session(ctx, output) as (client, out):
+        out.show(client.secrets.give(job))
 
 
 def _show(out: Output, accepted: "Accepted") -> None:

@@ -22,13 +22,13 @@ RENDERERS = {
     "ControlPlaneView": "system:control_plane",
     "Conversion": "system:conversion",
     "Diagnosis": "system:diagnosis",
-    "EventList": "events:events",
+    "EventList": "jobs:events",
     "Explanation": "plans:explanation",
     "Fetched": "jobs:fetched",
     "ImportedTable": "profiles:imported",
     "JobList": "jobs:queue",
     "JobView": "jobs:job",
-    "LedgerCorrection": "ledger:correction",
+    "LedgerCorrection": "store:correction",
     "LogLine": "jobs:log_line",
     "OfferList": "offers:offers",
     "PaperTables": "backtest:paper",
@@ -57,7 +57,7 @@ def render(view: View, screen: Screen, *, terminal: bool = True) -> str:
     """A view as text, without a newline at its end and with no line wider than the screen. What a job printed is as it
     was, unless a `terminal` shows it."""
     module, _, function = RENDERERS[type(view).__name__].partition(":")
-    show = getattr(import_module(f"orchestrator.cli.render.{module}"), function)
+    show = getattr(import_module(f"orchestrator.cli.render.screens.{module}"), function)
     if not isinstance(view, LogLine):
         return shown(fitted(show(view, screen), screen.limit))
     text: str = show(replace(view, text=visible(view.text)) if terminal else view, screen)

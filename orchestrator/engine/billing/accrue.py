@@ -19,7 +19,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Migration, Run, Step
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
-from providers.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
+from providers.billing.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
 from providers.errors import NotFoundError, ProviderError
 from providers.money import MS_PER_HOUR
 from providers.offer import provider_of

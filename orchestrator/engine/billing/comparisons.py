@@ -33,7 +33,7 @@ from orchestrator.ledger import (
 from orchestrator.model import Job, Run
 from orchestrator.perf import InstanceKind, Observation, PerfBook, kind_name, kind_of
 from orchestrator.store import Interval, Leadership, Tx
-from providers.charges import rate_card
+from providers.billing.charges import rate_card
 from providers.money import format_usd
 from providers.offer import Offer, OfferId, provider_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from orchestrator.ledger import usage_of
 from orchestrator.model import Run
 from orchestrator.store import Tx
-from providers.charges import charges, rate_card
+from providers.billing.charges import charges, rate_card
 from providers.money import cost_nano_usd
 from providers.offer import provider_of
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.jobfile.source_map import Finding, Loc, Mark, SourceMap, dotted
+from orchestrator.jobfile.source.source_map import Finding, Loc, Mark, SourceMap, dotted
 from orchestrator.jobfile.values import Variable
 
 Outcome = Literal["left out", "changed", "to do"]

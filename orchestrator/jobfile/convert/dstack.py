@@ -18,7 +18,7 @@ from orchestrator.jobfile.convert.machines import (
     kinds_named,
     kinds_with_memory,
 )
-from orchestrator.jobfile.source_map import Loc
+from orchestrator.jobfile.source.source_map import Loc
 from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.jobfile.values import PythonVersion
 from providers.hardware import GPUS, canonical_gpu

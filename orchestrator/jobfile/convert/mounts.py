@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.jobfile.checks import OBJECT_STORES, scheme
 from orchestrator.jobfile.convert.draft import Draft
-from orchestrator.jobfile.source_map import Loc
+from orchestrator.jobfile.source.source_map import Loc
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _CHECKPOINTS = re.compile(r"(?i)ckpt|checkpoint")

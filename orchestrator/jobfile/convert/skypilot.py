@@ -12,7 +12,7 @@ from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.convert.draft import Draft
 from orchestrator.jobfile.convert.machines import CLOUDS, gibibytes, gpus_of, is_pattern
 from orchestrator.jobfile.convert.mounts import add_mount, substituted
-from orchestrator.jobfile.source_map import Loc
+from orchestrator.jobfile.source.source_map import Loc
 from orchestrator.jobfile.units import parse_size
 from providers.hardware import GPUS, canonical_gpu
 

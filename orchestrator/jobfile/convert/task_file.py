@@ -22,7 +22,7 @@ from orchestrator.jobfile.convert.skypilot import from_skypilot
 from orchestrator.jobfile.convert.train import add_setup, add_train
 from orchestrator.jobfile.convert.write import write_job
 from orchestrator.jobfile.parse import parse_job, read_text
-from orchestrator.jobfile.source_map import Finding, SourceMap, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source.source_map import Finding, SourceMap, YamlSyntaxError, read_yaml
 
 _ORDER = ("name", "labels", "train", "data", "resources", "capacity", "where", "retries", "max_duration")
 

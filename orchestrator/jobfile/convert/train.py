@@ -11,11 +11,11 @@ import os
 import re
 from dataclasses import dataclass
 
-from orchestrator.jobfile.arguments import misfits, settled
 from orchestrator.jobfile.convert.command import Commands, Line, Program, read_commands
 from orchestrator.jobfile.convert.draft import Draft, looks_secret, masked
-from orchestrator.jobfile.entrypoint import entry_source
-from orchestrator.jobfile.source_map import Loc
+from orchestrator.jobfile.program.arguments import misfits, settled
+from orchestrator.jobfile.program.entrypoint import entry_source
+from orchestrator.jobfile.source.source_map import Loc
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)

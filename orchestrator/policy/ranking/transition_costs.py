@@ -2,7 +2,7 @@
 
 Egress of the checkpoint and the data, requests, storage of checkpoints, the minimum billed time. A job's data and
 bucket name a cloud but no region: within that cloud they are assumed to be where the machine is. The amounts come from
-providers.charges, which the ledger uses as well.
+providers.billing.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from orchestrator.market import Location, Market
 from orchestrator.policy.demand import Demand, Running
-from providers.charges import (
+from providers.billing.charges import (
     GB,
     MONTH_MS,
     RateCard,

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.formats.codec import CodecError, loads
-from orchestrator.jobfile.arguments import misfit, settled
-from orchestrator.jobfile.entrypoint import entry_source
+from orchestrator.jobfile.program.arguments import misfit, settled
+from orchestrator.jobfile.program.entrypoint import entry_source
 from orchestrator.model import JobSpec
 from orchestrator.services.secrets.submission import require_secrets
 from trainers.process.masking import Mask

@@ -20,7 +20,7 @@ from orchestrator.services.store.views import StoreDiagnosis
 from orchestrator.services.views import Check
 from orchestrator.store import LeaderInfo, Store, Tx
 from orchestrator.store.recovery.examine import Examination, examine
-from providers.charges import CHARGE_KINDS
+from providers.billing.charges import CHARGE_KINDS
 from providers.clock import SystemClock
 from providers.money import format_usd
 

@@ -15,7 +15,7 @@ from orchestrator.arena.page import page
 from orchestrator.arena.results import bootstrap, summarise
 from orchestrator.arena.runner import cases, run
 from orchestrator.arena.scenario import PolicyChoice, load_scenario
-from orchestrator.cli.render.backtest import backtest
+from orchestrator.cli.render.screens.backtest import backtest
 from orchestrator.cli.render.text import Screen
 from orchestrator.errors import SpecError
 

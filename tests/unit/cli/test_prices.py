@@ -14,8 +14,8 @@ import pytest
 from typer.testing import Result
 
 from orchestrator.cli.render import render
-from orchestrator.cli.render.prices import polled
-from orchestrator.cli.render.prices import status as price_status
+from orchestrator.cli.render.screens.prices import polled
+from orchestrator.cli.render.screens.prices import status as price_status
 from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
 from orchestrator.installation import Installation, open_installation

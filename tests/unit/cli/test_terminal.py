@@ -259,7 +259,7 @@ def test_a_bug_is_part_of_the_document_too(tradewind: Run, monkeypatch: pytest.M
     def broken(*_arguments: object, **_options: object) -> None:
         raise LookupError("nobody expects this")
 
-    monkeypatch.setattr("orchestrator.client.jobs.Jobs.list", broken)
+    monkeypatch.setattr("orchestrator.client.namespaces.jobs.Jobs.list", broken)
     result = tradewind("queue", "--output=json")
     assert (result.exit_code, result.stderr) == (1, "")
     assert "LookupError: nobody expects this" in json.loads(result.stdout)["error"]["message"]

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 from orchestrator.cli.render import render
+from orchestrator.cli.render.screens.watch import LEVELS, sparkline
 from orchestrator.cli.render.text import Screen
-from orchestrator.cli.render.watch import LEVELS, sparkline
 from orchestrator.cli.watching import Watcher
 from orchestrator.client import Client
 from orchestrator.config import load_config

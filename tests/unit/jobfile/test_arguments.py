@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
 from orchestrator.jobfile import load_job
-from orchestrator.jobfile.arguments import misfit, misfits
+from orchestrator.jobfile.program.arguments import misfit, misfits
 
 
 def found(source: str, args: dict[str, object], **length: int) -> list[tuple[str | None, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobfile.entrypoint import entry_problem, script_problem
+from orchestrator.jobfile.program.entrypoint import entry_problem, script_problem
 
 CODE = """
 from os.path import join as glue

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.ledger import Inputs, Part, Stay, baseline_nano_usd, carried_nano_usd, elsewhere, stays
 from orchestrator.model import Entry, Run
-from providers.charges import GB, RateCard, disk_nano_usd
+from providers.billing.charges import GB, RateCard, disk_nano_usd
 from providers.money import usd
 
 HOUR = 3_600_000

@@ -9,8 +9,8 @@ from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, compare, decide, prospects
 from orchestrator.policy.ranking.transition_costs import location_of
-from providers.charges import disk_nano_usd, rate_card
-from providers.egress import EgressRow, EgressTable
+from providers.billing.charges import disk_nano_usd, rate_card
+from providers.billing.egress import EgressRow, EgressTable
 from providers.money import MS_PER_HOUR, usd
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint

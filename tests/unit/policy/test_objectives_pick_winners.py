@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.model import CHEAPEST, FASTEST, Objective
 from orchestrator.policy import Demand
-from providers.charges import disk_nano_usd, rate_card
+from providers.billing.charges import disk_nano_usd, rate_card
 from providers.money import MS_PER_HOUR, usd
 from providers.offer import CapacityType
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.charges import (
+from providers.billing.charges import (
     GB,
     MONTH_MS,
     RATE_CARDS,

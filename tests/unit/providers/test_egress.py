@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.charges import GB
-from providers.egress import (
+from providers.billing.charges import GB
+from providers.billing.egress import (
     UNKNOWN_INTERNET_NANO_USD,
     UNKNOWN_REGION_NANO_USD,
     UNKNOWN_ZONE_NANO_USD,

@@ -23,7 +23,7 @@ from orchestrator.reports.views import JobReport
 from orchestrator.services.store.check import check
 from orchestrator.services.store.ledger_correction import correct
 from orchestrator.store import Store
-from providers.charges import disk_nano_usd, rate_card
+from providers.billing.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock
 from providers.money import format_usd
 from providers.price import PricePoint

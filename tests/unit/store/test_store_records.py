@@ -19,7 +19,7 @@ from orchestrator.perf import Program, Row, Work
 from orchestrator.store import Command, PerfPoint, Store, Tx, schema
 from orchestrator.store.queries.plans import MAX_PERF_POINTS
 from orchestrator.store.schema import APPEND_ONLY
-from providers.charges import RateCard
+from providers.billing.charges import RateCard
 from providers.clock import VirtualClock
 from providers.collect.facts import Signal
 from providers.price import PricePoint

@@ -3,7 +3,7 @@
 import pytest
 
 from providers.base import LaunchSpec
-from providers.charges import disk_nano_usd, rate_card
+from providers.billing.charges import disk_nano_usd, rate_card
 from providers.clock import VirtualClock
 from providers.errors import CapacityError, NotFoundError, QuotaError, ThrottledError, UnavailableError
 from providers.fake import Behaviour, FakeCloud, FakeProvider, Fault, Faults

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from providers.base import LaunchSpec
-from providers.charges import Usage
+from providers.billing.charges import Usage
 from providers.clock import VirtualClock
 from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason

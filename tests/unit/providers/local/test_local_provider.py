@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from providers.base import LaunchSpec
-from providers.charges import disk_nano_usd, minimum_nano_usd, rate_card
+from providers.billing.charges import disk_nano_usd, minimum_nano_usd, rate_card
 from providers.clock import AcceleratedClock
 from providers.errors import CapacityError, NotFoundError, QuotaError, UnavailableError
 from providers.instance import EndReason, InstanceState

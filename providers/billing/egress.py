@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from providers.charges import egress_nano_usd
+from providers.billing.charges import egress_nano_usd
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.events import event_lines
+from collections.abc import Sequence
+
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -12,6 +13,7 @@ from orchestrator.cli.render.text import (
     clean,
     instant,
     machine,
+    moment,
     note_simulated,
     number,
     progress,
@@ -19,9 +21,10 @@ from orchestrator.cli.render.text import (
     span,
     where,
 )
-from orchestrator.model import Run
-from orchestrator.services.views import Fetched, JobList, JobView, LogLine, StatusView
+from orchestrator.model import Event, Run
+from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
+EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no heads: batches follow each other
 QUEUE = (
     Column("name"),
     Column("state", state=True),
@@ -179,3 +182,14 @@ def fetched(view: Fetched, screen: Screen) -> str:
     rows = [(file.path, f"{file.size_bytes:,}") for file in view.files]
     head = f"{len(view.files)} {'file' if len(view.files) == 1 else 'files'} in {clean(view.folder)}"
     return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head)
+
+
+def events(view: EventList, screen: Screen) -> str:
+    """The audit trail, oldest first."""
+    return "\n".join(event_lines(view.events, screen)) or "no events yet"
+
+
+def event_lines(found: Sequence[Event], screen: Screen) -> list[str]:
+    """One line for each event, folded to the screen."""
+    rows = [(moment(event.at_ms), event.kind, event.actor, event.message) for event in found]
+    return table(EVENTS, rows, screen).splitlines() if rows else []

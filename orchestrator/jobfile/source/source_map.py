@@ -101,7 +101,7 @@ def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        from orchestrator.jobfile.syntax import syntax_error  # on the way to an error only
+        from orchestrator.jobfile.source.syntax import syntax_error  # on the way to an error only
 
         raise syntax_error(text, error) from None
     except yaml.reader.ReaderError as error:

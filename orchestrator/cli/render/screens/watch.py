@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.jobs import QUEUE, queue_row
+from orchestrator.cli.render.screens.jobs import QUEUE, queue_row
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,

@@ -1,10 +1,22 @@
-"""Corrections of the ledger as text."""
+"""The store's backups, and corrections of its ledger, as text."""
 
 from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, blocks, clean, money, where
-from orchestrator.services.store.views import LedgerCorrection
+from orchestrator.services.store.views import LedgerCorrection, StoreBackup, StoreRestored
+
+
+def backup(view: StoreBackup, screen: Screen) -> str:
+    """Where a backup is, and what it contains."""
+    size = f"{view.size_bytes / 1e6:.1f} MB"
+    return f"wrote {screen(clean(view.path), 'bold')}: {size}, install {view.install_id}, revision {view.revision}"
+
+
+def restored(view: StoreRestored, screen: Screen) -> str:
+    """What was restored, and where the replaced store is."""
+    kept = f"; the store before it is kept as {clean(view.kept)}" if view.kept is not None else ""
+    return f"restored {screen(clean(view.path), 'bold')}: install {view.install_id}, revision {view.revision}{kept}"
 
 
 def correction(view: LedgerCorrection, screen: Screen) -> str:

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from orchestrator.jobfile.source_map import Mark, YamlSyntaxError
+from orchestrator.jobfile.source.source_map import Mark, YamlSyntaxError
 
 _CLOSING = {"[": "]", "{": "}"}
 

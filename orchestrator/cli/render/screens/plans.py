@@ -3,8 +3,8 @@ everything else where `--why` asks for it."""
 
 from __future__ import annotations
 
-from orchestrator.cli.render.decisions import decision
-from orchestrator.cli.render.events import event_lines
+from orchestrator.cli.render.screens.decisions import decision
+from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,

@@ -3,7 +3,7 @@
 The plan, the ledger and the bills of the simulated clouds use the same functions, so they can be compared to the
 nano-dollar. Amounts are integers of nano-USD, each rounded down once, at the end. A charge that a provider does not
 declare is neither billed nor booked. Machine time itself is `providers.money.cost_nano_usd`; list prices of egress by
-route are in `providers.egress`.
+route are in `providers.billing.egress`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from orchestrator.jobfile.source_map import Finding, Loc
+from orchestrator.jobfile.source.source_map import Finding, Loc
 from orchestrator.jobfile.units import quoted
 
 _MAX_DEPTH = 40
