@@ -26,11 +26,12 @@ _COMPACT = (",", ":")
 
 
 class CodecError(ValueError):
-    """An invalid value or document; `path` names the field ("" is the whole document)."""
+    """An invalid value or document; `path` names the field ("" is the whole document), `reason` says what is wrong."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(f"{path or 'document'}: {reason}")
         self.path = path
+        self.reason = reason
 
 
 @dataclasses.dataclass(frozen=True)

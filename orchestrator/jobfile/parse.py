@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.fields import unknown_field_hint
+from orchestrator.jobfile.from_spec import mapping_from_spec
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, TrainSection
 from orchestrator.jobfile.source.normalize import to_plain
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
@@ -105,6 +107,23 @@ def job_from_mapping(
     return _job(mapping, source, now_ms=now_ms, submitting=submitting, project=project)
 
 
+def require_sayable(spec: JobSpec, path: str, field: str, hint: str, *, now_ms: int) -> None:
+    """Raises SpecError unless a job file can say `spec`, by all rules for jobs submitted at `now_ms`.
+
+    For a spec that comes from elsewhere, such as a plan file: `path` and `field` are where it stands, and `hint` is the
+    remedy, since those of the rules are about job files.
+    """
+    try:
+        read = job_from_mapping(mapping_from_spec(spec), now_ms=now_ms, submitting=True, project=spec.project)
+    except SpecError as error:
+        problems = [Problem(path, 0, 0, f"{field}.{each.field}", each.message, hint) for each in error.problems]
+        raise SpecError(problems) from None
+    other = [each.name for each in fields(spec) if getattr(read, each.name) != getattr(spec, each.name)]
+    if other:
+        problems = [Problem(path, 0, 0, f"{field}.{name}", "is not what a job file can say", hint) for name in other]
+        raise SpecError(problems)
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """What a tree was read from, and what was found wrong with it on the way."""
@@ -191,6 +210,8 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
     train, resources, objective, checkpoint = file.train, file.resources, file.objective, file.checkpoint
     deadline_s, deadline_at_ms = file.deadline or (None, None)
     weight = objective.cost + objective.time
+    if math.isclose(weight, 1.0, rel_tol=1e-12):
+        weight = 1.0  # weights that were divided by their sum stay the same when they are read again
     return JobSpec(
         name=file.name,
         project=file.project,

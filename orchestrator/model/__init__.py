@@ -2,7 +2,7 @@
 
 from orchestrator.model.event import Entry, EntryKind, Event
 from orchestrator.model.forecast import JobForecast
-from orchestrator.model.ids import derived_id, new_id
+from orchestrator.model.ids import derived_id, is_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
     DEFAULT_PRECISION,
@@ -85,5 +85,6 @@ __all__ = [
     "TrainSpec",
     "Where",
     "derived_id",
+    "is_id",
     "new_id",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Protocol
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: sorts like the number, no I L O U
@@ -19,6 +20,11 @@ class RandomBits(Protocol):
 def new_id(prefix: str, now_ms: int, random: RandomBits) -> str:
     """A new id: `prefix_` + 9 characters of time (45 bits of ms) + 6 random ones (30 bits)."""
     return f"{prefix}_{_base32(now_ms, 9)}{_base32(random.getrandbits(30), 6)}"
+
+
+def is_id(prefix: str, text: str) -> bool:
+    """Whether `new_id` or `derived_id` can have made `text` with this prefix. Ids name folders: no other may."""
+    return re.fullmatch(f"{prefix}_[{_ALPHABET}]{{15}}", text) is not None
 
 
 def derived_id(prefix: str, at_ms: int, content: bytes) -> str:

@@ -1,6 +1,6 @@
 """Policy: decides where each job should run, as a pure function. Equal inputs give a byte-identical Plan."""
 
-from orchestrator.policy.decide import decide
+from orchestrator.policy.decide import decide, plan_id
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.telling.expected import expected
@@ -19,6 +19,7 @@ __all__ = [
     "compare",
     "decide",
     "expected",
+    "plan_id",
     "prospects",
     "ruled_out",
 ]

@@ -61,6 +61,13 @@ def decide(
         move = underway.get(demand.job.id) if where is None else where.move
         placement = _place(demand, filtering, market, perf, where, move, limits, twins)
         placements.append(placement)
+    simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
+    name = plan_id(market.at, market.digest, simulated, placements)
+    return Plan(name, market.at, market.digest, simulated, tuple(placements))
+
+
+def plan_id(at_ms: int, market_digest: str, simulated: bool, placements: Sequence[Placement]) -> str:
+    """The id of a plan with this content: a digest, so a plan that was changed since it was made has another id."""
     digest = hashlib.blake2b(digest_size=16)
     words: dict[int, bytes] = {}  # twins share their alternatives: each is hashed once
     for placement in placements:
@@ -69,9 +76,8 @@ def decide(
             words[key] = repr([_ALTERNATIVE(each) for each in placement.alternatives]).encode()
         digest.update(repr(_PLACEMENT(placement)).encode())
         digest.update(words[key])
-    simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
-    content = repr((market.at, market.digest, simulated, digest.digest())).encode()
-    return Plan(derived_id("plan", market.at, content), market.at, market.digest, simulated, tuple(placements))
+    content = repr((at_ms, market_digest, simulated, digest.digest())).encode()
+    return derived_id("plan", at_ms, content)
 
 
 def _all_real(placements: Sequence[Placement], market: Market) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,19 @@ from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanErro
 from orchestrator.formats.codec import CodecError
 from orchestrator.formats.documents import codec_of
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL
+from orchestrator.jobfile import require_sayable
+from orchestrator.model import TERMINAL, Job, Pick, is_id
+from orchestrator.policy import plan_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
 from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
 from orchestrator.services.views import Accepted, Decision, PlanView
 from providers.money import format_usd
+from providers.offer import OfferId
 
 PLAN_FILE = codec_of(PlanView)
+AGAIN = "correct the job file and make the plan again: tradewind plan FILE -o PLAN"
 PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive and the plan still be what was reviewed
 
 
@@ -35,17 +40,23 @@ def save(view: PlanView, path: Path) -> None:
 
 
 def load(installation: Installation, path: Path) -> PlanView:
-    """Reads a plan document. Raises NotFoundError, SpecError."""
+    """Reads a plan document, and checks its values as those of a job file. Raises NotFoundError, SpecError."""
     try:
-        saved = PLAN_FILE.loads(path.read_bytes())
-    except OSError as error:
-        raise NotFoundError(f"{path}: {error.strerror}", hint="make one: tradewind plan FILE -o PLAN") from error
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # the latter: a NUL character
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NotFoundError(f"{path}: {reason}", hint="make one: tradewind plan FILE -o PLAN") from error
+    try:
+        saved = PLAN_FILE.loads(content)
     except CodecError as error:
-        raise SpecError([Problem(str(path), 0, 0, "", str(error), "make it again: tradewind plan -o")]) from error
+        raise SpecError([Problem(str(path), 0, 0, error.path, error.reason, AGAIN)]) from error
+    now = installation.clock.now_ms()
+    _require_as_made(saved, str(path), now)
+    new = tuple(Job(job.id, job.spec, "", now, "queued") for job in saved.new_jobs)
     with installation.store.read() as tx:
         placed = {placement.job_id for placement in saved.plan.placements}
-        jobs = {job.id: job for job in (*tx.outlines_of(placed), *saved.new_jobs)}
-        view = plan_view(installation, tx, saved.plan, jobs, saved.new_jobs, installation.clock.now_ms())
+        jobs = {job.id: job for job in (*tx.outlines_of(placed), *new)}
+        view = plan_view(installation, tx, saved.plan, jobs, new, now)
     reviewed = {each.job_id: each for each in saved.decisions}
     decisions = tuple(
         replace(each, front=reviewed[each.job_id].front, picks=reviewed[each.job_id].picks)
@@ -53,7 +64,44 @@ def load(installation: Installation, path: Path) -> PlanView:
         else each
         for each in view.decisions
     )
-    return replace(view, decisions=decisions)
+    return replace(view, decisions=decisions, anywhere=saved.anywhere, not_enabled=saved.not_enabled)
+
+
+def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:
+    """A plan file can be edited, so nothing in it is trusted: its jobs have to pass the rules of job files, and its
+    decisions have to be those from which its id was made. Raises SpecError."""
+    problems = []
+    plan = saved.plan
+    if plan.id != plan_id(plan.at_ms, plan.market_digest, plan.simulated, plan.placements):
+        problems.append(Problem(path, 0, 0, "plan", "was changed since the plan was made", AGAIN))
+    decided = [each.job_id for each in plan.placements]
+    for index, job in enumerate(saved.new_jobs):
+        field = f"new_jobs[{index}]"
+        if not is_id("job", job.id) or decided.count(job.id) != 1:
+            problems.append(Problem(path, 0, 0, f"{field}.id", "is not the id of one job of the plan", AGAIN))
+        try:
+            require_sayable(job.spec, path, f"{field}.spec", AGAIN, now_ms=now_ms)
+        except SpecError as error:
+            problems += error.problems
+    if len({job.id for job in saved.new_jobs}) < len(saved.new_jobs):
+        problems.append(Problem(path, 0, 0, "new_jobs", "has the same job twice", AGAIN))
+    for index, decision in enumerate(saved.decisions):
+        if not all(map(_possible, (*decision.front, *decision.picks))) or None in [p.offer_id for p in decision.front]:
+            wrong = "front or picks have an offer, cost or duration that is not possible"
+            problems.append(Problem(path, 0, 0, f"decisions[{index}]", wrong, AGAIN))
+    if problems:
+        raise SpecError(problems)
+
+
+def _possible(pick: Pick) -> bool:
+    try:
+        return (
+            (pick.offer_id is None or bool(OfferId.parse(pick.offer_id)))
+            and (pick.cost_nano_usd or 0) >= 0
+            and 0 <= (pick.duration_s or 0.0) < math.inf
+        )
+    except ValueError:  # not an offer id
+        return False
 
 
 def check(installation: Installation, reviewed: PlanView) -> None:

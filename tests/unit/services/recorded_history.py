@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.engine.billing.comparisons import conclude
 from orchestrator.engine.machines.collect import collect
@@ -50,6 +51,12 @@ def spec(name: str = "gpt", steps: int = 1000, **changes: object) -> JobSpec:
         expected=Expected(GpuRequest("V100"), 0.1),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def program(folder: Path) -> TrainSpec:
+    """What the jobs of `spec` train, as a program that is there."""
+    (folder / "train.py").write_text("def main(**args): pass\n")
+    return dataclasses.replace(spec().train, workdir=str(folder))
 
 
 @dataclass(frozen=True)
