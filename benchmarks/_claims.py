@@ -1,4 +1,4 @@
-"""A claim of the documents, its measured value and its target; as a table, or as JSON."""
+"""A claim made in the documentation, with its measured value and its target; printed as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`target` is the most that `value` may be (with `least`: the least), in `unit`; None: the figure is only told."""
+    """`target` is the maximum of `value` (with `least`: the minimum), in `unit`; None: reported without a target."""
 
     claim: str
     value: float
@@ -31,7 +31,7 @@ class Claim:
 
 
 def show(title: str, claims: Sequence[Claim], *, as_json: bool, notes: Sequence[str] = ()) -> int:
-    """Print them to stdout. Returns the exit code: 1 when a target is missed."""
+    """Print the claims to stdout. Returns the exit code: 1 if a target is missed."""
     if as_json:
         print(json.dumps([claim.to_json() for claim in claims], indent=2))
     else:

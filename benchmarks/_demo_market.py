@@ -1,5 +1,5 @@
-"""The demo's market in virtual time: the whole engine, the fake cloud with the prices, capacity and reclaims of the
-`local` provider's market of a seed, and machines whose start-up, restore and speed differ as they do in earnest.
+"""The demo's market in virtual time: the whole engine, and the fake cloud with the prices, capacity and preemptions of
+the `local` provider's market of a seed. Start-up, restore and speed of machines vary as on real machines.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ DAY_MS = 86_400_000
 NOTICE_S = 120.0
 BEFORE_DAYS = 7.0  # of prices, before the installation
 KINDS: tuple[InstanceKind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
-# Market seconds: on this host a Ray node and a trainer with torch are up in 5 s of 60, some hosts being slower than
-# others and every start a little different.
+# Market seconds, 60 to a real one: on this host a Ray node and a trainer with torch start in 5 s. Some machines are
+# slower than others, and every start differs a little.
 STARTUP_S, STARTUP_OF_OFFER, STARTUP_OF_LAUNCH = 270.0, 0.25, 0.15
 RESTORE_S, RESTORE_SPREAD = 30.0, 0.3
-# A trainer saves as often as its budget of overhead allows (trainers.loop.cadence), so saves take all of it.
+# A trainer saves as often as its overhead budget allows (trainers.loop.cadence), so saves use all of it.
 SAVING = CheckpointSpec().max_overhead
-SPEED_ERROR = 0.02  # between what was measured and what the same program does now
+SPEED_ERROR = 0.02  # between the measured speed and the program's speed now
 MEASURED_STEPS = 400
 
 
 class DemoCloud(FakeCloud):
-    """Sells what the `local` provider of a seed sells, for `days`."""
+    """A fake cloud with the offers of the `local` provider of a seed, for `days`."""
 
     def __init__(self, clock: Clock, seed: int, days: float) -> None:
         self._market = LocalMarket(seed)
@@ -63,7 +63,7 @@ class DemoCloud(FakeCloud):
 
 
 class DemoMarket(SimulatedInstallation):
-    """An installation on the market of a seed; `chance` is for everything that is not the market's."""
+    """An installation on the market of a seed; `chance` is the random source for everything but the market."""
 
     def __init__(self, folder: Path, database: ScratchDatabase, seed: int, *, days: float) -> None:
         self.chance = random.Random(seed)
@@ -88,7 +88,7 @@ class DemoMarket(SimulatedInstallation):
         return self._of_offer[place] * math.exp(self.chance.gauss(0, STARTUP_OF_LAUNCH))
 
     def measured(self, spec: JobSpec) -> None:
-        """As if the program had been run before, long enough to be measured on every kind of machine."""
+        """Record measurements as if the program had run before on every kind of machine."""
         with self.store.write() as tx:
             before = replace(self.new_job(replace(spec, name="before")), state="finished")
             tx.add_job(before)
@@ -111,7 +111,7 @@ class DemoMarket(SimulatedInstallation):
 
 
 def _demo_cloud(seed: int, days: float, clock: VirtualClock) -> DemoCloud:
-    """One whose prices have a history before the installation begins."""
+    """A market whose price history starts before the installation."""
     cloud = DemoCloud(clock, seed, days + BEFORE_DAYS)
     clock.advance(BEFORE_DAYS * DAY_MS / 1000)
     return cloud

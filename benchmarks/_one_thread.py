@@ -1,5 +1,5 @@
-"""Imported before numpy: one thread for linear algebra. Matrices of 250 rows gain nothing from more, and lose much on a
-machine that does something else as well."""
+"""Import this before numpy to use one thread for linear algebra. Matrices of 250 rows gain nothing from more threads,
+and lose much on a busy machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks gpuhunt; runs in its venv. See _peers.py."""
+"""Queries gpuhunt; runs in its virtual environment. See _peers.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
         )
     catalog = Catalog(balance_resources=False, auto_reload=False)
     for provider, of in items.items():
-        of.sort(key=lambda item: item.price)  # as its own catalogues are
+        of.sort(key=lambda item: item.price)  # like its own catalogues
         catalog.catalog[provider] = ProviderCatalog("seeded", of)
     catalog.loaded_at = time.monotonic()
     seconds, cheapest = [], []

@@ -1,7 +1,8 @@
-"""Asks SkyPilot's optimizer; runs in its venv, with HOME in a folder of its own. See _peers.py.
+"""Queries SkyPilot's optimizer; runs in its virtual environment, with a HOME folder of its own. See _peers.py.
 
-It gets the offers as its own catalogue files and is told that the clouds are enabled: no account, no network. Only
-those of AWS and Azure: its file for GCP splits machine and GPU, so that the same offers cannot be written into it.
+It gets the offers as catalogue files in SkyPilot's format, with the clouds marked as enabled, so it needs no account
+and no network. Only AWS and Azure are compared: SkyPilot's GCP file lists machines and GPUs separately and cannot hold
+the same offers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COLUMNS = (
 
 
 def write_catalogues(rows: list[list[object]], folder: Path) -> None:
-    """Its catalogue files of schema v8; Azure has no zones there."""
+    """Write SkyPilot's catalogue files (schema v8, in which Azure has no zones)."""
     for cloud in CLOUDS:
         machines: dict[tuple[object, ...], list[object]] = {}
         for provider, region, zone, name, gpu, count, vcpu, memory_gb, spot, usd in rows:
@@ -44,7 +45,7 @@ def write_catalogues(rows: list[list[object]], folder: Path) -> None:
 
 
 def named(gpu: str) -> str:
-    """Its name of a GPU."""
+    """SkyPilot's name for a GPU."""
     return gpu.replace("-40GB", "")
 
 
@@ -57,7 +58,8 @@ def main() -> None:
 
     enabled = [clouds.AWS(), clouds.Azure()]
     check.get_cached_enabled_clouds_or_refresh = lambda *_args, **_options: enabled
-    aws_catalog._fetch_and_apply_az_mapping = lambda table: table  # it would ask AWS for the account's zone names
+    # otherwise SkyPilot asks AWS for the account's zone names
+    aws_catalog._fetch_and_apply_az_mapping = lambda table: table
     seconds, cheapest = [], []
     for number, (gpu, count) in enumerate(question["requests"]):
         for spot in (True, False):

@@ -1,7 +1,7 @@
-"""Other tools, asked the same questions about the same offers, each in a throw-away venv.
+"""Runs the same queries on the same offers with other tools, each in a temporary virtual environment.
 
-A peer runs as a program of its own (`_peer_NAME.py`): it reads the offers and the requests from a file, answers each
-request for spot and for on-demand once to warm up and then timed, and writes CPU seconds and cheapest prices.
+A peer is a separate program (`_peer_NAME.py`). It reads the offers and the requests from a file, answers each request
+for spot and for on-demand, first to warm up and then timed, and writes CPU seconds and the cheapest prices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INSTALL_S, ASK_S = 900, 900
 
 
 class Peer(Enum):
-    """A tool: the program that asks it, and what pip installs for it."""
+    """A tool: the program that queries it, and what pip installs for it."""
 
     GPUHUNT = ("gpuhunt", "gpuhunt==0.1.34")
     SKYPILOT = ("skypilot", "skypilot==0.14.1")
@@ -28,8 +28,8 @@ class Peer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """CPU seconds of each query, and the cheapest price by (request, spot) among the offers of `clouds`; or why it was
-    not asked."""
+    """CPU seconds of each query, and the cheapest price by (request, spot) among the offers of `clouds`; or why the
+    tool could not be queried."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Answer:
 
 
 def ask(peer: Peer, rows: Sequence[tuple[object, ...]], requests: Sequence[tuple[str, int]]) -> Answer:
-    """Install a tool, ask it, throw it away. What goes wrong is told, not raised."""
+    """Install a tool, query it and remove it. Failures are reported, not raised."""
     name, requirement = peer.value
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
         home = Path(folder)

@@ -1,8 +1,8 @@
 """Published training rates of modern models (jobs/llm_throughputs.csv of the shared data) as rows of a ratio model.
 
-A job is one model, task, precision, sequence length and number of GPUs of one source; its rows differ in the GPU, and
-several of one GPU become their median. MLPerf's are per GPU, from each round's median single-node submission, and all
-rounds are one source. Precision "not stated" is taken for 16 bits.
+A job is one model, task, precision, sequence length and number of GPUs from one source. Its rows differ in the GPU;
+several rows of one GPU are replaced by their median. MLPerf's rates are per GPU, from the median single-node submission
+of each round, and all rounds count as one source. Precision "not stated" is assumed to be 16 bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from providers.hardware import GPUS, Precision, canonical_gpu
 
 _PRECISIONS: dict[str, Precision] = {
     "fp16": "fp16",
-    "bf16": "fp16",  # on the rows' GPUs both have the same peak: the older ones ran fp16
+    "bf16": "fp16",  # on these GPUs both have the same peak
     "not stated": "fp16",
     "fp8": "fp8",
     "mxfp8": "fp8",
@@ -46,9 +46,9 @@ class _Job(NamedTuple):
 
 
 def read_published(path: Path, *, idle: bool = True) -> list[Row]:
-    """Rows of jobs that were measured on two kinds of GPU or more, at 16 or 8 bits. Raises OSError and KeyError.
+    """Rows of jobs that were measured on at least two kinds of GPU, at 16 or 8 bits. Raises OSError and KeyError.
 
-    Without `idle`, models that use less than 2 % of an A100's peak are left out: they time their host.
+    Without `idle`, models that use less than 2 % of an A100's peak are left out: their rate depends on the host.
     """
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -95,12 +95,12 @@ def read_published(path: Path, *, idle: bool = True) -> list[Row]:
 
 
 def source_of(row: Row) -> str:
-    """Who published a row that `read_published` read."""
+    """The publisher of a row returned by `read_published`."""
     return row.job.split()[0]
 
 
 def _gpu(line: dict[str, str]) -> str | None:
-    """The canonical name; H100 and H200 cards are other kinds than the modules, A100 cards are not told apart."""
+    """The canonical name. H100 and H200 PCIe cards differ from SXM modules; A100 cards are not distinguished."""
     form = _form(line) if line["gpu"] in ("H100", "H200") else ""
     names = (f"{line['gpu']}-{form}", line["gpu"])
     return next((found for name in names if (found := canonical_gpu(name)) in GPUS), None)
@@ -112,7 +112,7 @@ def _form(line: dict[str, str]) -> str:
 
 
 def _median(values: list[tuple[str, float]]) -> float:
-    """Of modules where there are any, else of cards."""
+    """The rates of SXM modules if there are any, else of PCIe cards."""
     modules = [value for form, value in values if not form]
     return math.exp(statistics.median(math.log(value) for value in modules or [value for _, value in values]))
 
@@ -124,7 +124,7 @@ def _sort(model: str, task: str) -> Sort:
 
 
 def _utilisation(line: dict[str, str]) -> float:
-    """Of an A100's peak by a language model on one (6 FLOPs per parameter and token); infinite where unknown."""
+    """The share of an A100's peak that a language model uses (6 FLOPs per parameter and token); infinite if unknown."""
     if not line["gpu"].startswith("A100") or line["metric"] != "tokens/s" or not line["params_b"]:
         return math.inf
     flops = 6 * float(line["params_b"]) * 1e9 * float(line["value"]) / int(line["gpu_count"])

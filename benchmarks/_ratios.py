@@ -1,7 +1,7 @@
-"""Ratios between GPUs at 16 bits that were published, each predicted without its model.
+"""Published speed ratios between GPUs at 16 bits, each predicted with its own model left out.
 
-A job of a source was measured on several kinds of GPU. One of them is known, each in turn; the model of ratios is
-fitted to all other models' jobs, spreads and calibration included, and predicts the others.
+A job was measured on several kinds of GPU. Each of them in turn is taken as known; the ratio model, with spreads and
+calibration, is fitted to the jobs of all other models and predicts the remaining kinds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from orchestrator.perf import FITTED_NARROW, Cell, InstanceKind, RatioModel, Row, calibrated, fit
 
-_MEASURED_VARIANCE = 1e-4  # a rate is good to 1 %
+_MEASURED_VARIANCE = 1e-4  # rates are accurate to 1 %
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A ratio of a model (`family`) between two kinds; `off` is the logarithm of predicted over true."""
+    """A model's (`family`) ratio between two kinds; `off` is the logarithm of predicted over true."""
 
     family: str
     profiled: bool
@@ -31,17 +31,17 @@ class Predicted:
 
     @property
     def error(self) -> float:
-        """Relative, of the ratio."""
+        """The relative error of the ratio."""
         return abs(math.expm1(self.off))
 
 
 def left_out(
     rows: Sequence[Row], training: Sequence[Row], group: Callable[[Row], str], *, quick: bool = False
 ) -> list[Predicted]:
-    """Every ratio at 16 bits among `rows`, with the sort of work known and unknown, by a fit to the rows of `training`
-    that are of another group.
+    """Predict every ratio at 16 bits among `rows`, with the sort of work known and unknown, from a fit to the rows of
+    `training` in other groups.
 
-    With `quick` spreads and calibration are those that come with the product.
+    With `quick`, spreads and calibration are those shipped with the product.
     """
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -58,8 +58,8 @@ def left_out(
 
 
 def gpu_left_out(rows: Sequence[Row], training: Sequence[Row]) -> list[Predicted]:
-    """Every ratio at 16 bits, each predicted without the rows of the wanted GPU and without those of the model; spreads
-    and calibration are those that come with the product."""
+    """Predict every ratio at 16 bits without the rows of the target GPU and without those of the model. Spreads and
+    calibration are those shipped with the product."""
     asked = [row for row in rows if row.precision == "fp16"]
     return [
         predicted
@@ -74,8 +74,8 @@ def gpu_left_out(rows: Sequence[Row], training: Sequence[Row]) -> list[Predicted
 
 
 def one_ratio_per_pair(rows: Sequence[Row]) -> list[float]:
-    """Relative error of each ratio at 16 bits where every pair of kinds has one ratio for all models, the median of
-    all. This is about the best that is possible without knowing anything about the model."""
+    """The relative error of each ratio at 16 bits if each pair of GPUs has one ratio for all models, their median.
+    That is about the best possible without knowing anything about the model."""
     logs: dict[tuple[InstanceKind, InstanceKind], list[float]] = defaultdict(list)
     for job in _jobs(row for row in rows if row.precision == "fp16"):
         for known, wanted in itertools.permutations(job, 2):

@@ -1,14 +1,17 @@
-"""The arena: the core paper reproduced, every policy over the optimum on recorded markets, and how fast that goes.
+"""The arena: reproduces the core paper, compares every policy with the optimum on recorded markets, and times itself.
 
     python benchmarks/arena.py [--quick] [--json] [--table]
 
-Needs the folder `shared` beside the repository (or TRADEWIND_SHARED) and pyarrow. Held to: 120 published ratios within
-0.01, the honest table within 0.02, the paper within 10 s; on the runs of reference_results.csv on-demand within 0.1 %
-and the optimum within 0.5 % run by run, greedy, Uniform Progress (ours and SkyNomad's) and SkyNomad's two variants
-within 2 % of the mean; 25 days of 195 s ticks in six zones within 1 s through the tick adapter and 10 s with a Plan at
-every decision; the optimum of 96 hours in 5 s.
---quick plays every ninth reference run instead of all 198, and each policy on those. Told without a target: cost over
-the optimum of every policy, mean over cells and worst run, missed deadlines.
+Needs the folder `shared` next to the repository (or TRADEWIND_SHARED) and pyarrow. Targets:
+
+- the paper: 120 published ratios within 0.01, the table under honest rules within 0.02, all of it within 10 s;
+- the runs of reference_results.csv: on-demand within 0.1 % and the optimum within 0.5 % for each run; greedy, Uniform
+  Progress (ours and SkyNomad's) and SkyNomad's two variants within 2 % of the mean;
+- 25 days of 195 s ticks in six zones: within 1 s through the tick adapter, within 10 s with a Plan at every decision;
+- the optimum of 96 hours: within 5 s.
+
+--quick plays every ninth reference run instead of all 198. Reported without a target: each policy's cost over the
+optimum (mean over cells, worst run) and its missed deadlines.
 """
 
 from __future__ import annotations
@@ -81,9 +84,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a ninth of the reference runs: within 50 s")
     parser.add_argument("--json", action="store_true", help="only the claims, as JSON")
     parser.add_argument(
-        "--sweep", action="store_true", help="instead: every trace at deadline ratios 1.05 to 3, Markdown"
+        "--sweep", action="store_true", help="instead, print every trace at deadline ratios 1.05 to 3, as Markdown"
     )
-    parser.add_argument("--table", action="store_true", help="also every family and policy, as Markdown")
+    parser.add_argument("--table", action="store_true", help="also print every family and policy, as Markdown")
     options = parser.parse_args()
     if not (SHARED / "traces").exists():
         print(f"needs the shared data in {SHARED}", file=sys.stderr)
@@ -118,7 +121,7 @@ def paper() -> list[Claim]:
 
 
 def speed() -> list[Claim]:
-    """25 days of ticks, and one optimum."""
+    """Time 25 days of ticks, and one optimum."""
     trace = load(SHARED / "traces" / "aws_v100x1_2023.npz")
     whole = trace.ticks * trace.tick_ms / 3_600_000
     claims = []
@@ -136,7 +139,7 @@ def speed() -> list[Claim]:
 
 
 def sweep() -> str:
-    """Every trace at every deadline ratio: mean over starts, 95th percentile and worst over all of them, misses."""
+    """Print every trace at every deadline ratio: mean over starts, 95th percentile and worst run, missed deadlines."""
     parts = []
     for name, gang, work_h in TRACES:
         trace = load(SHARED / "traces" / name)
@@ -194,7 +197,7 @@ def references(every: int) -> list[Reference]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One policy on the reference runs; `family` has its cost over the optimum family by family."""
+    """One policy on the reference runs; `family` has its cost over the optimum for each family of runs."""
 
     policy: str
     mean: float
@@ -205,7 +208,7 @@ class Line:
 
 
 def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]]:
-    """Our optimum and baselines against the published dollars; every policy over the optimum."""
+    """Compare our optimum and baselines with the published costs, and every policy with the optimum."""
     optima = [optimum(run.task, run.window).usd for run in runs]
     published = np.array([float(run.row["optimum_usd"]) for run in runs])
     claims = [Claim("optimum, run by run", _off(optima, published), "%", 0.5)]
@@ -234,7 +237,7 @@ def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]
 
 
 def _off(ours: Sequence[float], theirs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """The largest distance, in per cent."""
+    """The largest difference, in percent."""
     return float(np.abs(np.array(ours) / theirs - 1).max() * 100)
 
 
@@ -253,7 +256,7 @@ def _published(name: str, runs: Sequence[Reference], column: str) -> Line:
 
 
 def _summary(name: str, runs: Sequence[Reference], usd: Sequence[float], optima: Sequence[float], missed: int) -> Line:
-    """Per cell the sum over its starts by the optimum's; then the mean over cells."""
+    """The mean over cells of (cost over all starts of the cell / the optimum's cost)."""
     cells: dict[tuple[str, ...], list[float]] = {}
     for run, cost, best in zip(runs, usd, optima, strict=True):
         cell = cells.setdefault(run.cell, [0.0, 0.0])
@@ -274,7 +277,7 @@ def _summary(name: str, runs: Sequence[Reference], usd: Sequence[float], optima:
 
 
 def beside(lines: Sequence[Line]) -> None:
-    """Every policy, as a table."""
+    """A table of all policies."""
     table = Table("policy", "mean", "p95", "worst", "missed", title="Cost over the optimum")
     for line in lines:
         table.add_row(line.policy, f"{line.mean:.3f}", f"{line.p95:.2f}", f"{line.worst:.2f}", str(line.missed))
@@ -282,7 +285,7 @@ def beside(lines: Sequence[Line]) -> None:
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The same family by family."""
+    """The same, for each family of runs."""
     families = list(lines[0].family)
     head = ["policy", "mean", "p95", "worst", "missed", *families]
     rows = [head, ["---"] * len(head)]

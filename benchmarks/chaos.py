@@ -1,15 +1,17 @@
-"""Real jobs on real processes while everything around them is killed and stopped, at random.
+"""Chaos test: real jobs in real processes while everything around them is killed and stopped at random.
 
     python benchmarks/chaos.py [--quick] [--json] [--seed N] [--minutes M]
 
-Twenty jobs on the `local` provider, a few at a time, on a store in Postgres. Every few seconds one of these is killed
-(SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the control
-plane, a connection to the database; a machine's agent and Ray's head also sleep past the lease, and for as long the
-provider answers neither `launch` nor `terminate`. A dead control plane is started again, as a supervisor would. Beside
-these jobs others harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM, write garbage into their
-control directory. Then the jobs are let through, and what is left is compared: every loss and the weights with a run
-without interruption, bit for bit; the ledger with the cloud's bill; the processes of this machine with none; and each
-job that harmed itself must have failed or be paused, with the reason.
+Twenty jobs run on the `local` provider, a few at a time, with a store in Postgres. Every few seconds one of these is
+killed (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the
+control plane, a connection to the database. A machine's agent and Ray's head are also stopped for longer than the
+lease, and for equally long periods the provider answers neither `launch` nor `terminate`. A dead control plane is
+restarted, as a supervisor would do. Other jobs harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM
+or write garbage into their control directory.
+
+Then the disturbances stop and the jobs finish. Every loss and the final weights must equal those of an uninterrupted
+run, bit for bit; the ledger must equal the cloud's bill; no process may be left behind; and each job that harmed itself
+must have failed or be paused, with the reason.
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ from orchestrator.model import TERMINAL, Run
 from tests.e2e.living import Reference, Tradewind, alive
 from tests.postgres import Server, server
 
-AT_ONCE = 4  # machines: each is six processes, on two cores
+AT_ONCE = 4  # machines: each has six processes, on two cores
 LEASE_S = 12.0
-BETWEEN_S = (3.0, 8.0)  # from one blow to the next
+BETWEEN_S = (3.0, 8.0)  # between two disturbances
 STOPPED_S = (0.5, 6.0)
 TELL_EVERY_S = 20.0
-LATE_S = 300.0  # for the jobs to end, once nothing disturbs them any more
+LATE_S = 300.0  # for the jobs to finish after the last disturbance
 HOW = ("killed", "stopped")
 PAST_THE_LEASE = "stopped past the lease"
 OVERSLEPT_S = (LEASE_S + 3.0, LEASE_S + 8.0)
@@ -52,7 +54,7 @@ HEAD_AGAIN = 0.15
 
 
 class Chaos:
-    """What is done to one installation, at random."""
+    """Random disturbances of one installation."""
 
     def __init__(self, home: Tradewind, database: Server, jobs: list[str], seed: int) -> None:
         self._home = home
@@ -75,7 +77,7 @@ class Chaos:
         self.blows: Counter[str] = Counter()
 
     def strike(self) -> None:
-        """The next blow, if there is such a part now; else it comes later. Each kind has its turn."""
+        """Cause the next disturbance if its target exists now, else later. All kinds take turns."""
         name, how = self._due.pop(0)
         if name == PROVIDER:
             self._silence()
@@ -88,11 +90,11 @@ class Chaos:
             self._due = self._shuffled([each for each in self._targets if again or each != HEAD])
 
     def _strike(self, name: str, how: str) -> bool:
-        """Whether there is such a process now."""
+        """Whether the disturbance was possible: its process exists now."""
         try:
             pid = self._targets[name]()
         except (StopIteration, ValueError, AssertionError, OSError):
-            pid = 0  # it is just coming or going
+            pid = 0  # it is just starting or ending
         if pid and how != "killed":
             self._stop(pid, STOPPED_S if how == "stopped" else OVERSLEPT_S)
         elif pid:
@@ -100,11 +102,11 @@ class Chaos:
         return bool(pid)
 
     def _silence(self) -> None:
-        """The provider answers no launch and no terminate for longer than a lease: each call times out."""
+        """Let each launch and terminate call to the provider time out for longer than a lease."""
         books = sqlite3.connect(
             self._home.installation.state_dir / "local" / "books.db", timeout=5, check_same_thread=False
         )
-        books.execute("BEGIN IMMEDIATE")  # `local` writes each launch and each end down before it acts
+        books.execute("BEGIN IMMEDIATE")  # `local` records each launch and each end before it acts
         timer = threading.Timer(self._random.uniform(*OVERSLEPT_S), books.close)
         timer.daemon = True
         timer.start()
@@ -117,12 +119,12 @@ class Chaos:
         return self._random.sample(blows, len(blows))
 
     def tend(self) -> None:
-        """Start the control plane again when it is dead."""
+        """Restart the control plane if it is dead."""
         if self._plane is None or self._plane.poll() is not None:
             self._plane = self._home.start_control_plane()
 
     def calm(self) -> None:
-        """Nothing sleeps any more."""
+        """Wake everything that is stopped."""
         for timer, pid in self._stopped:
             timer.cancel()
             self._signal(pid, signal.SIGCONT)
@@ -133,7 +135,7 @@ class Chaos:
         self._silences.clear()
 
     def end(self) -> None:
-        """The control plane is the installation's to end; this waits for it."""
+        """Wait for the control plane, which the installation ends."""
         if self._plane is not None:
             self._plane.wait(timeout=30)
 
@@ -159,13 +161,13 @@ class Chaos:
         if name == "machine":
             end_session(pid)
         elif name == "database connection":
-            self._database.sql(f"SELECT pg_terminate_backend({pid})")  # SIGKILL would take the whole server down
+            self._database.sql(f"SELECT pg_terminate_backend({pid})")  # SIGKILL would end the whole server
         else:
             self._signal(pid, signal.SIGKILL)
 
     def _stop(self, pid: int, range_s: tuple[float, float]) -> None:
         self._signal(pid, signal.SIGSTOP)
-        # from a thread: this process waits for its own connection to the database, if that is the one which sleeps
+        # in a thread, because the stopped connection may be this process's own
         timer = threading.Timer(self._random.uniform(*range_s), self._signal, (pid, signal.SIGCONT))
         timer.daemon = True
         timer.start()
@@ -179,19 +181,19 @@ class Chaos:
 
 
 def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: int) -> float:
-    """Disturb for so long, then let the jobs through. Returns the wall seconds that all of it took."""
+    """Disturb the jobs for that long, then let them finish. Returns the wall seconds of all of it."""
     rng = random.Random(seed + 1)
     started_s = time.monotonic()
     while not any(current_run(home.runs(job)) for job in jobs) and time.monotonic() < started_s + LATE_S:
         chaos.tend()
         time.sleep(0.1)
-    began_s = next_s = told_s = time.monotonic()
+    began_s = next_s = printed_s = time.monotonic()
     while time.monotonic() < began_s + seconds and _open(home, jobs):
         chaos.tend()
         if time.monotonic() >= next_s:
             chaos.strike()
             next_s = time.monotonic() + rng.uniform(*BETWEEN_S)
-        told_s = _tell(home, chaos, jobs, began_s, told_s)
+        printed_s = _tell(home, chaos, jobs, began_s, printed_s)
         time.sleep(0.1)
     chaos.calm()
     for job in jobs:
@@ -199,39 +201,39 @@ def play(home: Tradewind, chaos: Chaos, jobs: list[str], seconds: float, seed: i
     give_up_s = time.monotonic() + LATE_S
     while _open(home, jobs) and time.monotonic() < give_up_s:
         chaos.tend()
-        told_s = _tell(home, chaos, jobs, began_s, told_s)
+        printed_s = _tell(home, chaos, jobs, began_s, printed_s)
         time.sleep(0.2)
     return time.monotonic() - started_s
 
 
 def _open(home: Tradewind, jobs: list[str]) -> bool:
-    """Whether any of them, or of those that harm themselves, is still at it."""
+    """Whether any job, including those that harm themselves, is still active."""
     with home.installation.store.read() as tx:
         own = any(tx.job(job).state not in TERMINAL for job in jobs)
         return own or any(job.state not in TERMINAL | {"paused"} for job in tx.jobs()) or bool(tx.unsettled_runs())
 
 
 def _unstated(home: Tradewind, job: str) -> str | None:
-    """What is wrong with the end of a job that harmed itself: it must have failed or be paused, with the reason."""
+    """What is wrong with the state of a job that harmed itself: it must have failed or be paused, with the reason."""
     with home.installation.store.read() as tx:
         state, facts = tx.job(job).state, tx.job_facts(job)
     if state not in ("failed", "paused"):
         return f"it is {state}"
-    return None if facts.error or facts.quarantine else f"it is {state}, and nothing says why"
+    return None if facts.error or facts.quarantine else f"it is {state}, without a reason"
 
 
-def _tell(home: Tradewind, chaos: Chaos, jobs: list[str], began_s: float, told_s: float) -> float:
-    """Say how far it is, every so often. Returns when it was last said."""
+def _tell(home: Tradewind, chaos: Chaos, jobs: list[str], began_s: float, printed_s: float) -> float:
+    """Print the progress every so often. Returns when it was last printed."""
     now = time.monotonic()
-    if now < told_s + TELL_EVERY_S:
-        return told_s
+    if now < printed_s + TELL_EVERY_S:
+        return printed_s
     over = sum(home.job(job).state in TERMINAL for job in jobs)
-    print(f"{now - began_s:.0f} s: {chaos.blows.total()} blows, {over} of {len(jobs)} jobs over", file=sys.stderr)
+    print(f"{now - began_s:.0f} s: {chaos.blows.total()} attacks, {over} of {len(jobs)} jobs ended", file=sys.stderr)
     return now
 
 
 def _unequal(home: Tradewind, job: str, reference: Reference) -> str | None:
-    """What is not as in a run without interruption."""
+    """The differences from an uninterrupted run."""
     try:
         found = home.losses(job)
     except AssertionError as error:
@@ -253,8 +255,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 jobs and 12 seconds of it, under 50 seconds")
     parser.add_argument("--json", action="store_true", help="only a list of claims")
-    parser.add_argument("--seed", type=int, default=1, help="of what is struck, and how")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of being disturbed")
+    parser.add_argument("--seed", type=int, default=1, help="seed for the choice of disturbances")
+    parser.add_argument("--minutes", type=float, default=5.0, help="duration of the disturbances")
     options = parser.parse_args()
     count, seconds = (2, 12.0) if options.quick else (20, 60.0 * options.minutes)
     deeds = BAD[:2] if options.quick else BAD
@@ -272,7 +274,7 @@ def main() -> int:
         try:
             jobs = [home.submit(f"job-{number}") for number in range(1, count + 1)]
             bad = {how: home.submit(how.replace(" ", "-"), train=_bad(how), retries=0) for how in deeds}
-            home.end_control_plane()  # this one is ours to kill and to start
+            home.end_control_plane()  # the benchmark kills and restarts this one
             chaos = Chaos(home, database, jobs, options.seed)
             took_s = play(home, chaos, jobs, seconds, options.seed)
             states = Counter(home.job(job).state for job in jobs)
@@ -295,21 +297,21 @@ def main() -> int:
             reference.close()
             home.close()
     claims = [
-        Claim(f"of {count} jobs, not finished", count - states["finished"], "jobs", 0),
-        Claim("finished with another loss or other weights", len(unequal), "jobs", 0),
-        Claim(f"of {len(deeds)} jobs that harm themselves, in no stated end", len(unstated), "jobs", 0),
-        Claim("ledger against the cloud's bill", abs(ledger - bill), "nano-USD", 0),
-        Claim("machines that no run accounts for", leaked, "machines", 0),
+        Claim(f"jobs not finished, of {count}", count - states["finished"], "jobs", 0),
+        Claim("jobs with a different loss or different weights", len(unequal), "jobs", 0),
+        Claim(f"self-harming jobs without a stated end, of {len(deeds)}", len(unstated), "jobs", 0),
+        Claim("difference between ledger and cloud's bill", abs(ledger - bill), "nano-USD", 0),
+        Claim("machines without a run", leaked, "machines", 0),
         Claim("processes left behind", len(left), "processes", 0),
         Claim(
-            f"kinds of blows, of {chaos.kinds}, that never fell",
+            f"kinds of disturbances that never occurred, of {chaos.kinds}",
             chaos.kinds - len(chaos.blows),
             "kinds",
             None if options.quick else 0,
         ),
         Claim("blows", chaos.blows.total(), "blows"),
         Claim("runs", len(runs), "runs"),
-        Claim("from the first to the last of it", took_s, "s"),
+        Claim("wall time", took_s, "s"),
     ]
     notes = [
         ", ".join(f"{what} {times}" for what, times in sorted(chaos.blows.items())),

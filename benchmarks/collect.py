@@ -1,8 +1,8 @@
 """One full collection of three loopback clouds: AWS with 34 regions, GCP with 40, Azure with 60.
 
-5 % of all calls are throttled; one region of AWS hangs and one of Azure answers nothing but errors. Everything that can
-be reached must be collected, what can't must be marked. The clouds run in a process of their own, so that the time and
-memory shown are the collectors'. `--quick`: 8, 8 and 12 regions.
+5 % of all calls are throttled; one AWS region hangs, and one Azure region returns only errors. Everything reachable
+must be collected, and everything else must be marked. The clouds run in a separate process, so that the time and memory
+shown are those of the collectors. `--quick`: 8, 8 and 12 regions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the loopback clouds live in tests/
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the loopback clouds are in tests/
 
 import contextlib
 
@@ -35,21 +35,21 @@ TYPES = {"p3.2xlarge": ("V100", 1, 16384), "p4d.24xlarge": ("A100", 8, 40960), "
 TYPES |= {"g5.xlarge": ("A10G", 1, 22888), "g6.xlarge": ("L4", 1, 22888), "g4dn.xlarge": ("T4", 1, 16384)}
 ZONES = 3
 CHANGES = 90
-"""Price changes per series: one a day for as long as AWS remembers."""
+"""Price changes per series: one a day for as long as AWS keeps a history."""
 SIZES = ["Standard_ND96isr_H100_v5", "Standard_NC24ads_A100_v4", "Standard_NC6s_v3", "Standard_NC4as_T4_v3"]
 MACHINES = [("a2-highgpu-1g", "nvidia-tesla-a100", 1), ("a2-highgpu-8g", "nvidia-tesla-a100", 8)]
 
 
 @dataclass
 class Counting:
-    """A sink that counts. A store would write."""
+    """A sink that counts instead of writing to a store."""
 
     offers_seen: set[str] = field(default_factory=set)
     changes: int = 0
     flagged_rows: int = 0
     polls: list[PollOutcome] = field(default_factory=list)
 
-    def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:  # noqa: ARG002 the seam's names
+    def offers(self, source: str, region: str, offers: Sequence[Offer]) -> None:  # noqa: ARG002 the interface's names
         self.offers_seen |= {offer.id for offer in offers}
 
     def prices(self, source: str, region: str, points: Sequence[PricePoint]) -> None:  # noqa: ARG002
@@ -66,7 +66,7 @@ class Counting:
 
 
 def serve(counts: tuple[int, int, int], now_ms: int, pipe: Connection) -> None:
-    """The three clouds, until the pipe closes."""
+    """Serve the three clouds until the pipe closes."""
     from tests.clouds import aws, azure, gcp
     from tests.clouds.server import Fault, Response, serving
 
@@ -146,7 +146,7 @@ def main() -> int:
     wall_s, parent_cpu_s = time.monotonic() - started, _cpu_s(resource.RUSAGE_SELF) - cpu_s
     child_cpu_s, child_mb = _cpu_s(resource.RUSAGE_CHILDREN), _peak_mb(resource.RUSAGE_CHILDREN)
     first = list(sink.polls)
-    clock.advance(60.0)  # what was throttled too often is due again
+    clock.advance(60.0)  # calls that were throttled too often are due again
     collector.collect()
     ours.close()
     clouds.join()
@@ -156,8 +156,8 @@ def main() -> int:
     dead_polls = [poll for poll in first if poll.region in dead]
     late = sum(poll.error is not None for poll in first) - len(dead_polls)
     claims = [
-        Claim("reachable offers that are missing", expected - len(sink.offers_seen), "offers", 0),
-        Claim("polls of dead regions that are not marked", sum(poll.error is None for poll in dead_polls), "polls", 0),
+        Claim("reachable offers missing", expected - len(sink.offers_seen), "offers", 0),
+        Claim("polls of unreachable regions not marked", sum(poll.error is None for poll in dead_polls), "polls", 0),
         Claim("reachable regions that needed a second round", late, "polls"),
         Claim("first round, wall time", wall_s, "s"),
         Claim("first round, CPU of the parent", parent_cpu_s, "s"),

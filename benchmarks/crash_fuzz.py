@@ -1,13 +1,13 @@
-"""Kill and stop control planes and trainers thousands of times, and compare what is left with the cloud's own books.
+"""Crash fuzzing: kill and stop control planes and trainers thousands of times, and compare the result with the cloud's
+own books.
 
     python benchmarks/crash_fuzz.py [--store sqlite|postgres|both] [--quick] [--json]
     python benchmarks/crash_fuzz.py --seed 1234 --store sqlite --replay
 
-One seed is one history in virtual time (tests.rig.history): jobs, users, prices, a cloud whose calls fail in
-every way, and a control plane that dies at persisted edges and between them, or falls asleep there and wakes when
-another one has acted. Trainers fall asleep between two file operations of a save in the real checkpoint store. With
-`both` each history is played on SQLite and on Postgres, which must tell the same story to the last nano-dollar.
-Offline.
+One seed is one history in virtual time (tests.rig.history): jobs, users, prices, a cloud whose calls fail in every way,
+and a control plane that dies at or between stored steps, or is paused there and resumes after another one has acted.
+Trainers are paused between two file operations of a save in the real checkpoint store. With `both`, each history is
+played on SQLite and on Postgres, with identical results to the nano-dollar. Offline.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ STORES = ("sqlite", "postgres")
 DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 5000  # per store
 KINDS = {"deaths": EDGES, "pauses": PAUSE_EDGES, "trainers' pauses": SAVE_EDGES}
 QUICK_SEEDS = 2
-MOST_SEEDS = 3000  # after so many, an edge that is still rare is told as missed
+MOST_SEEDS = 3000  # after so many, an edge that is still rare is reported as missed
 
 
 @dataclass
 class Tally:
-    """What the histories played so far on one store came to."""
+    """The totals of the histories played so far on one store."""
 
     histories: int = 0
     struck: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def pauses(self) -> int:
-        """Of control planes and of trainers."""
+        """The number of pauses of control planes and of trainers."""
         return self.struck["pauses"].total() + self.struck["trainers' pauses"].total()
 
     @property
@@ -90,7 +90,7 @@ class Tally:
         return self.deaths >= DEATHS and self.pauses >= PAUSES and self.migrations >= MIGRATIONS
 
     def rare(self, kind: str) -> list[int]:
-        """The numbers of the edges at which too few died or slept."""
+        """The edges at which there were too few deaths or pauses, by number."""
         return [number for number, edge in enumerate(KINDS[kind]) if self.struck[kind][edge] < EACH]
 
 
@@ -113,8 +113,8 @@ _folder = Path()
 
 
 def _prepare(places: Queue[tuple[str, dict[str, str]]]) -> None:
-    """In a worker: open its own folder and databases."""
-    global _folder  # noqa: PLW0603 - a worker has no other memory between two histories
+    """Open a worker's own folder and databases."""
+    global _folder  # noqa: PLW0603 - a worker keeps its databases from one history to the next
     os.nice(5)
     folder, urls = places.get()
     _folder = Path(folder)
@@ -123,7 +123,7 @@ def _prepare(places: Queue[tuple[str, dict[str, str]]]) -> None:
 
 
 def _play(seed: int) -> dict[str, Outcome | str]:
-    """The history on each store, or why it broke off."""
+    """The history on each store, or the error that ended it."""
     return {store: _outcome(seed, database) for store, database in _slates.items()}
 
 
@@ -131,12 +131,12 @@ def _outcome(seed: int, database: ScratchDatabase) -> Outcome | str:
     try:
         return play(seed, _folder, database)
     except Exception as error:
-        return f"broke off: {error!r}"
+        return f"ended with an error: {error!r}"
 
 
 def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dict[str, Tally], list[str], int]:
-    """Play until there were enough deaths and migrations. Returns the tallies, the findings with their replay commands,
-    and how many histories went another way on the other store."""
+    """Play until there were enough deaths and migrations. Returns the totals, the findings with their replay commands,
+    and how many histories differed between the stores."""
     tallies = {store: Tally() for store in stores}
     found: list[str] = []
     different = 0
@@ -170,8 +170,8 @@ def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
                         tallies[store].add(outcome)
                     lines = outcome.findings if isinstance(outcome, Outcome) else [outcome]
                     found += [f"{line}\n    {replay_command(seed, store)}" for line in lines]
-                told = [each.digest if isinstance(each, Outcome) else each for each in outcomes.values()]
-                different += len(set(told)) > 1
+                reported = [each.digest if isinstance(each, Outcome) else each for each in outcomes.values()]
+                different += len(set(reported)) > 1
                 following = next(seeds, None)
                 if following is not None:
                     running[pool.submit(_play, following)] = following
@@ -191,7 +191,8 @@ def replay_command(seed: int, store: str) -> str:
 
 
 def _seeds(tallies: dict[str, Tally], *, quick: bool) -> Iterator[int]:
-    """The next history to play, as long as one is needed: in order first, then those that lean to rare edges."""
+    """Seeds of the histories to play, as long as one is needed: in order first, then those likely to reach rare
+    edges."""
     if quick:
         yield from range(QUICK_SEEDS)
         return
@@ -206,19 +207,19 @@ def _seeds(tallies: dict[str, Tally], *, quick: bool) -> Iterator[int]:
 
 
 def _leaning_to(wanted: Mapping[str, int], played: set[int]) -> int:
-    """The first seed not yet played that leans to as many of these edges as one seed can, the first ones first."""
+    """The first unplayed seed that is likely to reach the most of these edges, the first edges first."""
     moduli = {kind: len(KINDS[kind]) for kind in wanted}
     seed, stride = 0, 1
     for kind, edge in wanted.items():
         reachable = range(seed, seed + stride * moduli[kind], stride)
         meets = next((each for each in reachable if each % moduli[kind] == edge), None)
-        if meets is not None:  # else what was met already excludes it
+        if meets is not None:  # otherwise the edges found so far exclude it
             seed, stride = meets, lcm(stride, moduli[kind])
     return next(each for each in count(seed, stride) if each not in played)
 
 
 def replay(seed: int, store: str) -> int:
-    """Tell one history, event by event. Returns the exit code."""
+    """Print one history, event by event. Returns the exit code."""
     with memory_folder() as folder, slate_of(store, folder) as database:
         outcome = play(seed, folder, database, story=True)
     for line in outcome.story:
@@ -234,7 +235,7 @@ def replay(seed: int, store: str) -> int:
 
 
 def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *, quick: bool) -> list[Claim]:
-    """What the issue asks for; a smaller sample is only held to what must never happen."""
+    """The claims. A smaller sample has targets only for what must never happen."""
     claims = []
     for store, tally in tallies.items():
         short = None if quick else 0
@@ -266,18 +267,18 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
     for kind, what in (
         ("leaked", "machines leaked"),
         ("doubled", "machines doubled"),
-        ("lost:", "jobs lost, or in no stated terminal state"),
-        ("lost work", "losses of more work than a checkpoint interval, or a step where there was notice"),
-        ("money", "runs whose ledger is not their bill, to the nano-dollar"),
+        ("lost:", "jobs lost, or without a terminal state"),
+        ("lost work", "losses of more work than a checkpoint interval (with notice: than a step)"),
+        ("money", "runs whose ledger differs from their bill, to the nano-dollar"),
         ("fence", "fences broken"),
-        ("trespass", "transactions of control planes that were deposed"),
-        ("blamed", "jobs blamed for what their code did not do"),
+        ("trespass", "transactions of control planes that had lost leadership"),
+        ("blamed", "jobs failed for what their code did not do"),
         ("harmed", "jobs harmed by what was done to another one"),
         ("", "findings of any kind"),
     ):
         claims.append(Claim(what, sum(line.startswith(kind) for line in found), "findings", 0))
     if len(tallies) > 1:
-        claims.append(Claim("histories that the two stores tell differently", different, "histories", 0))
+        claims.append(Claim("histories that differ between the two stores", different, "histories", 0))
     return claims
 
 
@@ -291,11 +292,11 @@ def _edges(tallies: dict[str, Tally], kind: str) -> Table:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SEEDS} histories per store, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     parser.add_argument("--store", choices=(*STORES, "both"), default="both")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="the history to replay")
-    parser.add_argument("--replay", action="store_true", help="tell one history, event by event")
+    parser.add_argument("--replay", action="store_true", help="print one history, event by event")
     options = parser.parse_args()
     stores = STORES if options.store == "both" else (options.store,)
     if options.replay:

@@ -1,11 +1,11 @@
-"""Claim: of 50 processes that submit a job at once on a fresh machine all succeed, on SQLite and on Postgres.
+"""Claim: if 50 processes submit a job at once on a fresh machine, all succeed, on SQLite and on Postgres.
 
-    python -m benchmarks.crowd            50 processes, and each tries again with its token: still 50 jobs
+    python -m benchmarks.crowd            50 processes, and each retries with its token: still 50 jobs
     python -m benchmarks.crowd --quick    16 processes
 
-Each process is forked from one that has loaded the SDK, opens the store by itself (which the first of them makes), asks
-for prices, plans and submits. Postgres is one that tests/postgres.py starts, with its 57 connections for clients, which
-is fewer than 50 processes want; where none is installed its rows are missing, and a note says so.
+Each process is forked from one that has loaded the SDK. It opens the store by itself (the first one creates it), polls
+prices, plans and submits. tests/postgres.py starts Postgres with 57 client connections, fewer than 50 processes want.
+Without Postgres, its rows are missing and a note says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def spec(number: int) -> JobSpec:
 
 
 def submit(config: Config, number: int) -> str:
-    """The job's id, or what went wrong."""
+    """Submit twice with one token. Returns the job's id, or what went wrong."""
     try:
         with Client(config) as client:
             first = client.jobs.submit(spec(number), token=f"crowd-{number}")
@@ -44,7 +44,7 @@ def submit(config: Config, number: int) -> str:
 
 
 def crowd(config: Config, processes: int) -> list[str]:
-    """What each of so many processes got that begin together."""
+    """The results of that many processes that start together."""
     starting, start = os.pipe()
     answers, answer = os.pipe()
     children = []
@@ -53,7 +53,7 @@ def crowd(config: Config, processes: int) -> list[str]:
         if child == 0:
             try:
                 os.close(start)
-                os.read(starting, 1)  # ends when everybody is there
+                os.read(starting, 1)  # closes when all processes are ready
                 os.write(answer, f"{submit(config, number)}\n".encode())
             finally:
                 os._exit(0)
@@ -79,8 +79,8 @@ def measure(name: str, processes: int, store_url: str | None) -> tuple[list[Clai
             stored = len(client.jobs.list(ended=True, limit=None).jobs)
     failed = [line for line in said if line.startswith("failed")]
     claims = [
-        Claim(f"{name}: of {processes} submitted at once", len(said) - len(failed), "jobs", processes, least=True),
-        Claim(f"{name}: stored, each tried twice with its token", stored, "jobs", processes),
+        Claim(f"{name}: submitted at once, of {processes}", len(said) - len(failed), "jobs", processes, least=True),
+        Claim(f"{name}: jobs stored, each submitted twice with its token", stored, "jobs", processes),
     ]
     return claims, [f"{name}: {line}" for line in sorted(set(failed))[:3]]
 
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
             claims, notes = claims + more, notes + noted
     except RuntimeError as error:
         notes.append(str(error))
-    return show("Many submit at once", claims, as_json=options.json, notes=notes)
+    return show("Concurrent submissions", claims, as_json=options.json, notes=notes)
 
 
 if __name__ == "__main__":

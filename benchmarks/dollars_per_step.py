@@ -1,12 +1,12 @@
 """Choosing a GPU kind by dollars per step: total cost over the oracle's, with one kind measured and the rest predicted.
 
-26 single-GPU job kinds of Gavel's table (K80, P100, V100). One kind is measured, each in turn; of the others only what
-jobs of *other model families* show is known. Prices: 2020 list prices, each times 2^U(-1,1), seeded. A probe of another
-kind is billed 8 minutes of it and nothing that it trained counts. The code is the product's: orchestrator/perf fits and
-predicts, orchestrator/policy/probe decides. Nothing is tuned to these jobs: the fit sees the training families only.
+26 single-GPU job kinds of Gavel's table (K80, P100, V100). Each kind in turn is measured; the others are predicted from
+jobs of *other model families*. Prices: 2020 list prices, each times 2^U(-1,1), seeded. A probe of another kind is
+billed for 8 minutes, and its training does not count. The code is the product's: orchestrator/perf fits and predicts,
+orchestrator/policy/probe decides. Nothing is tuned to these jobs: the fit uses only the training families.
 
 Then ratios between GPUs at 16 bits, as published 2021 to 2026, each model left out in turn (benchmarks/_ratios.py), and
-what the shipped model says of other GPUs from a measured A100-80GB.
+what the shipped model predicts for other GPUs from a measured A100-80GB.
 
 Sources of the rates: stanford-futuredata/gavel (MIT), Narayanan et al. 2020; those named in
 orchestrator/perf/fitted.py.
@@ -40,7 +40,7 @@ KINDS: tuple[InstanceKind, ...] = (("K80", 1), ("P100", 1), ("V100", 1))
 LIST_PRICES = np.array([0.90, 1.84, 3.06])  # USD per hour, 2020: p2.xlarge, GCP n1 + P100, p3.2xlarge
 SIZES_V100_H = (0.5, 2, 8, 24, 96)
 TARGETS = (1.24, 1.165, 1.06, 1.025, 1.006)
-MEASURED_VARIANCE = 1e-4  # a rate is good to 1 %
+MEASURED_VARIANCE = 1e-4  # rates are accurate to 1 %
 PUBLISHED = SHARED / "jobs" / "llm_throughputs.csv"
 ISOLATED = SHARED / "jobs" / "throughputs_isolated.csv"
 RATIO_MEDIAN_PCT, RATIO_P90_PCT = 15.0, 35.0
@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Case:
-    """One job, one measured kind: what is known and what is true."""
+    """One job and one measured kind, with the prior knowledge and the true rates."""
 
     job: Job
     measured: int
@@ -68,7 +68,7 @@ class Case:
     model: RatioModel
 
     def posterior(self, *probed: int) -> Posterior:
-        """The rates on all kinds once the measured one and these are known, each to 1 %."""
+        """The posterior of the rates on all kinds when the measured kind and these are known to 1 %."""
         known = (self.measured, *probed)
         return self.model.posterior(
             KINDS, [Cell(KINDS[kind], float(self.job.log_rates[kind]), MEASURED_VARIANCE) for kind in known]
@@ -81,7 +81,7 @@ class Case:
 
 
 def read() -> tuple[list[Job], list[Row]]:
-    """The single-GPU jobs that are judged, and all rows, of which the fit sees those of other families."""
+    """The single-GPU jobs to evaluate, and all rows; the fit for a job uses only rows of other families."""
     rows = read_table(ISOLATED).rows
     rates: dict[str, dict[InstanceKind, float]] = {}
     families = {}
@@ -137,7 +137,7 @@ def ours(case: Case, prices: Floats, size: float, *, probes: bool = True) -> Flo
 
 
 def mean_ratios(case: Case, prices: Floats, size: float) -> Floats:
-    """Scale the measured rate by the mean (geometric) ratio of the other families' jobs; never probe."""
+    """Scale the measured rate by the geometric mean ratio of the other families' jobs; never probe."""
     ratio = (case.training - case.training[:, [case.measured]]).mean(axis=0)
     rate = np.exp(case.job.log_rates[case.measured] + ratio)
     return _chosen(size * case.cost(prices), (prices / rate).argmin(axis=1))
@@ -151,7 +151,7 @@ def probing_always(case: Case, prices: Floats, size: float) -> Floats:
 
 
 def simple_value(case: Case, prices: Floats, size: float) -> Floats:
-    """The textbook rule: each ratio normal and on its own, as the other jobs scatter; one probe ahead."""
+    """The textbook rule: each ratio is independently normal, with the other jobs' spread; looks one probe ahead."""
     ratios = case.training - case.training[:, [case.measured]]
     mean = case.job.log_rates[case.measured] + ratios.mean(axis=0)
     spread = ratios.std(axis=0, ddof=1)
@@ -191,13 +191,13 @@ def _chosen(costs: Floats, kind: Floats) -> Floats:
 
 
 def constant_kind(every: list[Case], prices: Floats) -> float:
-    """For each price vector the one kind that is best on average over all jobs, knowing their true rates."""
+    """For each price vector, the one kind that is best on average over all jobs, given their true rates."""
     ratios = np.array([case.cost(prices) / case.cost(prices).min(axis=1, keepdims=True) for case in every])
     return float(ratios.mean(axis=0).min(axis=1).mean())
 
 
 def coverage(every: list[Case]) -> tuple[float, int]:
-    """Share of the cells that were predicted which lie in their 90 % interval, and how many there are."""
+    """The share of predicted cells that lie within their 90 % interval, and the number of predicted cells."""
     inside = [
         abs(case.job.log_rates[kind] - posterior.mean[kind]) <= posterior.spread(kind)
         for case in every
@@ -209,7 +209,7 @@ def coverage(every: list[Case]) -> tuple[float, int]:
 
 
 def ratio_claims(found: list[Predicted]) -> list[Claim]:
-    """What the issue asks of jobs whose sort of work a profile told; of others it is only said."""
+    """Claims with targets for jobs whose kind of work is known from a profile; for others without targets."""
     claims = []
     for profiled, name in ((True, "16-bit ratios"), (False, "16-bit ratios, not profiled")):
         asked = [each for each in found if each.profiled == profiled]
@@ -230,16 +230,16 @@ def ratio_claims(found: list[Predicted]) -> list[Claim]:
 
 
 def elsewhere(name: str, found: list[Predicted]) -> list[Claim]:
-    """The same where more was left out than the issue asks for, which is only said."""
+    """The same with more left out; reported without targets."""
     claims = []
-    for profiled, told in ((True, ""), (False, ", not profiled")):
+    for profiled, reported in ((True, ""), (False, ", not profiled")):
         asked = [each for each in found if each.profiled == profiled]
         errors = [each.error * 100 for each in asked]
         claims += [
-            Claim(f"{name} left out{told}: median error", float(np.median(errors)), "%", None),
-            Claim(f"{name} left out{told}: 90th percentile of error", float(np.quantile(errors, 0.9)), "%", None),
+            Claim(f"{name} left out{reported}: median error", float(np.median(errors)), "%", None),
+            Claim(f"{name} left out{reported}: 90th percentile of error", float(np.quantile(errors, 0.9)), "%", None),
             Claim(
-                f"{name} left out{told}: 90 % intervals cover",
+                f"{name} left out{reported}: 90 % intervals cover",
                 float(np.mean([each.inside for each in asked])) * 100,
                 "%",
                 None,
@@ -249,7 +249,7 @@ def elsewhere(name: str, found: list[Predicted]) -> list[Claim]:
 
 
 def from_an_a100() -> Table:
-    """Rates over those of one A100-80GB that was measured, as the shipped model has them."""
+    """The shipped model's rates relative to a measured A100-80GB."""
     table = Table("one GPU", "language model, fp16", "bf16", "vision, fp16", title="over a measured A100-80GB")
     kinds = [(name, 1) for name in OTHERS]
     known = [Cell(("A100-80GB", 1), 0.0, MEASURED_VARIANCE)]
@@ -272,7 +272,7 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="25 price vectors instead of 200, 16-bit spreads as shipped"
     )
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     for path in (ISOLATED, PUBLISHED):
         if not path.exists():
@@ -299,7 +299,7 @@ def main() -> int:
         for name, run in strategies.items()
         if name == "ours" or not options.json
     }
-    ratios["best constant kind, knowing the prices"] = [constant_kind(every, prices)] * len(SIZES_V100_H)
+    ratios["best constant kind, given the prices"] = [constant_kind(every, prices)] * len(SIZES_V100_H)
     if not options.json:
         table = Table("mean cost over the oracle's", *(f"{size:g} h" for size in SIZES_V100_H), title="V100-hours")
         for name, values in ratios.items():
@@ -326,7 +326,7 @@ def main() -> int:
         f"models left out; {cells} predicted cells.",
         f"{len(predicted) // 2} ratios of {len({each.family for each in predicted})} models at 16 bits, whole model "
         f"left out; {len(training)} rates to learn from.",
-        "The best single ratio for each pair of GPUs, chosen with all of these rows in view, is off by "
+        "The best single ratio for each pair of GPUs, chosen from these same rows, has an error of "
         f"{np.median(pairs):.1f} % (median) and {np.quantile(pairs, 0.9):.1f} % (90th percentile).",
     ]
     return show("Dollars per step", claims, as_json=options.json, notes=notes)

@@ -1,10 +1,10 @@
-"""What exact resume costs: per step and per checkpoint, for gradients in flight, buffers, data sets and the fence.
+"""The cost of exact resume per step and per checkpoint: gradients in flight, buffers, data sets and the fence.
 
     python benchmarks/exactness.py [--quick] [--json]
 
 The model has the parameters of a 12-layer transformer (148 tensors; 12.6 million numbers, --quick: 3.2) and AdamW. CPU
-time of this process, one thread, median of the rounds. Gradients count as used by the optimizer and then dropped, as in
-a loop that begins with `optimizer.zero_grad()`: these are left out of checkpoints once that was seen.
+time of this process, one thread, median of the rounds. Gradients are used by the optimizer and then dropped, as in a
+loop that begins with `optimizer.zero_grad()`; once that has been observed, checkpoints omit them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JOB = "job"
 
 
 class Numbers(Dataset[int]):
-    """As many attributes as a data set usually has."""
+    """A data set with a typical number of attributes."""
 
     def __init__(self) -> None:
         self.root, self.split, self.size, self.scale, self.names = "/data", "train", 224, 0.5, ["a"] * 1000
@@ -78,7 +78,7 @@ def claims(root: Path, width: int, rounds: int) -> list[Claim]:
         transient.step_ended()
 
     step_s = median_s(lambda: train(plain), rounds)
-    for _ in range(10):  # until it is known that used gradients are dropped
+    for _ in range(10):  # until it has been observed that used gradients are dropped
         trained()
     watch_s = median_s(watch, rounds)
 
@@ -94,7 +94,7 @@ def claims(root: Path, width: int, rounds: int) -> list[Claim]:
             items["gradients"] = dict(transient._gradients())
         save(root, JOB, ManifestName(1, next(numbers), 1), items=items, position=None, keep=1)
 
-    # In turn, so that whatever else this machine does meets all three alike.
+    # Interleaved, so that other load on this machine affects all three equally.
     kinds: list[Callable[[], object]] = [lambda: write(transients=False), write, lambda: write(gradients=True)]
     bare_s, exact_s, gradients_s = medians_s(kinds, rounds, before=trained)
     owner_s = median_s(lambda: store.require_ownership(root, JOB, 1), 20 * rounds)
@@ -102,12 +102,12 @@ def claims(root: Path, width: int, rounds: int) -> list[Claim]:
     look_s = median_s(lambda: require_unchanged(memory(dataset), memory(dataset)), 20 * rounds)
     return [
         Claim("watching gradients, per step", 1e6 * watch_s, "us"),
-        Claim("the same, of a step (one sequence of 8)", 100 * watch_s / step_s, "%", 3.0),
-        Claim("looking at the fence, per step", 1e6 * owner_s, "us", 1000.0),
-        Claim("a checkpoint without gradients and buffers", 1e3 * bare_s, "ms"),
-        Claim("what a buffer and used gradients add to it", 100 * (exact_s / bare_s - 1), "%", 15.0),
-        Claim("what gradients in flight add to it", 100 * (gradients_s / bare_s - 1), "%"),
-        Claim("watching a data set, per sample of the first batch", 1e6 * look_s, "us", 1000.0),
+        Claim("the same, relative to a step (one sequence of 8)", 100 * watch_s / step_s, "%", 3.0),
+        Claim("checking the fence, per step", 1e6 * owner_s, "us", 1000.0),
+        Claim("checkpoint without gradients and buffers", 1e3 * bare_s, "ms"),
+        Claim("added by a buffer and used gradients", 100 * (exact_s / bare_s - 1), "%", 15.0),
+        Claim("added by gradients in flight", 100 * (gradients_s / bare_s - 1), "%"),
+        Claim("checking a data set, per sample of the first batch", 1e6 * look_s, "us", 1000.0),
     ]
 
 

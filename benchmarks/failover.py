@@ -1,11 +1,11 @@
-"""How long training stands still: when a job is moved, when its machine is killed with a warm standby, and without one.
+"""How long training stops: when a job is moved, and when its machine is killed with and without a warm standby.
 
     python benchmarks/failover.py [--quick] [--json]
 
 Real processes and real Ray nodes on the `local` provider; a job with a checkpoint of 10 MB and steps of 20 ms. Killed
-means SIGKILL to every process of the machine at once, of which nobody is told. The time is read from the steps
-themselves: for a move from the source's last step to the target's first, for a kill from the signal to the first step
-that was made after it. Phases are of the engine's own events. Everything counts on how busy the machine is.
+means SIGKILL to every process of the machine at once, without notice. The times are measured from the steps: for a
+move, from the source's last step to the target's first; for a kill, from the signal to the first step after it. Phases
+are from the engine's events. All times depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ GOALS = {"planned move": 0.5, "hard kill, warm standby": 2.0, "hard kill, cold":
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Wall seconds of one incident: how long training stood still, and what was waited for, in order."""
+    """Wall seconds of one incident: how long training stopped, and the phases of the wait in order."""
 
     total_s: float
     phases: dict[str, float]
 
 
 class Bench:
-    """One job at a time, hit again and again."""
+    """Runs one job at a time and interrupts it repeatedly."""
 
     def __init__(self, home: Tradewind) -> None:
         self._home = home
@@ -57,7 +57,7 @@ class Bench:
         self._home.ended(job, "cancelled")
 
     def planned(self, job: str) -> Gap:
-        """The engine prepares the target while the source trains on."""
+        """Move the job; the engine prepares the target while the source keeps training."""
         source = self._rested(job)
         self._home.client.jobs.migrate(job, self._home.other_offer(source))
         target = self._home.training(job, after=source, steps=1)
@@ -90,9 +90,9 @@ class Bench:
         return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))
 
     def _rested(self, job: str) -> Run:
-        """The current run, after a while in which nothing else happened."""
+        """The current run, after some time without other events."""
         run = self._home.training(job)
-        until("nothing is under way", lambda: not self._moving(job))
+        until("no migration in progress", lambda: not self._moving(job))
         time.sleep(REST_S)
         return run
 
@@ -109,11 +109,11 @@ class Bench:
         now_s = time.monotonic()
         for pid in self._home.session(leader):
             os.kill(pid, signal.SIGKILL)
-        end_session(leader)  # whatever was born meanwhile
+        end_session(leader)  # and any process started meanwhile
         return now_s
 
     def _steps(self, run: Run) -> list[float]:
-        """The instants of its steps, monotonic seconds."""
+        """The times of its steps, in monotonic seconds."""
         path = self._home.installation.run_dir(run.id) / "metrics.jsonl"
         return [json.loads(line)["t"] for line in path.read_text().splitlines() if line.endswith("}")]
 
@@ -139,13 +139,13 @@ class Bench:
 
 
 def _file_times() -> float:
-    """What file times are ahead of the monotonic clock, seconds."""
+    """Seconds by which file times are ahead of the monotonic clock."""
     with tempfile.NamedTemporaryFile() as file:
         return os.fstat(file.fileno()).st_mtime - time.monotonic()
 
 
 def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
-    """Every kind of incident as often as asked for, one after the other."""
+    """Cause every kind of incident `count` times, one after the other."""
     bench = Bench(home)
     found: dict[str, list[Gap]] = {name: [] for name in times}
 
@@ -157,7 +157,7 @@ def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
     repeat("planned move", job, bench.planned)
     repeat("hard kill, cold", job, bench.cold)
     bench.cancel(job)
-    job = bench.submit("spared", standby="warm")
+    job = bench.submit("guarded", standby="warm")
     repeat("hard kill, warm standby", job, bench.warm)
     bench.cancel(job)
     return found
@@ -166,7 +166,7 @@ def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 repetitions of each instead of 10, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     times = dict.fromkeys(GOALS, 2 if options.quick else 10)
     load = os.getloadavg()[0]
@@ -186,7 +186,7 @@ def main() -> int:
         totals = sorted(gap.total_s for gap in gaps)
         split = ", ".join(f"{phase} {median(gap.phases[phase] for gap in gaps):.2f}" for phase in gaps[0].phases)
         notes.append(f"{name}: {totals[0]:.2f} to {totals[-1]:.2f} s; medians of its phases: {split}")
-    notes.append(f"Load of the machine when it began: {load:.1f} on {os.cpu_count()} cores.")
+    notes.append(f"Load of the machine at the start: {load:.1f} on {os.cpu_count()} cores.")
     return show("Failover", claims, as_json=options.json, notes=notes)
 
 

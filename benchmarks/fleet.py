@@ -1,9 +1,9 @@
-"""A fleet of jobs on a cloud that takes machines back, jumps in price and refuses launches. Offline, virtual time.
+"""A fleet of jobs on a cloud that preempts machines, changes prices and refuses launches. Offline, in virtual time.
 
     python benchmarks/fleet.py [--store sqlite|postgres|both] [--quick] [--json]
 
-Told: wall seconds and events per second of the control plane on each store. Held to: every job ends in a stated
-terminal state, and the ledger equals the cloud's bill to the nano-dollar.
+Reports wall seconds and events per second of the control plane on each store. Targets: every job ends in a terminal
+state, and the ledger equals the cloud's bill to the nano-dollar.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Voyage:
-    """What became of the fleet on one store."""
+    """The result of the fleet on one store."""
 
     states: dict[str, int]
     wrong: list[str]
@@ -60,7 +60,7 @@ class Voyage:
 
 
 def sail(jobs: int, folder: Path, database: ScratchDatabase, seed: int = 4) -> Voyage:
-    """Submit `jobs` and tick until all have ended, or patience has."""
+    """Submit `jobs` and tick until all have ended, or until a limit."""
     rng = random.Random(seed)
     catalog = default_catalog()
     home = SimulatedInstallation(
@@ -122,16 +122,16 @@ def _spec(number: int, rng: random.Random) -> JobSpec:
 
 
 def claims_of(store: str, voyage: Voyage) -> list[Claim]:
-    """What the issue asks for, and the figures."""
+    """The claims, with and without targets."""
     books = sum(line.startswith("money") for line in voyage.wrong)
     unended = sum(count for state, count in voyage.states.items() if state not in TERMINAL)
     return [
         Claim(f"{store}: jobs", sum(voyage.states.values()), "jobs"),
-        Claim(f"{store}: jobs in no terminal state", unended, "jobs", 0),
-        Claim(f"{store}: runs whose ledger is not their bill", books, "runs", 0),
+        Claim(f"{store}: jobs without a terminal state", unended, "jobs", 0),
+        Claim(f"{store}: runs whose ledger differs from their bill", books, "runs", 0),
         Claim(f"{store}: anything leaked, doubled or lost", len(voyage.wrong), "findings", 0),
         Claim(f"{store}: machines", voyage.machines, "machines"),
-        Claim(f"{store}: machines taken back", voyage.preempted, "machines"),
+        Claim(f"{store}: machines preempted", voyage.preempted, "machines"),
         Claim(f"{store}: migrations", voyage.migrations, "migrations"),
         Claim(f"{store}: wall time", voyage.wall_s, "s"),
         Claim(f"{store}: events", voyage.events / voyage.wall_s, "events/s"),
@@ -143,7 +143,7 @@ def claims_of(store: str, voyage: Voyage) -> list[Claim]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_JOBS} jobs, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     parser.add_argument("--store", choices=(*STORES, "both"), default="both")
     options = parser.parse_args()
     jobs = QUICK_JOBS if options.quick else JOBS

@@ -1,9 +1,9 @@
-"""What Tradewind weighs before it does anything: start-up, base install, idle memory. Offline.
+"""Tradewind's footprint before it does anything: start-up time, base install, idle memory. Offline.
 
     python benchmarks/footprint.py [--quick] [--json]
 
-Time is CPU seconds of the child (user + system, the least of N runs), which a busy machine changes less than wall time.
-The base install is the closure of its dependencies as they lie on disk in this environment, byte code included.
+Times are CPU seconds of the child process (user + system, minimum of N runs), which depend less on load than wall time.
+The base install is the closure of its dependencies as installed in this environment, byte code included.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ app(prog_name="bare")
 """
 COMMAND = "from orchestrator.cli import main; main()"
 END_S = 30.0
-IDLE_S = 2.0  # of being idle before its memory is read
+IDLE_S = 2.0  # seconds of idling before its memory is read
 
 
 def cpu_s(code: str, *arguments: str, runs: int) -> float:
-    """CPU seconds of `python -c code arguments`, the least of `runs`. Raises CalledProcessError."""
+    """CPU seconds of `python -c code arguments`, the minimum of `runs`. Raises CalledProcessError."""
     spent = []
     command = [sys.executable, "-c", code, *arguments]
     for _ in range(runs):
@@ -55,7 +55,7 @@ def cpu_s(code: str, *arguments: str, runs: int) -> float:
 
 
 def base_install() -> dict[str, int]:
-    """Bytes on disk of each distribution that `pip install tradewind` brings, tradewind's own packages included."""
+    """Bytes on disk of each distribution that `pip install tradewind` installs, including Tradewind's own packages."""
     sizes = {"tradewind": sum(_bytes_of(ROOT / name) for name in ("orchestrator", "providers", "trainers"))}
     waiting = list(_required(distribution("tradewind"), frozenset()))
     while waiting:
@@ -83,7 +83,7 @@ def _bytes_of(folder: Path) -> int:
 
 
 def idle_control_plane() -> tuple[int, int]:
-    """(resident, proportional) bytes of a control plane that leads an empty store and has nothing to do."""
+    """(resident, proportional) memory in bytes of an idle control plane that leads an empty store."""
     with tempfile.TemporaryDirectory(prefix="tw-footprint-") as folder:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TRADEWIND_")}
         environment |= {"TRADEWIND_STATE_DIR": folder, "XDG_CONFIG_HOME": folder}
@@ -116,7 +116,7 @@ def _memory_bytes(pid: int) -> tuple[int, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer runs, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     runs = 3 if options.quick else 10
     bare = cpu_s(BARE, "--help", runs=runs)
@@ -128,7 +128,7 @@ def main() -> int:
     claims = [
         Claim("CPU of a bare typer program's --help", bare, "s"),
         Claim("CPU of `tradewind --help`", ours, "s"),
-        Claim("`tradewind --help` against the bare typer program", ours / bare, "x", 2.0),
+        Claim("`tradewind --help` relative to the bare typer program", ours / bare, "x", 2.0),
         Claim("CPU of `import orchestrator`, without the interpreter", max(0.0, sdk - empty), "s"),
         Claim("base install", sum(sizes.values()) / 1e6, "MB"),
         Claim("idle control plane, resident", resident / 1e6, "MB"),
@@ -136,7 +136,7 @@ def main() -> int:
     ]
     biggest = sorted(sizes.items(), key=lambda item: -item[1])[:5]
     notes = [
-        f"CPU: least of {runs} runs. Base install: {len(sizes)} distributions, largest "
+        f"CPU: minimum of {runs} runs. Base install: {len(sizes)} distributions, largest "
         + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in biggest)
         + " MB; files of the dependency closure installed here, byte code included.",
         "Idle control plane: leads an empty store; it starts Ray (a head, a bridge) only when a job needs it.",

@@ -1,12 +1,12 @@
-"""How far forecasts can be trusted: what was shown at submission beside what came of it.
+"""How accurate forecasts are: what the plan showed at submission, compared with the result.
 
     python -m benchmarks.forecast [--quick] [--json] [--seed N] [--seeds N] [--hours LEAST MOST] [--on-demand] ...
 
-The whole engine in virtual time on the demo's market: its prices, droughts and reclaims, with start-ups that differ by
-offer and by launch. Each seed submits two jobs before any start-up has been observed (cold), then a third, and two more
-when those three have ended (after three jobs). Their speed was measured before, to 2 %. The benchmark counts how many
-costs and finish times fall within the 90 % interval that the plan showed; the target is 80 to 97 %. --quick plays 5
-seeds, too few to judge by, and prints the figures without targets.
+The whole engine runs in virtual time on the demo's market, with its prices, capacity shortages and preemptions;
+start-up times differ by offer and by launch. Each seed submits two jobs before any start-up has been observed (cold),
+then a third, and two more when those three have ended (after three jobs). Their speed was measured before, to 2 %. The
+benchmark counts how many costs and finish times fall within the 90 % interval that the plan showed; the target is 80 to
+97 %. --quick plays 5 seeds, which is too few to judge by, and prints the figures without targets.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ T = TypeVar("T")
 SEEDS = 20
 QUICK_SEEDS = 5
 HOURS = (0.25, 6.0)  # of work on the fastest machine
-STRIDES_S = (6.0, 240.0, 24.0)  # after a change, at most while jobs train, and while something starts or moves
+# after a change; at most, while jobs train; while machines start or jobs move
+STRIDES_S = (6.0, 240.0, 24.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one job: nano-USD and seconds, shown (5th percentile, expected, 95th) and what came of it."""
+    """One job's cost (nano-USD) and time (seconds): as forecast (5th percentile, expected, 95th) and as it was."""
 
     seed: int
     warm: bool
@@ -62,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What is asked of the jobs: hours of work on the fastest machine, drawn evenly over their logarithm."""
+    """The size of the jobs: hours of work on the fastest machine, log-uniform between the limits."""
 
     hours: tuple[float, float] = HOURS
     on_demand: bool = False
@@ -81,7 +82,7 @@ class _Submitted:
 
 
 def play(seed: int, folder: Path, database: SqliteScratchDatabase, jobs: Jobs) -> Iterator[Outcome]:
-    """The five jobs of a seed; the third is of no interest itself."""
+    """Play the five jobs of a seed; the third only provides measurements."""
     home = DemoMarket(folder, database, seed, days=10 + 4 * jobs.hours[1] * 5 / 24)
     with closing(home.store):
         cold = [_submit(home, jobs, number) for number in (0, 1)]
@@ -131,8 +132,8 @@ def _known(figures: tuple[T | None, T | None, T | None]) -> tuple[T, T, T]:
 
 
 def _settle(home: DemoMarket) -> None:
-    """Until all jobs have ended. Time goes in small steps while something starts or moves, in large ones otherwise, but
-    not past the last step of a job."""
+    """Run until all jobs have ended. Time advances in small steps while something starts or moves, otherwise in large
+    ones, but not past a job's last step."""
     stride_s = STRIDES_S[0]
     while not home.settled:
         changed = home.tick(stride_s)
@@ -172,7 +173,7 @@ def claims_of(outcomes: Sequence[Outcome], *, judged: bool) -> list[Claim]:
             share = 100 * sum(covered) / len(of)
             claims += [
                 Claim(f"{what} within p5-p95, {when}", share, "%", 80.0 if judged else None, least=True),
-                Claim(f"{what} within p5-p95, {when}: no wider than needed", share, "%", 97.0 if judged else None),
+                Claim(f"{what} within p5-p95, {when}: not too wide", share, "%", 97.0 if judged else None),
             ]
         cost = statistics.median(abs(each.paid / each.cost[1] - 1) for each in of)
         time = statistics.median(abs(each.took_s / each.seconds[1] - 1) for each in of)

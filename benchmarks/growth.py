@@ -1,11 +1,11 @@
-"""Claim: a queue of jobs makes the store grow by less than 10 MB per 1,000 jobs a day, whatever each decision weighs.
+"""Claim: a queue of jobs makes the store grow by less than 10 MB per 1,000 jobs a day, whatever the size of a decision.
 
-    python -m benchmarks.growth            1,000 jobs, 200 of them waiting at any time, minutes
-    python -m benchmarks.growth --quick    60 jobs that wait all at once
+    python -m benchmarks.growth            1,000 jobs, 200 of them waiting at any time; takes minutes
+    python -m benchmarks.growth --quick    60 jobs that all wait at once
 
-A world in virtual time: one control plane, a market of 40 offers, at most ten machines. What every decision says of
-each waiting job is what used to be kept: a placement among 200 jobs took 1 MB. Prices and polls grow with time, not
-with the number of jobs, so they are reported separately. Sizes are file sizes, free pages included.
+A simulation in virtual time: one control plane, a market of 40 offers, at most ten machines. Earlier versions kept what
+every decision said about each waiting job: a placement among 200 jobs took 1 MB. Prices and polls grow with time, not
+with the number of jobs, so they are reported separately. Sizes are file sizes, including free pages.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def spec(number: int) -> JobSpec:
 
 
 def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
-    """Bytes of the file before and after, and how many of the growth are of prices and polls."""
+    """Bytes of the file before and after, and the part of the growth that is prices and polls."""
     database = SqliteScratchDatabase(folder)
     home = SimulatedInstallation(
         folder,
@@ -87,7 +87,7 @@ def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
 
 
 def sizes(folder: Path) -> tuple[int, int]:
-    """Of the file, and of what is in it of prices and polls, in bytes."""
+    """Bytes of the file, and of the prices and polls in it."""
     with closing(sqlite3.connect(folder / "tradewind.db")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         pages, size = (connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("page_count", "page_size"))
@@ -109,11 +109,11 @@ def main(arguments: Sequence[str]) -> int:
         before, after, prices = grow(Path(made), jobs)
     growth_mb = (after - before - prices) / 1e6
     claims = [
-        Claim(f"growth by {jobs} jobs, per 1,000 of them", growth_mb / jobs * 1000, "MB", TARGET_MB),
+        Claim(f"growth from {jobs} jobs, per 1,000 jobs", growth_mb / jobs * 1000, "MB", TARGET_MB),
         Claim("prices and polls meanwhile", prices / 1e6, "MB"),
     ]
     notes = [f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after; {OFFERS} offers, {MACHINES} machines at most"]
-    return show("How the store grows", claims, as_json=options.json, notes=notes)
+    return show("Store growth", claims, as_json=options.json, notes=notes)
 
 
 if __name__ == "__main__":

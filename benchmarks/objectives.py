@@ -1,11 +1,11 @@
-"""The objective flips the choice: which GPU wins for 26 job kinds by cost, by time and by cost x time.
+"""The objective changes the choice: which GPU wins for 26 job kinds by cost, by time and by cost x time.
 
     python benchmarks/objectives.py [--quick] [--json]
 
-The winners of Narayanan et al. 2020 under three sets of prices, found by the product's own ranking (`decide`) from the
-measured rates of that paper's repository (the `dispa_oracle` rows of market/throughputs.csv.gz, MIT), which are read
-from the folder of shared data. As in the paper machines are not taken back, start at once and are billed per GPU.
-Takes about a second; --quick changes nothing.
+Reproduces the winners of Narayanan et al. 2020 under three sets of prices with the product's own ranking (`decide`),
+from the measured rates of that paper's repository (the `dispa_oracle` rows of market/throughputs.csv.gz in the shared
+data, MIT). As in the paper, machines are never preempted, start immediately and are billed per GPU. Takes about a
+second; --quick changes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def oracle(path: Path) -> dict[str, dict[str, float]]:
 def winners(
     rates: Mapping[str, Mapping[str, float]], prices: Mapping[str, str], objective: Objective
 ) -> dict[str, str]:
-    """The GPU that `decide` takes for each job kind."""
+    """The GPU that `decide` chooses for each job kind."""
     offers = {gpu: Offer("cloud", "r", "z", gpu, gpu, 1, 8, 60 * GB, CapacityType.ON_DEMAND) for gpu in prices}
     points = [PricePoint(offers[gpu].id, usd(price), AT_MS, AT_MS, "2020") for gpu, price in prices.items()]
     market = Market.as_of(AT_MS, offers=offers.values(), prices=points, startup_s={"cloud": 0.0})

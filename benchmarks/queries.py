@@ -1,13 +1,14 @@
-"""Claim: what is asked of the store costs what it returns, however much there is besides.
+"""Claim: the cost of a query depends on what it returns, not on the size of the store.
 
-    python -m benchmarks.queries            100,000 offers, 10,000 jobs, 1,000,000 ledger entries and events, minutes
+    python -m benchmarks.queries            100,000 offers, 10,000 jobs, 1,000,000 ledger entries and events: minutes
     python -m benchmarks.queries --quick    10,000 offers, 1,000 jobs, 100,000 ledger entries and events
     python -m benchmarks.queries --store postgresql://USER@HOST/EMPTY_DATABASE
 
-Jobs of a year are loaded in bulk, not timed. Then 100 more jobs train on simulated machines in virtual time, beside
-them: the writer's transactions are those of the engine's own ticks, each timed from asking for its turn to the end of
-its commit. The rest is asked as the product asks it, on the same store: medians of 7, or the only one of what takes
-seconds. `cold` is the first time in a process, `warm` each later one, after a poll that changed 200 prices.
+A year of jobs is loaded in bulk, without timing. Then 100 more jobs train on simulated machines in virtual time: the
+writer's transactions are those of the engine's ticks, each timed from the request for the write lock to the end of the
+commit. The other queries are those of the product, on the same store. Times are medians of 7, or single measurements
+where a query takes seconds. `cold` is the first query of a process, `warm` a later one, after a poll that changed 200
+prices.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from tests.rig.crash_points import MortalStore
 DAY_MS = 86_400_000
 LIVE = 100
 CHANGES = 6
-"""Prices of a spot offer in the last 14 days."""
+"""Price changes per spot offer in the last 14 days."""
 RUNS = 3
-"""Of each job that has ended."""
+"""Per job that has ended."""
 GPUS = ("V100", "T4", "A10G", "A100-40GB", "L4", "H100")
 CLOUDS = ("aws", "azure", "gcp")
 SETTLE_TICKS, MEASURED_TICKS = 40, 60
@@ -65,7 +66,7 @@ TICK_S = 3.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much there is."""
+    """The sizes of the store."""
 
     offers: int
     jobs: int
@@ -77,7 +78,7 @@ FULL, QUICK = Sizes(100_000, 10_000, 1_000_000, 1_000_000), Sizes(10_000, 1_000,
 
 
 class Emptied:
-    """The database at an address, with the product's own settings. It is new: there is nothing to wipe."""
+    """The database at an address, with the product's own settings. It must be empty, so wiping does nothing."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -93,7 +94,7 @@ class Emptied:
 
 
 class TimedStore(MortalStore):
-    """A store that notes how long each of its write transactions took, in ms."""
+    """A store that records the duration of each of its write transactions, in ms."""
 
     took_ms: list[float]
 
@@ -117,7 +118,7 @@ class Measured(SimulatedInstallation):
 
 
 def offers(count: int) -> list[Offer]:
-    """Half of them spot, of three clouds with 34 regions of three zones each."""
+    """Offers of three clouds with 34 regions of three zones each; half of them are spot."""
     made = []
     for number in range(count // 2):
         cloud, place, shape = CLOUDS[number % 3], number // 3 % 102, number // 306
@@ -130,7 +131,7 @@ def offers(count: int) -> list[Offer]:
 
 
 def catalog() -> list[tuple[Offer, int]]:
-    """What can be rented in the simulation: 40 offers."""
+    """The 40 offers that can be rented in the simulation."""
     return [
         (
             Offer("fake", f"r{n % 8}", f"r{n % 8}-{n % 3}", f"v100.{n}", "V100", 1, 8, 64 * GIB, kind, simulated=True),
@@ -142,7 +143,7 @@ def catalog() -> list[tuple[Offer, int]]:
 
 
 def batched(rows: Iterator[dict[str, Any]], size: int = 50_000) -> Iterator[list[dict[str, Any]]]:
-    """Lists of at most so many."""
+    """Split into lists of at most that many."""
     found: list[dict[str, Any]] = []
     for row in rows:
         found.append(row)
@@ -154,7 +155,7 @@ def batched(rows: Iterator[dict[str, Any]], size: int = 50_000) -> Iterator[list
 
 
 def load(store: Store, sizes: Sizes, now_ms: int) -> list[str]:
-    """A year of jobs that have ended, evenly; returns their ids."""
+    """Load jobs that ended, evenly over a year. Returns their ids."""
     rng = random.Random(13)
     listed = offers(sizes.offers)
     by_cloud = {cloud: [each for each in listed if each.provider == cloud] for cloud in CLOUDS}
@@ -179,7 +180,7 @@ def load(store: Store, sizes: Sizes, now_ms: int) -> list[str]:
     rented = [each.id for each in listed if not each.spot][:500]
     with store.read() as tx:
         prices = dict(zip(rented, tx.prices_at([(name, now_ms) for name in rented]), strict=True))
-    per_job, told = sizes.entries // sizes.jobs, sizes.events // sizes.jobs
+    per_job, reported = sizes.entries // sizes.jobs, sizes.events // sizes.jobs
     ids, periods = [], []
     span_ms = 330 * DAY_MS // sizes.jobs
     for number in range(sizes.jobs):
@@ -248,7 +249,7 @@ def load(store: Store, sizes: Sizes, now_ms: int) -> list[str]:
             tx._insert_many(ledger_entry, rows)
     with store.write() as tx:
         tx._insert_many(ledger_sum, [_sum(*period) for period in periods])
-    for rows in batched(_events(ids, told, began_ms, span_ms)):
+    for rows in batched(_events(ids, reported, began_ms, span_ms)):
         with store.write() as tx:
             tx._insert_many(event, rows)
     return ids
@@ -306,7 +307,7 @@ def _events(ids: Sequence[str], each: int, began_ms: int, span_ms: int) -> Itera
 
 
 def timed_ms(work: Callable[[], object], repetitions: int = 7, before: Callable[[], object] = lambda: None) -> float:
-    """The median; what is done `before` each is not timed."""
+    """The median time of a call in ms; `before` is called before each, without timing."""
     took = []
     for _ in range(repetitions):
         before()
@@ -317,7 +318,7 @@ def timed_ms(work: Callable[[], object], repetitions: int = 7, before: Callable[
 
 
 def train_beside(home: Measured) -> list[float]:
-    """Let 100 jobs train; returns how long each transaction of the engine's own took once all do, in ms."""
+    """Start 100 jobs. Returns the duration of each of the engine's transactions once all of them train, in ms."""
     for number in range(LIVE):
         budget = usd("10000") if number % 2 else None
         home.submit_job(JobSpec(f"live-{number}", train_spec(1_000_000, args={"seed": number}), budget_nano_usd=budget))
@@ -335,7 +336,7 @@ def train_beside(home: Measured) -> list[float]:
 
 
 def measure(home: Measured, ids: Sequence[str], sizes: Sizes) -> list[Claim]:
-    """What is asked of the store, each as the product asks it."""
+    """Time the store's queries, as the product calls them."""
     rng = random.Random(5)
     store, now_ms = home.store, home.clock.now_ms()
     listed = [each.id for each in offers(sizes.offers)]
@@ -363,7 +364,7 @@ def measure(home: Measured, ids: Sequence[str], sizes: Sizes) -> list[Claim]:
         look("30 offers by their ids", lambda tx: tx.offers_of(rng.sample(listed, 30))),
         look("runs of a job", lambda tx: tx.runs(job_id=rng.choice(ids))),
         look(f"the {sizes.entries // sizes.jobs} entries of a job", lambda tx: tx.entries(job_id=rng.choice(ids))),
-        look("what a job has cost", lambda tx: tx.total_nano_usd(rng.choice(ids))),
+        look("the total cost of a job", lambda tx: tx.total_nano_usd(rng.choice(ids))),
         look(
             "the newest 20 events of a job", lambda tx: tx.events(job_id=rng.choice(ids), limit=20, newest_first=True)
         ),
@@ -376,7 +377,7 @@ def measure(home: Measured, ids: Sequence[str], sizes: Sizes) -> list[Claim]:
 
 
 def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
-    """What commands ask, where all offers are of enabled providers."""
+    """Time the queries of commands, with all offers from enabled providers."""
     config = replace(home.config, providers=replace(home.config.providers, enabled=("fake", *CLOUDS)))
     installation = replace(home.installation, config=config)
 
@@ -385,7 +386,7 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
     spot = [each for each in offers(sizes.offers) if each.spot]
 
     def poll() -> None:
-        """Of 200 prices that changed."""
+        """Store a poll that changes 200 prices."""
         home.clock.advance(1.0)
         now_ms = home.clock.now_ms()
         with home.store.write() as tx:
@@ -434,7 +435,7 @@ def _asked_of_services(home: Measured, sizes: Sizes) -> list[Claim]:
 
 
 def peak_mb(work: Callable[[], object]) -> float:
-    """The most that Python had allocated at once besides what it had before."""
+    """The peak of Python's allocations above the present level, in bytes."""
     tracemalloc.start()
     work()
     _, peak = tracemalloc.get_traced_memory()
@@ -446,7 +447,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="10,000 offers, 1,000 jobs, 100,000 entries and events")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--store", help="the address of an empty database; default: a new file of SQLite")
+    parser.add_argument("--store", help="URL of an empty database; default: a new SQLite file")
     options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="tw-bench-") as made:
@@ -476,7 +477,7 @@ def main(arguments: Sequence[str]) -> int:
         f"a year, {sizes.entries:,} entries and {sizes.events:,} events, loaded in {loaded_s:.0f} s; {LIVE} live jobs, "
         f"{len(took_ms)} transactions in {MEASURED_TICKS} ticks",
     ]
-    return show("What queries cost", claims, as_json=options.json, notes=notes)
+    return show("Query times", claims, as_json=options.json, notes=notes)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""How long it takes to rank 100,000 GPU offers for a job, and for a thousand jobs; and that the ranking is right.
+"""How long it takes to rank 100,000 GPU offers for one job and for a thousand jobs, and whether the ranking is correct.
 
     python benchmarks/rank.py [--quick] [--json] [--peers]
 
-The market is seeded and shaped like the catalogues of three clouds: regions, zones, instance types, spot and on-demand,
-prices that differ by region and zone. Before each timed call one price changes, and the job is one not seen before: it
-has data in a bucket and a checkpoint in some region, so that throughput, hazard and egress all count. A timed call is
-`Market.learn` of the new price and `decide`. CPU time of this process, one thread; 200 calls (--quick: 60).
+The market is seeded and has the shape of three clouds' catalogues: regions, zones, instance types, spot and on-demand,
+prices that differ by region and zone. Before each timed call one price changes, and the job is a new one, with data in
+a bucket and a checkpoint in some region, so that throughput, hazard and egress all matter. A timed call is
+`Market.learn` of the new price, then `decide`. Times are CPU time of this process, one thread; 200 calls (--quick: 60).
 
---peers also asks gpuhunt and SkyPilot for the same offers in this run; they are installed into a throw-away venv, for
-which a package index must be reachable (SkyPilot is some 100 packages: minutes).
+--peers also queries gpuhunt and SkyPilot for the same offers. They are installed into temporary virtual environments,
+which needs a package index (SkyPilot has some 100 packages and takes minutes).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from providers.price import PricePoint
 
 AT_MS = 1_780_000_000_000
 OFFERS = 100_000
-SHARES = {"aws": 0.62, "gcp": 0.32, "azure": 0.06}  # rows of the public catalogues (design note: 62,000 32,000 6,000)
+SHARES = {"aws": 0.62, "gcp": 0.32, "azure": 0.06}  # like the numbers of rows in the public catalogues
 REGIONS = {"aws": 30, "gcp": 40, "azure": 60}
 ZONES = {"aws": 3, "gcp": 3, "azure": 1}
-# Dollars per GPU-hour on demand, roughly, and the sizes in which clouds sell it.
+# Rough dollars per GPU-hour on demand, and the GPU counts in which clouds sell it.
 GPUS = {
     "K80": (0.9, (1, 8, 16)),
     "P100": (1.5, (1, 2, 4)),
@@ -73,7 +73,7 @@ REQUESTS = (  # the ten kinds of request of the earlier measurement
 
 @dataclass(frozen=True)
 class World:
-    """A market, and what it was made of."""
+    """A market and the offers and prices that it was built from."""
 
     market: Market
     offers: list[Offer]
@@ -124,7 +124,7 @@ def world(size: int, seed: int) -> World:
 
 
 def demand(number: int, resources: Resources, *, steps: int, objective: Objective = CHEAPEST, kind: int = 0) -> Demand:
-    """A job that has begun elsewhere: its checkpoint lies in some region, its data in a bucket."""
+    """A job that has started elsewhere: its checkpoint is in some region, its data in a bucket."""
     spec = JobSpec(
         name=f"job-{number}",
         train=TrainSpec("train:main", None, {}, "/", {}, (), steps, None),
@@ -147,7 +147,7 @@ def requested(number: int) -> Resources:
 
 
 def timed_calls(setting: World, calls: int, *, any_gpu: bool) -> list[float]:
-    """CPU seconds of each call; the market goes from call to call as it does in a daemon."""
+    """CPU seconds of each call. Each call continues with the market of the one before, as in a control plane."""
     draw = random.Random(1)
     market, spent = setting.market, []
     ids = market.ids
@@ -180,7 +180,7 @@ def timed_jobs(setting: World, jobs: int, *, alike: bool) -> float:
 
 
 def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str]:
-    """Ids of the cheapest offers of a request, by looking at each."""
+    """Ids of the cheapest offers for a request, found by brute force."""
     wants = REQUESTS[number]
     fitting = [
         (price, offer.id)
@@ -210,8 +210,8 @@ def p95(seconds: list[float]) -> float:
 
 
 def peers_table(answers: list[Answer], plain: list[float], setting: World) -> Table:
-    """What the others took and answered, beside our own query by price and our ranking of a job."""
-    table = Table("", "offers of", "queries", "CPU median", "CPU p95", "cheapest as brute force says")
+    """The times and answers of the other tools, next to our own query by price and our ranking for a job."""
+    table = Table("", "offers of", "queries", "CPU median", "CPU p95", "same cheapest as brute force")
     table.title = "The same offers, by price per hour"
     cells = (f"{statistics.median(plain):.4f} s", f"{p95(plain):.4f} s")
     table.add_row("tradewind (policy.cheapest)", ", ".join(SHARES), str(len(plain)), *cells, "see above")
@@ -236,14 +236,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="60 calls instead of 200")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--peers", action="store_true", help="install and ask gpuhunt and SkyPilot too")
+    parser.add_argument("--peers", action="store_true", help="also install and query gpuhunt and SkyPilot")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     setting = world(OFFERS, options.seed)
     gc.collect()
-    gc.freeze()  # the 200,000 objects that the market was made of are this script's: no collection shall walk them
+    gc.freeze()  # keep the garbage collector from scanning the 200,000 objects from which the market was built
     calls = 60 if options.quick else 200
-    timed_calls(setting, 3, any_gpu=False)  # imports and caches of the process
+    timed_calls(setting, 3, any_gpu=False)  # warm up imports and caches
     one = timed_calls(setting, calls, any_gpu=False)
     every = timed_calls(setting, calls // 4, any_gpu=True)
     alike = timed_jobs(setting, 1000, alike=True)

@@ -1,10 +1,10 @@
-"""Claim: recorded prices are imported once, with what must not be believed marked, and a second import changes nothing.
+"""Claim: recorded prices are imported once, with implausible ones flagged, and a second import changes nothing.
 
     python -m benchmarks.recorded            every table of the folder `market` of the shared data
     python -m benchmarks.recorded --quick    the four small ones
 
-The folder is `shared/market` beside the repository, or below TRADEWIND_SHARED. Per table: rows, series, gaps (silences
-longer than three usual steps; - where a table has only changes), flagged rows by reason.
+The folder is `shared/market` next to the repository, or in TRADEWIND_SHARED. Prints for each table: rows, series, gaps
+(longer than three times the usual interval; "-" if a table has only changes), and flagged rows by reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUICK = (
 
 
 def tables(quick: bool) -> list[Path]:
-    """What is imported: the whole folder, or the small ones of it; nothing where there is none."""
+    """The tables to import: all in the folder, or the small ones; none if there is no folder."""
     folder = SHARED / "market"
     if quick:
         return [folder / name for name in QUICK if (folder / name).exists()]
@@ -40,18 +40,18 @@ def tables(quick: bool) -> list[Path]:
 
 
 def lines(found: PriceImport) -> list[str]:
-    told = []
+    reported = []
     for each in found.files:
         name = each.path.rpartition("/")[2]
         if each.skipped:
-            told.append(f"{name}: {each.skipped}")
+            reported.append(f"{name}: {each.skipped}")
             continue
         flags = ", ".join(f"{flag} {number}" for flag, number in each.flagged.items()) or "none"
         gaps = "-" if each.gaps is None else each.gaps
-        told.append(
+        reported.append(
             f"{name}: {each.rows} rows, {each.series} series, {gaps} gaps, {each.bad_rows} bad rows; flagged: {flags}"
         )
-    return told
+    return reported
 
 
 def main() -> int:
@@ -61,9 +61,7 @@ def main() -> int:
     asked = parser.parse_args()
     files = tables(asked.quick)
     if not files:
-        return show(
-            "Recorded prices", [], as_json=asked.json, notes=[f"no tables in {SHARED / 'market'}: nothing done"]
-        )
+        return show("Recorded prices", [], as_json=asked.json, notes=[f"skipped: no tables in {SHARED / 'market'}"])
     clock = SystemClock()
     now = clock.now_ms()
     with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +76,9 @@ def main() -> int:
         Claim("price changes stored", first.new_prices, "rows"),
         Claim("series", first.series, "series"),
         Claim("flagged rows", first.new_flags, "rows"),
-        Claim("bad rows, left out and told", first.bad_rows, "rows"),
+        Claim("bad rows, skipped and reported", first.bad_rows, "rows"),
         Claim("CPU of the import", cpu_s, "s"),
-        Claim("what a second import adds", second.new_prices + second.new_flags + second.new_offers, "rows", 0),
+        Claim("added by a second import", second.new_prices + second.new_flags + second.new_offers, "rows", 0),
     ]
     return show("Recorded prices", claims, as_json=asked.json, notes=lines(first))
 

@@ -1,14 +1,15 @@
-"""Claim: on recorded markets the mean price to come lies in its interval, and choosing by it costs at most 0.5 % more.
+"""Claim: on recorded markets, future mean prices lie within their intervals, and choosing by them costs at most 0.5 %
+more.
 
     python -m benchmarks.reversion            recorded spot markets of the folder `market` of the shared data
     python -m benchmarks.reversion --quick    6 instants of each market instead of 24
 
-At instants spread over each record, the 14 days before are learned from, as the engine does, and the mean price over
-the next 1 to 168 hours is forecast for the offer of each GPU that would be chosen: the one with the lowest expected
-mean. The benchmark counts how many means lie within the 90 % interval, how far they are from the forecast, and what
-this choice costs beside choosing by the present price. (Most recorded prices hardly move; benchmarks.forecast shows
-what learning gains where they do.) Nothing is fitted to these records; they are in `shared/market` beside the
-repository, or below TRADEWIND_SHARED.
+At instants spread over each record, the benchmark learns from the 14 days before, as the engine does, and forecasts the
+mean price over the next 1 to 168 hours for the offer of each GPU that would be chosen: the one with the lowest expected
+mean. It measures how many means lie within the 90 % interval, how far they are from the forecast, and the cost of this
+choice compared with choosing by the present price. (Most recorded prices hardly change; benchmarks.forecast shows the
+gain on markets where they do.) Nothing is fitted to these records, which are in `shared/market` next to the repository,
+or in TRADEWIND_SHARED.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Series(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """USD per GPU-hour, of the offer chosen by its expected mean: that mean, its interval and the mean that came; and
-    the mean that came of the offer which was cheapest at that instant."""
+    """USD per GPU-hour of the offer with the lowest expected mean: that mean, its interval and the actual mean; and the
+    actual mean of the offer that was cheapest at that instant."""
 
     expected: float
     low: float
@@ -94,7 +95,7 @@ def _series(rows: Iterable[tuple[tuple[str, ...], str, int, float]]) -> Iterator
 
 
 def forecasts(market: list[Series], instants: int) -> Iterator[Forecast]:
-    """For the offer of each GPU that is expected to be cheapest, at instants spread over the record."""
+    """Forecasts for the offer of each GPU that is expected to be cheapest, at instants spread over the record."""
     begin_ms = min(int(each.at_ms[0]) for each in market) + LOOKED_BACK_MS
     end_ms = max(int(each.at_ms[-1]) for each in market) - int(max(HORIZONS_H)) * HOUR_MS
     for now_ms in np.linspace(begin_ms, end_ms, instants).astype(np.int64).tolist():
@@ -124,7 +125,7 @@ def _came(series: Series, now_ms: int, hours: float) -> float:
 
 
 def _until(series: Series, now_ms: int) -> History:
-    """What an engine knows at an instant."""
+    """The market as the engine knows it at an instant."""
     since_ms = now_ms - LOOKED_BACK_MS
     first = max(int(np.searchsorted(series.at_ms, since_ms, side="right")) - 1, 0)
     last = int(np.searchsorted(series.at_ms, now_ms, side="right"))
@@ -146,7 +147,7 @@ def claims_of(found: Mapping[str, list[Forecast]]) -> list[Claim]:
         error = 100 * float(np.median(np.abs(np.log(came / expected))))
         claims += [
             Claim(f"{name}: means within the interval", inside, "%", 80.0, least=True),
-            Claim(f"{name}: price paid / by present price", float(np.mean(came / of_cheapest)), "ratio", 1.005),
+            Claim(f"{name}: paid / when choosing by present price", float(np.mean(came / of_cheapest)), "ratio", 1.005),
             Claim(f"{name}: median error", error, "%"),
             Claim(f"{name}: forecasts", len(each), "forecasts"),
         ]
@@ -160,10 +161,10 @@ def main() -> int:
     asked = parser.parse_args()
     folder = SHARED / "market"
     if not folder.is_dir():
-        return show("Mean prices to come", [], as_json=asked.json, notes=[f"no recorded markets in {folder}"])
+        return show("Future mean prices", [], as_json=asked.json, notes=[f"no recorded markets in {folder}"])
     instants = QUICK_INSTANTS if asked.quick else INSTANTS
     found = {name: list(forecasts(market, instants)) for name, market in markets(folder)}
-    return show("Mean prices to come", claims_of(found), as_json=asked.json)
+    return show("Future mean prices", claims_of(found), as_json=asked.json)
 
 
 if __name__ == "__main__":

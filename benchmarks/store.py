@@ -1,11 +1,11 @@
-"""Claim: the store answers what a control plane asks of 10 million price changes in milliseconds, on two databases.
+"""Claim: with 10 million price changes, the store answers a control plane's queries in milliseconds, on two databases.
 
-    python -m benchmarks.store            10,000,000 rows (4,000 offers, 2,500 changes each in 180 days), minutes
+    python -m benchmarks.store            10,000,000 rows (4,000 offers, 2,500 changes each in 180 days): minutes
     python -m benchmarks.store --quick    300,000 rows (4,000 offers, 75 changes each in 180 days)
 
-Each figure is the median of several repetitions of the store's own methods in a transaction of their own. Loading is
-bulk, in the order of the key, and not timed. Postgres is one that tests/postgres.py starts, with 16 MB of buffers and
-no fsync; where none is installed its rows are missing, and a note says so. Both databases must give the same costs.
+Each figure is the median of several calls of the store's own methods, each in its own transaction. Rows are loaded in
+bulk, in the order of the key, without timing. tests/postgres.py starts Postgres with 16 MB of buffers and no fsync;
+without Postgres, its rows are missing and a note says so. Both databases must compute the same costs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SOURCE = "benchmark"
 
 @dataclass(frozen=True)
 class World:
-    """Offers, and per offer its changes: instants, prices. Observed up to ten minutes after they took effect."""
+    """Offers, and the instants and prices of each one's changes, observed up to ten minutes after they took effect."""
 
     offers: Sequence[Offer]
     effective: np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -49,14 +49,14 @@ class World:
     prices: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
     def rows(self, number: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """price_point's rows of one offer."""
+        """The rows of one offer in price_point."""
         columns = (self.effective[number], self.observed[number], self.prices[number])
         for effective, observed, price in zip(*(each.tolist() for each in columns), strict=True):
             yield number + 1, effective, observed, price, 1
 
 
 def world(changes: int) -> World:
-    """The same for every database and every time."""
+    """The test data: the same for every database and every run."""
     random = np.random.default_rng(11)
     offers = [
         Offer("aws", f"r{n % 34:02}", f"r{n % 34:02}-z{n % 5}", f"t{n:04}", "H100", 8, 192, 2**41, CapacityType.SPOT)
@@ -71,10 +71,10 @@ def world(changes: int) -> World:
 
 
 def load(store: Store, market: World) -> None:
-    """Everything in bulk: a stream of COPY, or many rows to a statement."""
+    """Load everything in bulk: with COPY, or with many rows per statement."""
     with store.write() as tx:
         tx.put_offers("aws", market.offers)
-        tx.add_prices([PricePoint(market.offers[0].id, 1, T0 - 1, T0 - 1, SOURCE)])  # makes the source
+        tx.add_prices([PricePoint(market.offers[0].id, 1, T0 - 1, T0 - 1, SOURCE)])  # creates the source
     for start in range(0, OFFERS, 200):
         with store.write() as tx:
             raw: Any = tx._connection.connection.driver_connection
@@ -95,7 +95,7 @@ def load(store: Store, market: World) -> None:
 
 
 def measure(name: str, store: Store, market: World, repetitions: int) -> tuple[list[Claim], int, str]:
-    """The four figures, the cost of all runs as a sum to compare databases by, and a note."""
+    """The four figures, the total cost of all runs (to compare the databases), and a note."""
     random = np.random.default_rng(12)
     starts = (T0 + SPAN_MS * (0.05 + 0.85 * random.random(RUNS))).astype(int).tolist()
     lengths = (3_600_000 * (1 + 47 * random.random(RUNS))).astype(int).tolist()
@@ -136,7 +136,7 @@ def measure(name: str, store: Store, market: World, repetitions: int) -> tuple[l
         (f"latest price of {OFFERS} offers", latest, 50),
         (f"price at the start of {RUNS} runs", at_start, 50),
         (f"cost of {RUNS} run intervals", costs, 500),
-        (f"append of a poll of {OFFERS} changes", append, 300),
+        (f"storing a poll of {OFFERS} changes", append, 300),
     ):
         wall_ms, cpu_ms = _timed(work, repetitions)
         claims.append(Claim(f"{name}: {what}", wall_ms, "ms", target))
@@ -146,7 +146,7 @@ def measure(name: str, store: Store, market: World, repetitions: int) -> tuple[l
 
 
 def _timed(work: Callable[[], None], repetitions: int) -> tuple[float, float]:
-    """Median wall and CPU milliseconds; on a busy machine they are far apart."""
+    """Median wall and CPU milliseconds, which differ widely on a busy machine."""
     took, worked = [], []
     for _ in range(repetitions):
         started, started_cpu = perf_counter(), process_time()
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str]) -> int:
             notes.append(str(error))
     if len(bills) > 1:
         notes.append(f"the databases disagree about the cost of the runs: {bills}")
-    code = show("What the store is asked", claims, as_json=options.json, notes=notes)
+    code = show("Store queries", claims, as_json=options.json, notes=notes)
     return code or (1 if len(bills) > 1 else 0)
 
 

@@ -1,11 +1,11 @@
-"""Thirty zombies: raylets are killed alone while their actors go on, and another generation owns the job.
+"""Thirty zombies: raylets are killed but their actors keep running, while another generation owns the job.
 
     python benchmarks/zombies.py [--quick] [--json]
 
-Real processes on the `local` provider. The agent beside the raylet and the control plane are stopped meanwhile and the
-trainer's lease is made an hour long, so that nothing but the fence stands between the zombie and the job's checkpoints.
-Then the control plane wakes up, and the job must go on from the checkpoint that the fence names. In the end every loss
-and the weights are compared with a run without interruption, bit for bit.
+Real processes on the `local` provider. The machine's agent and the control plane are stopped meanwhile, and the
+trainer's lease is set to an hour, so that only the fence protects the job's checkpoints from the zombie. Then the
+control plane resumes, and the job must continue from the checkpoint that the fence names. At the end, every loss and
+the weights are compared with an uninterrupted run, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PER_JOB = 10  # each takes some 20 of a job's 400 steps
 
 
 def rise(home: Tradewind, count: int) -> tuple[list[Zombie], list[str]]:
-    """So many, one after the other, of as many jobs as it takes; the jobs are finished."""
+    """Create `count` zombies, one after the other, with as many jobs as needed, and let the jobs finish."""
     found: list[Zombie] = []
     jobs: list[str] = []
     last: Run | None = None
@@ -48,7 +48,7 @@ def rise(home: Tradewind, count: int) -> tuple[list[Zombie], list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 zombies instead of 30, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="only a list of claims")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     count = 2 if options.quick else 30
     with tempfile.TemporaryDirectory(prefix="tw-zombies-") as name:
@@ -69,13 +69,13 @@ def main() -> int:
             reference.close()
             home.close()
     claims = [
-        Claim(f"of {count}, ended otherwise than by the fence", sum(z.end != "fenced" for z in zombies), "zombies", 0),
+        Claim(f"zombies not ended by the fence, of {count}", sum(z.end != "fenced" for z in zombies), "zombies", 0),
         Claim("a checkpoint that slipped past the fence was restored", sum(z.restored for z in zombies), "zombies", 0),
-        Claim("jobs with another loss or other weights", len(unequal), "jobs", 0),
+        Claim("jobs with a different loss or different weights", len(unequal), "jobs", 0),
         Claim("processes left behind", len(left), "processes", 0),
-        Claim("steps that zombies made beside a dead raylet", sum(z.steps for z in zombies), "steps"),
+        Claim("steps trained by zombies", sum(z.steps for z in zombies), "steps"),
         Claim("checkpoints that slipped past the fence", sum(z.slipped for z in zombies), "checkpoints"),
-        Claim("from the first to the last of it", took_s, "s"),
+        Claim("wall time", took_s, "s"),
     ]
     ends = Counter(zombie.end for zombie in zombies)
     return show("Zombies", claims, as_json=options.json, notes=[f"they ended: {dict(ends)}", *left])

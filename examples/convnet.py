@@ -1,4 +1,4 @@
-"""A convolutional net on images made by rule, with random flips and shifts: a plain PyTorch loop."""
+"""A convolutional network on synthetic images, with random flips and shifts: a plain PyTorch loop."""
 
 import random
 
@@ -13,7 +13,8 @@ from trainers.models import ConvNet
 
 
 class Augmented(Dataset[tuple[Tensor, int]]):
-    """Random draws are welcome: Tradewind keys them by (seed, epoch, index), so that they repeat after a move."""
+    """Random augmentation is safe: Tradewind seeds it by (seed, epoch, index), so it is repeated exactly after a
+    move."""
 
     def __init__(self, data: Shapes) -> None:
         self.data = data

@@ -330,8 +330,8 @@ def gpus_named(name: str) -> tuple[str, ...]:
     same_form = [gpu for gpu, its in members if its == form]
     fitting = same_form or [gpu for gpu, its in members if its is None]
     if memory is None:
-        told_apart = [gpu.name for gpu in fitting if _parts(gpu.name)[2] is not None]
-        return tuple(told_apart) if len(told_apart) == len(fitting) else (fitting[0].name,)
+        distinct = [gpu.name for gpu in fitting if _parts(gpu.name)[2] is not None]
+        return tuple(distinct) if len(distinct) == len(fitting) else (fitting[0].name,)
     for gpu in (*fitting, *(gpu for gpu, _ in members)):
         if abs(gpu.memory_bytes / GB - memory) <= _MEMORY_TOLERANCE * memory and (form is None or gpu in fitting):
             return (gpu.name,)

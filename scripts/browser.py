@@ -1,6 +1,6 @@
-"""Find the browser of the page tests.
+"""Finds the browser for the page tests.
 
-$CHROMIUM names it; else it is Debian's. Playwright's own download is not used: it would be a second copy.
+It is the one that $CHROMIUM names, or else Debian's. Playwright's own download would be a second copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DEBIAN = Path("/usr/bin/chromium")
 
 
 def find() -> Path | None:
-    """The executable of a Chromium, None when there is none."""
+    """The path of a Chromium executable; None if there is none."""
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else _DEBIAN
     return path if os.access(path, os.X_OK) else None

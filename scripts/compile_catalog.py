@@ -2,9 +2,10 @@
 
     python -m scripts.compile_catalog ../shared/market
 
-The lists lie outside the repository; the files written here are what is committed, so nobody but who refreshes the
-catalogue needs them. One on-demand and one spot price per offer: the latest. Same input, same bytes. What is written by
-hand (sources, instance types, regions, exclusions) is only read. A type that is neither known nor excluded stops it.
+The lists are outside the repository, which contains the compiled files: only those who refresh the catalogue need them.
+Each offer gets its latest on-demand and its latest spot price. The same input gives the same bytes. Files that are
+maintained manually (sources, instance types, regions, exclusions) are only read. An instance type that is neither known
+nor excluded is an error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from providers.hardware import GB, GPUS, canonical_gpu
 Row = dict[str, str]
 Files = dict[str, str]
 
-_SKYPILOT_DAY = {"aws": "2025-09-01", "azure": "2025-03-01"}  # undated: the earliest day that it can be
+_SKYPILOT_DAY = {"aws": "2025-09-01", "azure": "2025-03-01"}  # undated: the earliest possible day
 _SKYPILOT_OTHER_DAY = "2026-01-01"
 _GCP_DAY = "2026-07-30"
 _ADVISOR_DAY = "2025-06-28"
@@ -100,7 +101,7 @@ def _text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def _latest(found: Iterable[Price]) -> list[Price]:
-    """The latest price of each offer, with what is wrong about it."""
+    """The latest price of each offer, with the reason if it is flagged."""
     latest: dict[tuple[str, ...], Price] = {}
     types, excluded = _types(), _exclusions()
     for price in found:
@@ -156,7 +157,7 @@ def _exclusions() -> list[tuple[str, str]]:
 
 
 def _of_row(row: Row, *, zone: str, date: str, source: str) -> Iterator[Price]:
-    """On-demand of the region and spot of the zone."""
+    """On-demand prices by region and spot prices by zone."""
     where = (row["cloud"], row["region"])
     if row["ondemand_usd_h"]:
         yield Price(*where, "", row["instance_type"], "on_demand", float(row["ondemand_usd_h"]), date, source)
@@ -185,7 +186,7 @@ def _aws(folder: Path) -> Iterator[Price]:
         yield from _of_row(row, zone=row["zone"], date=_SKYPILOT_DAY["aws"], source="skypilot-aws")
     history = [price for price in _history(folder, "aws") if (price.provider, price.instance_type) in _types()]
     yield from history
-    # The advisor gives the mean saving of a region over a month; a price follows where on-demand is known for that day.
+    # The advisor states a region's mean saving over a month; with the on-demand price of that day, that gives a price.
     then: dict[tuple[str, str], Price] = {}
     for price in sorted(history, key=lambda price: price.date):
         if price.date <= _ADVISOR_DAY:
@@ -209,7 +210,7 @@ def _gcp(folder: Path) -> Iterator[Price]:
         series = family("gcp", row["instance_type"])
         offered = ("gcp", series, row["region"]) in known
         if offered and row["offered_known"] == "False":
-            raise SystemExit(f"known_regions.csv has {series} in {row['region']}, the snapshot says there is none")
+            raise SystemExit(f"known_regions.csv has {series} in {row['region']}, but the snapshot has none")
         for price in _of_row(row, zone="", date=_GCP_DAY, source="cyclenerd-gcp"):
             if not offered:
                 yield replace(price, flag=Flag.PHANTOM.value)
@@ -241,7 +242,8 @@ def _interruptions(folder: Path) -> str:
 
 
 def _egress_aws(folder: Path) -> str:
-    """Each region's usual price to other regions, the pairs that differ from it, and its price to the internet."""
+    """Each region's usual egress price to other regions, the pairs that differ from it, and its price to the
+    internet."""
     by_source: dict[str, dict[str, str]] = {}
     for row in _read(folder / "egress_prices.csv.gz"):
         if row["cloud"] == "aws":
@@ -268,7 +270,7 @@ def _number(usd: str) -> str:
 
 
 def _marketplace(folder: Path) -> Files:
-    """The last day of the marketplace: the cheapest offer of each GPU, count, provider and country that it showed."""
+    """The cheapest offer of each GPU, count, provider and country on the marketplace's last day."""
     import pyarrow.parquet
 
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(folder / "neocloud_by_config_2025.parquet").to_pylist()

@@ -1,8 +1,8 @@
-"""Write the pages and pictures of docs/ that are made of the code: `python -m scripts.gen_docs`.
+"""Generates the pages and pictures of docs/ that are made from the code: `python -m scripts.gen_docs`.
 
-`--check` only says which are stale.
+`--check` only reports which are stale.
 
-A page is a line of PAGES: its path and the function that returns its text.
+To add a page, add a line to PAGES: its path and the function that returns its text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A day of one job on a simulated market, always the same: a price that rises, and a machine that is taken away.
+"""One day of a job on a simulated market: its price rises, and later its machine is preempted. Deterministic.
 
-The engine of the product runs in virtual time; docs/migration.svg and docs/demo.svg show what came of it.
+The product's own engine runs in virtual time; docs/migration.svg and docs/demo.svg show the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, mem
 
 HOURS = 8
 STEP_S = 10.0
-STRIDE_S, MOVING_STRIDE_S = 45.0, 2.0  # while nothing moves, and while something does
+STRIDE_S, MOVING_STRIDE_S = 45.0, 2.0  # between migrations, and during one
 BEHAVIOUR = Behaviour(boot_s=90.0, listing_lag_s=10.0, stop_s=20.0, late_s=30.0)
 TIMINGS = Timings(step_s=STEP_S, prepare_s=20.0, restore_s=10.0, checkpoint_every_s=600.0)
 
@@ -37,7 +37,7 @@ OREGON = _offer("oregon", CapacityType.SPOT)
 IRELAND = _offer("ireland", CapacityType.SPOT)
 ON_DEMAND = _offer("oregon", CapacityType.ON_DEMAND)
 ELSEWHERE = _offer("ireland", CapacityType.ON_DEMAND)
-COURSES = {  # (hour, dollars per hour); between two of them a price wanders a little
+COURSES = {  # (hour, dollars per hour); between two points a price varies a little
     OREGON: ((0.0, 0.92), (2.3, 2.15), (4.4, 1.16)),
     IRELAND: ((0.0, 1.34), (1.6, 1.12), (6.2, 1.55)),
     ON_DEMAND: ((0.0, 3.06),),
@@ -48,9 +48,9 @@ TAKEN_AT_H, NOTICE_S = 5.2, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What came of it. Instants are market time in ms; `paths` has each offer's (instant, nano-USD per hour).
+    """The result. Instants are market time in ms; `paths` has each offer's (instant, nano-USD per hour).
 
-    `planned` is what the user was shown before submitting, `reported` what it cost.
+    `planned` is the plan shown before submitting, `reported` the report at the end.
     """
 
     begin_ms: int
@@ -58,14 +58,14 @@ class Story:
     paths: dict[Offer, list[tuple[int, int]]]
     runs: tuple[Run, ...]
     paid_nano_usd: int
-    stops_s: tuple[float, ...]  # training stood still so long at each change of machine
+    stops_s: tuple[float, ...]  # time without training at each change of machine
     planned: PlanView
     reported: ReportView
 
 
 @cache
 def play() -> Story:
-    """Takes some seconds, once."""
+    """Run the simulation, which takes some seconds. The result is cached."""
     with memory_folder() as folder:
         database = SqliteScratchDatabase(folder)
         try:
@@ -89,7 +89,7 @@ def _play(home: SimulatedInstallation) -> Story:
     home.tick(STRIDE_S)  # prices are known
     steps = int(HOURS * 3600 / STEP_S * 0.85)
     spec = JobSpec("gpt", train_spec(steps), expected=Expected(GpuRequest("V100"), 1 / STEP_S))
-    planned = replace(plan.preview(home.installation, [spec]), id="plan_1HF7YC5Y8MNOPQR")  # chance has no part here
+    planned = replace(plan.preview(home.installation, [spec]), id="plan_1HF7YC5Y8MNOPQR")  # no randomness
     job = home.submit_job(spec)
     taken = False
     while not home.settled:

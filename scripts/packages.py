@@ -1,6 +1,7 @@
-"""Install the programs that the tests need and pip cannot bring: `python -m scripts.packages`.
+"""Installs the programs that the tests need and pip cannot install: `python -m scripts.packages`.
 
-As root on a Debian, those that are missing and that no variable names; else it says what to do, and fails.
+As root on Debian, it installs the missing ones, except those that a variable names. Otherwise it says what to do, and
+fails.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NEEDED = {"the page tests need a browser": browser, "the store's tests need a Po
 
 
 def install(packages: list[str]) -> None:
-    """Debian's packages. Raises CalledProcessError."""
+    """Install these Debian packages. Raises CalledProcessError."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         command = ["apt-get", "-qq", *arguments]
@@ -24,7 +25,7 @@ def install(packages: list[str]) -> None:
 
 
 def main() -> int:
-    """Exit code 1 when something is still missing."""
+    """Install what is missing. The exit code is 1 if something still is."""
     absent = [each.PACKAGE for each in NEEDED.values() if each.find() is None and not os.environ.get(each.VARIABLE)]
     if absent and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"installing Debian's {' and '.join(absent)} for the tests", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""docs/demo.svg: a terminal of 80 columns, a job's plan before it runs and its report after (migration_story)."""
+"""docs/demo.svg: a terminal with 80 columns that shows a job's plan and, after its run, its report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.formats.documents import View
 from scripts.migration_story import play
 
 COLUMNS = 80
-# Rich's own frame without its web font: a document that is looked at loads nothing from elsewhere.
+# Rich's own frame without its web font: viewing the picture must not load anything from the network.
 FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>.{unique_id}-matrix {{ font: 20px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }}
 .{unique_id}-title {{ font: bold 18px system-ui, sans-serif; }}
@@ -32,7 +32,7 @@ FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http
 
 
 def demo_picture() -> str:
-    """The SVG file's text: the same at each call."""
+    """The SVG file's text. Deterministic."""
     story = play()
     shown: tuple[tuple[str, View], ...] = (
         ("tradewind plan gpt.yaml", story.planned),

@@ -1,4 +1,4 @@
-"""docs/migration.svg: prices above, the job below, over the hours of one simulated day (scripts.migration_story)."""
+"""docs/migration.svg: one simulated day, with prices above and the job below (scripts.migration_story)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from providers.money import MS_PER_HOUR, NANO_USD, format_usd
 from providers.offer import Offer
 from scripts.migration_story import ON_DEMAND, Story, play
 
-WIDTH, HEIGHT = 480.0, 376.0  # narrow, and its letters large: it has to be read on a phone, too
+WIDTH, HEIGHT = 480.0, 376.0  # narrow, with large letters, so that it is readable on a phone
 LEFT, RIGHT = 36.0, 8.0
 TOP, FLOOR = 44.0, 200.0  # of the prices
 LANE, LANE_END = 234.0, 262.0  # of the job
@@ -24,7 +24,7 @@ text{font:13px system-ui,sans-serif;fill:#1c2024}.muted{fill:#5b6470}.title{font
 
 
 def migration_picture() -> str:
-    """The SVG file's text: the same at each call."""
+    """The SVG file's text. Deterministic."""
     story = play()
     across = Scale(story.begin_ms, story.end_ms, LEFT, WIDTH - RIGHT)
     up = Scale(0.0, TOP_PRICE, FLOOR, TOP)
@@ -57,7 +57,7 @@ def _price_axis(up: Scale) -> Html:
 
 
 def _price_line(story: Story, offer: Offer, across: Scale, up: Scale, color: str) -> Html:
-    """Its price per hour all day, thick while the job is there."""
+    """The offer's price per hour over the day; the line is thick while the job is there."""
     path = story.paths[offer]
     runs = [run for run in story.runs if run.offer_id == offer.id]
     there = [
@@ -88,7 +88,7 @@ def _price_line(story: Story, offer: Offer, across: Scale, up: Scale, color: str
 
 
 def _corners(path: list[tuple[int, int]], begin_ms: int, end_ms: int, across: Scale, up: Scale) -> str:
-    """The corners of a price that stays as it is between its changes."""
+    """The corners of a step curve: a price stays the same between its changes."""
     before = [price for at_ms, price in path if at_ms <= begin_ms]
     steps = [(begin_ms, before[-1] if before else path[0][1])]
     steps += [(at_ms, price) for at_ms, price in path if begin_ms < at_ms < end_ms]
@@ -100,7 +100,7 @@ def _corners(path: list[tuple[int, int]], begin_ms: int, end_ms: int, across: Sc
 
 
 def _lane(story: Story, run: Run, across: Scale, colors: dict[Offer, str]) -> Html:
-    """A bar while it trained, with the machine's place and the steps done there."""
+    """A bar for the time of training on a machine, with its region and the steps done there."""
     (offer,) = (each for each in story.paths if each.id == run.offer_id)
     begin, end = (across(at_ms) for at_ms in _trained(story, run))
     middle = (begin + end) / 2
@@ -135,7 +135,7 @@ def _marks(story: Story, across: Scale) -> list[Html]:
 
 
 def _legend(story: Story) -> list[Html]:
-    """What happened, by number, and what came of it."""
+    """The numbered events and the result."""
     lines = []
     for number, (before, stopped_s) in enumerate(zip(story.runs[:-1], story.stops_s, strict=True), 1):
         taken = before.end == "preempted"

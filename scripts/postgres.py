@@ -1,6 +1,6 @@
-"""Find the Postgres server that tests run their own cluster with: `initdb`, `pg_ctl` and the rest.
+"""Finds the Postgres programs with which tests run their own server: `initdb`, `pg_ctl` and so on.
 
-$POSTGRES_BIN names their folder; else it is the newest of Debian's, or the one that `initdb` on PATH lies in.
+They are in the folder that $POSTGRES_BIN names, or else in Debian's newest one, or in the folder of `initdb` on PATH.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEBIAN = Path("/usr/lib/postgresql")
 
 
 def find() -> Path | None:
-    """The folder of the server's programs, None when there is none."""
+    """The folder of the server's programs; None if there is none."""
     named = os.environ.get(VARIABLE)
     if named:
         return _complete(Path(named))

@@ -1,9 +1,9 @@
-"""Writes the manifest of the catalogue in providers/catalog/data: its day, and size and SHA-256 of every file.
+"""Writes the manifest of the catalogue in providers/catalog/data: its date, and the size and SHA-256 of every file.
 
     python -m scripts.seal_catalog 2026-11-22
 
-The last step of every change there. Whoever has the folder can then install it from where it lies: the catalogue is
-published by publishing these files.
+This is the last step of every change to these files. Publishing them publishes the catalogue: it can be installed from
+any copy of the folder.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The main job, end to end: what `make demo` runs."""
+"""The demo, end to end: what `make demo` runs."""

@@ -1,6 +1,6 @@
-"""`python -m examples.demo`: three real jobs on a cloud on this machine, with everything that can happen to them.
+"""`python -m examples.demo`: three real jobs on a simulated cloud on this machine: a sale, a preemption and a crash.
 
-Exit code 0 only if every check of examples.demo.checks holds. Options: --seed N, --state DIR.
+The exit code is 0 only if every check in examples.demo.checks passes. Options: --seed N, --state DIR.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ QUIET = {"migration.ready", "migration.transfer", "migration.restore", "migratio
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--seed", type=int, default=7, help="of the simulated market")
-    parser.add_argument("--state", type=Path, default=Path(".demo"), help="folder for everything that it writes")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the simulated market")
+    parser.add_argument("--state", type=Path, default=Path(".demo"), help="folder for everything that the demo writes")
     options = parser.parse_args()
     state = options.state.resolve()
-    # the control plane is a process of its own: it reads the same settings from the environment
+    # the control plane is a separate process, which reads the same settings from the environment
     os.environ["TRADEWIND_STATE_DIR"] = str(state)
-    os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides who is preempted
-    os.environ["TRADEWIND_POLICY_MIN_DWELL_S"] = "360"  # jobs of an hour of the market's time would never move
+    os.environ["TRADEWIND_PROVIDERS_LOCAL_HAZARD"] = "false"  # the director decides which machine is preempted
+    # the jobs last an hour of market time: with the default, they would never move
+    os.environ["TRADEWIND_POLICY_MIN_DWELL_S"] = "360"
     console = Console()
     if not console.is_terminal:
         console.width = 132
@@ -66,29 +67,29 @@ def main() -> int:
         prepare(state, options.seed)
         console.print(
             "Three jobs on the [bold]local[/] provider: a cloud on this machine, whose market is [bold]simulated[/] "
-            f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds in one)."
+            f"(seed {options.seed}, {config.providers.local.clock_factor:.0f} market seconds per second)."
         )
         return Demo(config, console, started).play()
     except TradewindError as error:
         console.print(f"[red]the demo failed:[/] {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return error.exit_code
     except KeyboardInterrupt:
-        console.print("interrupted; everything that was started is ended")
+        console.print("interrupted; all processes of the demo were ended")
         return 130
 
 
 def prepare(state: Path, seed: int) -> None:
-    """Make the folder of a demo: a state folder, which names the seed of its market for `clear`."""
+    """Create the demo's state folder, with the seed of its market for `clear`."""
     private_folder(state)
     write_privately(state / "seed", str(seed))
 
 
 def clear(state: Path) -> None:
-    """End what an earlier demo that was cut off may have left up, and remove its folder."""
+    """End what an interrupted demo may have left running, and remove its folder."""
     if not state.exists():
         return
     if not (state / "seed").exists():
-        raise UsageError(f"{state} exists and is no demo's folder", hint="name another one with --state")
+        raise UsageError(f"{state} exists and is not a demo's folder", hint="choose another one with --state")
     os.environ[SEED] = (state / "seed").read_text()
     with Client(load_config()) as client:
         client.control_plane.down(force=True)
@@ -96,7 +97,7 @@ def clear(state: Path) -> None:
 
 
 class Demo:
-    """One play on an empty state folder."""
+    """One run of the demo in an empty state folder."""
 
     def __init__(self, config: Config, console: Console, started: float) -> None:
         self._config = config
@@ -105,7 +106,7 @@ class Demo:
         self._references: list[Reference] = []
 
     def play(self) -> int:
-        """Returns the exit code."""
+        """Run the demo to its end. Returns the exit code."""
         installation = open_installation(self._config)
         try:
             with Client(self._config) as client:
@@ -123,7 +124,10 @@ class Demo:
             installation.close()
 
     def _watch(self, client: Client, installation: Installation, screen: Screen) -> set[str]:
-        """Submit, let things happen, show them, until every job has ended and every machine is booked."""
+        """Submit the jobs, cause incidents and show progress until every job has ended and every machine is booked.
+
+        Returns the incidents that a job survived.
+        """
         specs = [_on_throttled_machines(client.job_files.load(EXAMPLES / f"{name}.yaml")) for name in JOBS]
         client.control_plane.up(progress=lambda message: screen.line(message, style="dim"))
         for spec in specs:
@@ -138,14 +142,14 @@ class Demo:
             last = self._tell(installation, screen, last)
             jobs = client.jobs.list(ended=True).jobs
             elapsed = time.monotonic() - self._started
-            pace = f"market time runs {installation.clock.factor:.0f}x (simulated)"
-            screen.jobs(jobs, f"Tradewind demo  {elapsed:.0f} s  {pace}")
+            speed = f"market time runs {installation.clock.factor:.0f}x (simulated)"
+            screen.jobs(jobs, f"Tradewind demo  {elapsed:.0f} s  {speed}")
             with installation.store.read() as tx:
                 busy = tx.unsettled_runs()
             if (all(job.state in TERMINAL for job in jobs) and not busy) or elapsed > LIMIT_S:
                 break
             director.act()
-            trained = all(job.step > 0 for job in jobs)  # before that, machines and libraries need both cores
+            trained = all(job.step > 0 for job in jobs)  # until then, starting machines needs both cores
             if not self._references and (trained or elapsed > REFERENCES_AFTER_S):
                 self._references = [Reference.start(spec, installation.state_dir / "reference") for spec in specs]
             time.sleep(0.25)
@@ -167,11 +171,7 @@ class Demo:
 
     def _close(self, installation: Installation, done: set[str], report: ReportView) -> int:
         found = list(problems(installation, self._references))
-        found += [
-            f"the incident {name!r} was not survived by any job"
-            for name in ("sale", "notice", "crash")
-            if name not in done
-        ]
+        found += [f"no job survived the incident {name!r}" for name in ("sale", "notice", "crash") if name not in done]
         self._console.print(closing_table(report))
         elapsed = time.monotonic() - self._started
         if found:
@@ -179,14 +179,14 @@ class Demo:
                 self._console.print(f"[red]FAILED[/] {problem}", soft_wrap=True)
         else:
             self._console.print(
-                f"[green]All checks hold[/] after {elapsed:.0f} s: every job finished; every loss and the "
-                "final weights equal an uninterrupted run's bit for bit; the ledger's entries sum to the cloud's bills "
-                "to the nano-dollar; no process was left behind."
+                f"[green]All checks passed[/] after {elapsed:.0f} s: every job finished; every loss and the "
+                "final weights equal those of an uninterrupted run, bit for bit; the ledger's entries sum to the "
+                "cloud's bills, to the nano-dollar; no process was left behind."
             )
         state = installation.state_dir
         shown = state.relative_to(Path.cwd()) if state.is_relative_to(Path.cwd()) else state
         self._console.print(
-            f"Ask why: [bold]TRADEWIND_STATE_DIR={shown} .venv/bin/tradewind explain gpt[/]   "
+            f"See why: [bold]TRADEWIND_STATE_DIR={shown} .venv/bin/tradewind explain gpt[/]   "
             f"(also: queue, events, logs, report --html out.html)",
             soft_wrap=True,
         )
@@ -194,8 +194,8 @@ class Demo:
 
 
 def _on_throttled_machines(spec: JobSpec) -> JobSpec:
-    """While they train at full speed, three jobs leave no core to the machines that start, and are through before one
-    of those is up."""
+    """The job on slower machines. At full speed, three jobs would leave no core for machines that start, and would
+    finish before one is up."""
     wanted = tuple(GpuRequest(kind, 1) for kind in ("SIM-M", "SIM-S"))
     return replace(spec, resources=replace(spec.resources, gpus=wanted))
 

@@ -1,4 +1,4 @@
-"""What the demo checks of itself: finished, bit-identical, sums exact, nothing left behind."""
+"""The demo's checks: jobs finished, results bit-identical, sums exact, no process left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.spec import TrainerSpec
 
 @dataclass
 class Reference:
-    """The same training without any interruption, on the unthrottled machine, in a process of its own."""
+    """The same training without interruption, at full speed, in a separate process."""
 
     name: str
     folder: Path
@@ -29,7 +29,7 @@ class Reference:
 
     @classmethod
     def start(cls, spec: JobSpec, folder: Path) -> Reference:
-        """Begin at low priority, beside the demo."""
+        """Start it at low priority, next to the demo."""
         run = folder / spec.name
         (run / "control").mkdir(parents=True)
         trainer = TrainerSpec(
@@ -70,7 +70,7 @@ class Reference:
 
 
 def problems(installation: Installation, references: list[Reference]) -> Iterator[str]:
-    """Every promise that was not kept, in words; nothing when all were."""
+    """A sentence for each check that failed."""
     with installation.store.read() as tx:
         jobs = {job.name: job for job in tx.jobs()}
         for reference in references:
@@ -86,7 +86,8 @@ def problems(installation: Installation, references: list[Reference]) -> Iterato
                 for step, loss in _losses(installation.run_dir(run.id) / "metrics.jsonl"):
                     compared.add(step)
                     if expected.get(step) != loss:
-                        yield f"{job.name}: the loss of step {step} is {loss} in {run.id}, {expected.get(step)} alone"
+                        alone = f"{expected.get(step)} without interruption"
+                        yield f"{job.name}: the loss of step {step} is {loss} in {run.id}, {alone}"
                         break
             if compared != set(expected):
                 yield f"{job.name}: {len(set(expected) - compared)} steps were never trained"
@@ -105,7 +106,7 @@ def problems(installation: Installation, references: list[Reference]) -> Iterato
 
 
 def left_behind(installation: Installation) -> Iterator[str]:
-    """Processes of the demo's instances, site and control plane that still live."""
+    """A sentence for each process of the demo's instances, site and control plane that is still alive."""
     cloud = installation.providers["local"]
     assert isinstance(cloud, LocalProvider)
     for pid in cloud.processes_left():
@@ -124,7 +125,7 @@ def left_behind(installation: Installation) -> Iterator[str]:
 
 
 def _losses(path: Path) -> Iterator[tuple[int, str]]:
-    """(step, loss as hexadecimal float) of one run; a line cut by a kill is passed over."""
+    """(step, loss as hexadecimal float) of one run; a line truncated by a kill is skipped."""
     if not path.exists():
         return
     for line in path.read_text().splitlines():

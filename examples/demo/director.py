@@ -1,10 +1,10 @@
 """The director: makes sure that each of three incidents happens to a job while it trains.
 
-A sale makes an offer much cheaper, so that the policy should move a job there; then a spot machine is taken back with
-notice, and every process of another machine is killed without any. What Tradewind does about them is its own affair:
-the director only acts as the (simulated) cloud and then watches the store. A machine takes seconds to start, or many
-where the cores are busy, and a job that is told to move trains on meanwhile, while one that has lost its machine waits:
-so the sale comes first, and the rest when it has been taken up, or when the jobs would soon be through.
+A sale makes an offer much cheaper, so that the policy should move a job there. Then a spot machine is preempted with
+notice, and every process of another machine is killed without notice. The director only plays the simulated cloud and
+then watches the store; the reaction is Tradewind's. The sale comes first, because a moving job keeps training while its
+new machine starts, but a job without a machine waits. The losses follow once a job has moved, or when the jobs would
+otherwise soon finish.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from providers.hardware import GPUS
 from providers.local import LocalProvider
 
 NOTICE_WALL_S = 3.0
-SALE_SHARE = (0.25, 0.15)  # of the price in force; deeper if nobody comes
+SALE_SHARE = (0.25, 0.15)  # of the present price; lower the second time, if no job came
 SALE_PATIENCE_S = 8.0
-EARLY = 0.1  # of its steps, after which a job may be hit
-HALF = 0.45  # when the losses begin even if nobody has come for the sale
-LATE = 0.7  # after which it could end before it has anything to survive
+EARLY = 0.1  # share of its steps, after which a job may have an incident
+HALF = 0.45  # share after which the losses begin, even if no job came to the sale
+LATE = 0.7  # share after which it could finish before it has recovered from one
 
 
 @dataclass
 class Director:
-    """Call `act` often. `done` says which incidents were survived."""
+    """Causes the incidents. Call `act` often; `done` has the incidents that a job survived."""
 
     installation: Installation
     say: Callable[[str], None]
@@ -44,7 +44,7 @@ class Director:
         return provider
 
     def act(self) -> None:
-        """One look at the jobs: begin what is due, note what was survived."""
+        """Look at the jobs once: cause the incidents that are due, and record those that were survived."""
         with self.installation.store.read() as tx:
             jobs = {job.name: job for job in tx.jobs()}
             runs = {name: tx.runs(job_id=job.id) for name, job in jobs.items()}
@@ -77,7 +77,7 @@ class Director:
                 if any(run.generation > lost.generation and run.training_from_ms for run in each):
                     self.done.add(incident)
                 elif jobs[name].state in TERMINAL:
-                    del self._victims[incident]  # it was through before its machine was gone: another one's turn
+                    del self._victims[incident]  # it finished before its machine was gone: try another job
 
     def _sale(
         self,
@@ -86,9 +86,9 @@ class Director:
         moves: Mapping[str, list[Migration]],
         taken: Collection[str],
     ) -> None:
-        """A fast machine in another zone than the job's, far below its price, until the job comes.
+        """Offer a fast machine in another zone than the job's, far below its usual price, until the job comes.
 
-        There is one of it, so it is of an offer on which none of the jobs is.
+        There is only one such machine, so no job may already run on that offer.
         """
         name = min(
             (name for name in ("gpt", "convnet") if name in trains),
@@ -119,7 +119,7 @@ class Director:
         self._sale_at_s = now_s
 
     def _to_the_sale(self, moves: Mapping[str, list[Migration]]) -> list[Migration]:
-        """Jobs that came for the price (a machine that takes the place of a lost one is no move)."""
+        """The moves made for the sale price (replacing a lost machine does not count)."""
         return [
             move
             for each in moves.values()
@@ -128,7 +128,7 @@ class Director:
         ]
 
     def _take(self, incident: str, names: tuple[str, ...], trains: Mapping[str, Run]) -> None:
-        """Take the machine of the first job that was not hit yet; notices only hit spot machines."""
+        """Take the machine of the first job without an incident so far; only spot machines get a notice."""
         if incident in self._victims:
             return
         for name in names:
@@ -141,7 +141,7 @@ class Director:
                 self.cloud.crash(run.instance_id)
             elif run.offer_id.endswith("/spot"):
                 notice_s = NOTICE_WALL_S * self.installation.clock.factor
-                self.say(f"{name}'s machine {run.instance_id} will be taken back in {notice_s:.0f} market seconds")
+                self.say(f"{name}'s machine {run.instance_id} will be preempted in {notice_s:.0f} market seconds")
                 self.cloud.preempt(run.instance_id, notice_s)
             else:
                 continue
@@ -150,10 +150,10 @@ class Director:
 
 
 def fitting(job: Job) -> set[str]:
-    """The kinds of machine that it takes."""
+    """The GPUs that the job accepts."""
     return {wanted.name for wanted in job.spec.resources.gpus}
 
 
 def _done(job: Job, run: Run) -> float:
-    """The share of its steps."""
+    """The share of its steps that are done, 0 to 1."""
     return run.last_step / job.spec.train.steps if job.spec.train.steps is not None else 0.0

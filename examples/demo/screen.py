@@ -1,4 +1,4 @@
-"""What the demo shows: a live view on a terminal, lines elsewhere, and the closing table."""
+"""The demo's output: a live view on a terminal, plain lines elsewhere, and the closing table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE_STYLE = {"running": "green", "finished": "bold green", "migrating": "yello
 
 
 class Screen:
-    """`line` for what happened, `jobs` for how things stand. Only a terminal gets the live view."""
+    """`line` shows an event, `jobs` the present state of the jobs. Only a terminal gets the live view."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -55,7 +55,7 @@ class Screen:
             self._live.update(self.view())
 
     def view(self) -> RenderableType:
-        """The present picture."""
+        """The live view: a table of the jobs and the latest events."""
         table = Table(expand=True, title=self._headline, title_style="bold")
         for column in ("job", "objective", "state", "where (simulated)", "progress", "loss", "paid (simulated)"):
             table.add_column(column, justify="right" if column.startswith(("loss", "paid")) else "left")
@@ -73,11 +73,11 @@ class Screen:
                 "-" if job.loss is None else f"{job.loss:.4f}",
                 format_usd(job.paid_nano_usd),
             )
-        return Group(table, Panel(Group(*self._events), title="what was decided, and why", title_align="left"))
+        return Group(table, Panel(Group(*self._events), title="decisions and reasons", title_align="left"))
 
 
 def objective(job: JobView) -> str:
-    """`cheapest, in 3 days` or `fastest, for $30`."""
+    """The objective with its limits, such as `cheapest, within 72 h` or `fastest, for $30`."""
     parts = [job.objective]
     if job.deadline_at_ms is not None:
         parts.append(f"within {(job.deadline_at_ms - job.submitted_at_ms) / 3_600_000:.0f} h")
@@ -87,8 +87,8 @@ def objective(job: JobView) -> str:
 
 
 def closing_table(view: ReportView) -> Table:
-    """Per job: what it took, and what the same machine would have cost on demand: paid + saved = that."""
-    table = Table(title="What it took (prices, bills and market time are simulated)", title_style="bold")
+    """Runs, migrations, time and cost per job, next to the cost of the same machine on demand (paid + saved)."""
+    table = Table(title="Results (prices, bills and market time are simulated)", title_style="bold")
     amounts = ("paid", "+ saved", "= same machine on demand")
     for column in ("job", "runs", "migrations", "steps repeated", "wall time", *amounts, "loss"):
         table.add_column(column, justify="left" if column == "job" else "right")

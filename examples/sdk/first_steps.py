@@ -2,8 +2,8 @@
 
     python examples/sdk/first_steps.py [STATE_FOLDER]
 
-It needs no account, no GPU and no Ray: prices are those of the simulated market of this machine. No control plane runs,
-so the job is submitted and cancelled without being started.
+It needs no account, no GPU and no Ray. Prices are from the simulated market of this machine. No control plane runs, so
+the job is submitted and cancelled without being started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOB = {  # the fields of a job file; examples/gpt.yaml is the same job as a file
 
 def main(folder: Path) -> None:
     with Client(state_dir=folder / "state", caller=Caller("ann", project="demo")) as client:
-        # Plan: where would the job run, and what would that cost? Starts nothing.
+        # Plan: where would the job run, and what would it cost? Nothing is started.
         plan = client.plans.create(JOB)
         (decision,) = plan.decisions
         assert decision.offer_id is not None
@@ -39,19 +39,19 @@ def main(folder: Path) -> None:
         for each in plans:
             print(f"{each.decisions[0].objective:9} {each.decisions[0].offer_id}")
 
-        # Submit: the token makes it safe to try again.
+        # Submit: the token makes it safe to retry.
         job = client.jobs.submit(plan, token="first-steps")
         assert client.jobs.submit(JOB, token="first-steps").id == job.id
         print(f"submitted {job.name} of {job.owner} in project {job.project}: {job.state}")
 
-        # Prices of the last day, and the offers as the job sees them.
+        # Prices of the last day, and offers ranked for the job.
         (series,) = client.prices.history(decision.offer_id, since="24h").series
         prices = [nano_usd_per_hour / 1e9 for _, _, nano_usd_per_hour in series.points]
-        print(f"prices    {min(prices):.4f} to {max(prices):.4f} USD per hour in {len(prices)} steps")
+        print(f"prices    {min(prices):.4f} to {max(prices):.4f} USD per hour in {len(prices)} changes")
         for offer in client.offers.list(cloud=["local"], work=JOB, limit=3).offers:
             print(f"offer     {offer.id}")
 
-        # Orders, and the audit trail, page by page.
+        # Commands, and the audit trail, page by page.
         client.jobs.set_budget(job.id, "2.50")
         client.jobs.cancel(job.id)
         for page in pages(client.events.list, job.id, limit=50):
@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
         entries = client.ledger.entries(job.id).entries
         print(f"report    {report.paid_nano_usd / 1e9:.2f} USD paid in {len(entries)} ledger entries")
 
-        # Errors have a remedy; those of a job name every wrong field.
+        # Errors have a hint; those of a job file name every wrong field.
         try:
             client.jobs.get("nobody")
         except NotFoundError as error:

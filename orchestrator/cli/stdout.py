@@ -21,7 +21,7 @@ class ReaderGoneError(Exception):
 
 
 class _Watched:
-    """A text stream whose failures are told apart from those of everything else. The first one is raised by all that
+    """A text stream whose failures are distinguished from all others. The first one is raised by all that
     follows: a library that swallowed it (click does, as it looks at the stream) would else end in success."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -29,12 +29,12 @@ class _Watched:
         self._failure: OutputError | ReaderGoneError | None = None
 
     def write(self, text: str) -> int:
-        with self._told():
+        with self._recorded_failure():
             return self._open().write(text)
 
     def flush(self) -> None:
         if self._stream is not None:
-            with self._told():
+            with self._recorded_failure():
                 self._stream.flush()
 
     def isatty(self) -> bool:
@@ -49,7 +49,7 @@ class _Watched:
         return self._stream
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _recorded_failure(self) -> Iterator[None]:
         if self._failure is not None:
             raise self._failure
         try:

@@ -177,7 +177,7 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
 
 @contextmanager
 def _left_by_signals() -> Iterator[None]:
-    """A process that is told to end, or whose terminal is closed, leaves this block like any other way out: the
+    """A process that gets SIGTERM, or whose terminal is closed, leaves this block like any other way out: the
     terminal gets its cursor and its own screen back."""
 
     def leave(number: int, _frame: object) -> None:

@@ -103,7 +103,7 @@ class Client:
 
     @cached_property
     def plans(self) -> Plans:
-        """What would be done with jobs: looked at, saved, applied."""
+        """Create, save and apply plans: what Tradewind would do with jobs now."""
         from orchestrator.client.namespaces.plans import Plans
 
         return Plans(self._session)
@@ -152,7 +152,7 @@ class Client:
 
     @cached_property
     def prices(self) -> Prices:
-        """Prices collected, looked at, brought in and out."""
+        """Collect, read, import and export prices."""
         from orchestrator.client.namespaces.prices import Prices
 
         return Prices(self._session)

@@ -334,8 +334,8 @@ class Stalls:
     )
     outside_after_s: float = _setting(
         900.0,
-        "Like `after_s`, for a program that has not started to train (imports, loading data) or does not end after its "
-        "last step. Programs without `train.steps` and `train.epochs` are not watched before they start.",
+        "Like `after_s`, for a program that has not started to train (imports, loading data) or does not exit after "
+        "its last step. Programs without `train.steps` and `train.epochs` are not watched before they start.",
         _number(above=0),
         "3600",
     )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.engine.context import ACTOR, REPORTED_AGAIN_S, STRUCK, Context
+from orchestrator.engine.context import ACTOR, FAULT_KEY, REPORTED_AGAIN_S, Context
 from orchestrator.errors import RowError, SiteError, StoreError, TradewindError, UnreadableRowError
 from orchestrator.model import Event, JobState
 from orchestrator.store import Quarantined, Tx
@@ -31,7 +31,7 @@ class Compartment(StrEnum):
 
     CLAIM = "claim"  # the claim on a provider's machines
     COLLECT = "collect"  # a provider's offers and prices
-    LOOK = "look"  # a job's rows in the store
+    LOOK = "read"  # a job's rows in the store
     COMMAND = "command"
     ANSWER = "answer"  # to a command that raised an error
     DESCRIBE = "describe"  # a region's machines
@@ -40,8 +40,8 @@ class Compartment(StrEnum):
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
     STOPPING = "stopping"  # a job's pausing, cancelling, spending limits
-    PROMOTE_STANDBY = "take a standby"
-    ENSURE_STANDBY = "keep a standby"
+    PROMOTE_STANDBY = "promote a standby"
+    ENSURE_STANDBY = "ensure a standby"
     DECIDE = "decide"  # the policy's decision about a job
     PLACE = "place"  # a job's placement
     ADVANCE = "advance"  # a migration's next step
@@ -162,7 +162,9 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
     """Store that a step raised an error: quarantine its job, or add an `engine.fault` event if it had none. `where`
     names the compartment, or a whole part of the tick. Raises StoreError."""
     known = job_id in ctx.work.quarantined
-    is_new = ctx.due(f"{STRUCK}{where}:{type(error).__name__}:{about if job_id is None else job_id}", REPORTED_AGAIN_S)
+    is_new = ctx.due(
+        f"{FAULT_KEY}{where}:{type(error).__name__}:{about if job_id is None else job_id}", REPORTED_AGAIN_S
+    )
     if not is_new and (job_id is None or known):
         return
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {one_line(error)}")[

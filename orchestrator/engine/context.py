@@ -23,7 +23,7 @@ from providers.offer import provider_of
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
 REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
-STRUCK = "struck:"
+FAULT_KEY = "fault:"
 """Prefix of the pacing keys that remember when such an event was last written."""
 
 
@@ -115,7 +115,7 @@ class Context:
         alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
 
         def needed(key: str, at_s: float) -> bool:
-            if key.startswith(STRUCK):
+            if key.startswith(FAULT_KEY):
                 return now_s - at_s < REPORTED_AGAIN_S
             return "/" not in key or key.split("/", 1)[1] in alive
 

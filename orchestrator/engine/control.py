@@ -53,7 +53,7 @@ class ControlPlane:
         ctx = self._ctx
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.installation.store.beat(ctx.leadership)
-        if not claims.quiesce(ctx):
+        if not claims.may_act(ctx):
             return False
         self._part("collecting", self._collect)
         self._look()

@@ -107,12 +107,13 @@ class Runtime(Protocol):
     def quiesce(self, run_id: str, successor: int) -> None:
         """Ask the run to save a checkpoint at the next step boundary and wait there for generation `successor`.
 
-        After 30 s it trains on by itself, having first made sure that this generation can never take the job over.
+        After 30 s it resumes training by itself, having first made sure that this generation can never take the job
+        over.
         """
         ...
 
     def resume(self, run_id: str) -> None:
-        """Let a quiesced run train on. Raises SiteError."""
+        """Let a quiesced run resume training. Raises SiteError."""
         ...
 
     def stop(self, run_id: str) -> None:

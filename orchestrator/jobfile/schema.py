@@ -139,7 +139,7 @@ class TrainSection(Section):
         le=10**9,
     )
     stall_after: Duration | None = _about(
-        "A run that stands still for so long has failed: no step, a save that does not end, nothing before the first "
+        "A run that stalls for this long has failed: no step, a save that does not end, nothing before the first "
         "step or after the last. Left out: as configured (`stalls`).",
         "duration",
         "6h",
@@ -262,14 +262,15 @@ class JobFile(Section):
         default_text="cheapest",
     )
     deadline: Deadline | None = _about(
-        "When it must be done: a duration from submission, or a timestamp with its time zone. A guarantee: "
-        "on-demand machines step in when needed.",
+        "When it must be done: a duration from submission, or a timestamp with its time zone. Tradewind switches to "
+        "on-demand machines in time to meet it.",
         "duration or timestamp",
         "48h",
         default=None,
     )
     budget: Money | None = _about(
-        "A ceiling, never passed: the job pauses with a checkpoint before it, at its last one if it does not answer.",
+        "A limit that is never exceeded. Shortly before it, the job saves a checkpoint and pauses; if it does not "
+        "respond, it is paused at its last checkpoint.",
         "US dollars",
         "250 USD",
         default=None,

@@ -1,8 +1,8 @@
-"""Trial: applies the probe rule (probe.py) to real offers: which to try for minutes before a long job commits.
+"""Trial: applies the probe rule (probe.py) to real offers: which one to probe for minutes before a long job commits.
 
-The options are the best offer of each kind of hardware that may keep the job's limits. The price of a trial is getting
-there, the trial itself and coming back. Time counts as money at the rate at which the objective trades the two where
-the job would be without a probe. An objective that ignores money allows no probes.
+The options are the best offer of each kind of hardware that may keep the job's limits. A probe costs the move there,
+the minutes on it and the move back. Time counts as money, at the rate at which the objective trades the two where the
+job would run without a probe. An objective that ignores money allows no probes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST = 12  # at most this many kinds are compared
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`row` is the offer to try now. None: `probe` has no offer, with the reason, or one to try later."""
+    """`row` is the offer to probe now. None: `probe` has no offer, with the reason, or one to probe later."""
 
     row: int | None
     probe: Probe

@@ -51,7 +51,7 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     """Why a job that cannot stay should go elsewhere than planned; empty if it should not."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     if ranking.rejection_reasons[target] != NONE:
-        return f"{move.to}: {explain.why_barred(demand, market, forecast, ranking, target)}"
+        return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
     best = int(ranking.order[0])
     if best == target or move.reason == "probe":
         return ""
@@ -86,9 +86,9 @@ def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: 
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     can_stay, can_go = ranking.rejection_reasons[current] == NONE, ranking.rejection_reasons[target] == NONE
     if not can_go and ranking.rejection_reasons[target] < RejectionReason.DEADLINE:
-        return f"{move.to}: {explain.why_barred(demand, market, forecast, ranking, target)}"
+        return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
     if (can_stay and not can_go) or ranking.tier(target) < ranking.tier(current):
-        return f"there, it {explain.why_barred(demand, market, forecast, ranking, target)}"
+        return f"there, it {explain.why_rejected(demand, market, forecast, ranking, target)}"
     if can_go and not can_stay:
         return ""
     if move.reason == "probe":

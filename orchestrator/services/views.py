@@ -78,7 +78,7 @@ class JobView:
     simulated: bool
     note: str  # the warnings, then the latest decision or event, in words
     quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
-    warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stands still at step 12"
+    warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stuck at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED

@@ -16,17 +16,17 @@ SCRIPTS = sorted(path for path in (Path(__file__).parents[2] / "benchmarks").glo
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_benchmark_can_be_quick_and_can_speak_json(script: Path) -> None:
-    told = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True).stdout
-    assert "--quick" in told
-    assert "--json" in told
+    printed = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--quick" in printed
+    assert "--json" in printed
 
 
-def test_a_missed_target_is_told_and_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_target_is_reported_and_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     claims = [Claim("start", 1.5, "s", 1.0), Claim("size", 3.0, "MB"), Claim("memory", 2.0, "MB", 2.0)]
     assert show("x", claims, as_json=True) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [claim["met"] for claim in told] == [False, True, True]
-    assert told[0] == {"claim": "start", "value": 1.5, "unit": "s", "target": 1.0, "met": False}
+    reported = json.loads(capsys.readouterr().out)
+    assert [claim["met"] for claim in reported] == [False, True, True]
+    assert reported[0] == {"claim": "start", "value": 1.5, "unit": "s", "target": 1.0, "met": False}
     assert show("x", claims[1:], as_json=False) == 0
     assert "memory" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""A cloud on loopback: one HTTP server in a thread, what it was asked, and the faults that it is told to have.
+"""A cloud on loopback: an HTTP server in a thread, the requests that it received, and the faults that it simulates.
 
 A cloud is a callable from Request to Response; all clouds of this folder share the faults: throttling, errors, hanging,
 answers that are cut in half. Later work puts machines behind the same callables.

@@ -257,7 +257,7 @@ def test_aws_goes_on_from_the_last_change_only_after_a_whole_poll(server, monkey
     assert set(reported) == {5, 6, 7, 8, 9}, "what half a history left out is older than what was known by then"
 
 
-def test_history_that_is_told_after_the_present_is_kept_and_touches_nothing_of_it(server, tmp_path):
+def test_history_that_is_reported_after_the_present_is_kept_and_touches_nothing_of_it(server, tmp_path):
     """The on-demand price of long ago was below today's spot price, which makes today's spot price no worse."""
 
     def days_ago(days: int) -> str:

@@ -215,7 +215,7 @@ def test_skus_that_are_no_plain_price_are_passed_over_though_filed_as_on_demand(
     assert prices(result) == pytest.approx({f"a2-highgpu-1g/{kind}": usd for kind, usd in A2_PRICES.items()})
 
 
-def test_two_skus_for_the_same_part_are_flagged_and_the_dearer_counts(server, poll):
+def test_two_skus_for_the_same_part_are_flagged_and_the_higher_price_counts(server, poll):
     twin = sku("Nvidia Tesla A100 GPU running in Virginia", 0.1, [HERE])
     server.serve(cloud(A2, skus=[*a2_skus([HERE]), twin]))
     result = poll()

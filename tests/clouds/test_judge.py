@@ -150,7 +150,7 @@ def test_what_is_older_than_the_newest_known_is_no_news():
     assert changes.news([at(SPOT, 1.0, 50), at(SPOT, 2.0, 100)]) == []
 
 
-def test_what_is_missing_in_a_history_is_news_whenever_it_is_told():
+def test_what_is_missing_in_a_history_is_new_whenever_it_is_reported():
     changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
     reported = [at(SPOT, 1.0, 50), at(SPOT, 1.0, 60), at(SPOT, 3.0, 70), at(SPOT, 2.0, 100), at(SPOT, 2.0, 110)]
     missing = changes.missing(reported)

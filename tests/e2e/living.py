@@ -58,7 +58,7 @@ class Tradewind:
         self.environment = os.environ | {
             "TRADEWIND_STATE_DIR": str(self.state),
             "TRADEWIND_PROVIDERS_LOCAL_HAZARD": "false",
-            "TRADEWIND_POLICY_MAX_MOVES_PER_DAY": "0",  # nothing moves unless a test says so
+            "TRADEWIND_POLICY_MAX_MOVES_PER_DAY": "0",  # no voluntary moves unless a test asks for them
             **settings,
         }
         self.config = load_config(environ=self.environment, cwd=folder)
@@ -186,8 +186,8 @@ class Tradewind:
             run = next((run for run in reversed(self.runs(job_id)) if run.training_from_ms is not None), None)
             if run is None or (after is not None and run.generation <= after.generation):
                 return None
-            told = self.progress(run)
-            return run if told is not None and told.step >= told.start_step + steps else None
+            reported = self.progress(run)
+            return run if reported is not None and reported.step >= reported.start_step + steps else None
 
         try:
             found = until(f"{self.job(job_id).name} trains", look)
@@ -211,8 +211,8 @@ class Tradewind:
         return ControlDirectory(self.installation.run_dir(run.id) / "control").progress()
 
     def step(self, run: Run) -> int:
-        told = self.progress(run)
-        return 0 if told is None else told.step
+        reported = self.progress(run)
+        return 0 if reported is None else reported.step
 
     def losses(self, job_id: str) -> dict[int, str]:
         """Step -> loss as hexadecimal; a step that was repeated must have had the same loss each time."""
@@ -341,8 +341,8 @@ class Reference:
         return dict(losses(self._folder))
 
     def weights_hash(self) -> str | None:
-        told = ControlDirectory(self._folder / "control").progress()
-        return told.weights_hash if told is not None else None
+        reported = ControlDirectory(self._folder / "control").progress()
+        return reported.weights_hash if reported is not None else None
 
     def close(self) -> None:
         self._process.kill()

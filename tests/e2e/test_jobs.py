@@ -67,9 +67,9 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
     tradewind.client.jobs.resume(job)
     second = tradewind.training(job, after=first)
     assert second.start_step == before.step
-    told = tradewind.events(job, "migration.checkpoint")[-1]
-    assert "skipped" in told
-    assert str(newest) in told, "nobody was told which checkpoint is damaged"
+    reported = tradewind.events(job, "migration.checkpoint")[-1]
+    assert "skipped" in reported
+    assert str(newest) in reported, "no event names the damaged checkpoint"
     tradewind.finish(job)
     assert tradewind.losses(job) == reference.losses()
     assert tradewind.weights_hash(job) == reference.weights_hash()

@@ -119,11 +119,11 @@ def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
     tradewind: Tradewind, struck: dict[str, Struck]
 ) -> None:
     victim = struck["no-agent"]
-    told = until(
+    reported = until(
         "the trainer has fenced itself",
         lambda: (said := tradewind.progress(victim.run)) is not None and said.state == "fenced" and said,
     )
-    assert told.step < STEPS
+    assert reported.step < STEPS
     tradewind.training(victim.job, after=victim.run)
     assert not [command for pid, command in victim.processes.items() if alive(pid)]
     tradewind.finish(victim.job)
@@ -133,8 +133,8 @@ def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
 def test_a_trainer_that_is_killed_alone_has_failed(tradewind: Tradewind, struck: dict[str, Struck]) -> None:
     victim = struck["no-trainer"]
     tradewind.training(victim.job, after=victim.run)
-    (told,) = tradewind.events(victim.job, "run.failed")
-    assert told == "attempt 1 of 6 failed: the trainer was killed by signal 9 (out of memory?)"
+    (reported,) = tradewind.events(victim.job, "run.failed")
+    assert reported == "attempt 1 of 6 failed: the trainer was killed by signal 9 (out of memory?)"
     assert tradewind.runs(victim.job)[0].end == "failed"
     tradewind.finish(victim.job)
 

@@ -97,7 +97,7 @@ def test_a_killed_head_is_started_again_and_its_jobs_go_on_from_their_checkpoint
     assert after.start_step > 0
     assert not [name for pid, name in left.items() if alive(pid)], "the dead head's processes were left behind"
     assert not tradewind.processes(before)
-    assert len(tradewind.events(job, "site.unavailable")) <= 1, "an outage is told of once"
+    assert len(tradewind.events(job, "site.unavailable")) <= 1, "an outage is reported once"
 
 
 def _take_port(squatter: socket.socket, address: str) -> None:

@@ -57,13 +57,13 @@ def let_one_rise(home: Tradewind, job: str, after: Run | None) -> Zombie:
         assert newest is not None
         before = set(store.manifests(root, job))
         store.write_fence(root, job, run.generation + 1, newest)
-        told = until(
+        reported = until(
             "it has ended by itself", lambda: (said := control.progress()) and said.state != "training" and said
         )
         slipped = set(store.manifests(root, job)) - before
     successor = home.training(job, after=run, steps=1)
     owed = ManifestName.parse(newest).step
-    return Zombie(run, told.step - reached, told.state, len(slipped), successor, owed)
+    return Zombie(run, reported.step - reached, reported.state, len(slipped), successor, owed)
 
 
 @contextmanager

@@ -100,13 +100,13 @@ def write(tx: Tx, what: str, number: int, amount: int, minute: int, now_ms: int)
 
 def same(one: Market, other: Market) -> bool:
     """In everything that it was built from."""
-    told = [
+    reported = [
         field.name
         for field in fields(Market)
         if field.name
         not in ("listing", "announced", "older_cells", "hashed", "known_rates", "tariff", "courses", "seen")
     ]
-    pairs = [(name, getattr(one, name), getattr(other, name)) for name in told]
+    pairs = [(name, getattr(one, name), getattr(other, name)) for name in reported]
     courses = all(np.array_equal(each.table, other.courses[name].table) for name, each in one.courses.items())
     return (
         one.digest == other.digest

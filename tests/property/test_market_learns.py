@@ -28,7 +28,7 @@ KINDS = st.sampled_from(["launched", "refused", "notice", "lost", "released"])
 SIGHTINGS = st.lists(st.builds(AvailabilityPoint, IDS, AT, KINDS), max_size=20)
 HEARD = st.tuples(st.sampled_from(["aws", "gcp"]), st.sampled_from(["", "us-1"]), st.sampled_from([None, True, False]))
 POLLS = st.lists(st.tuples(HEARD, AT), max_size=5)
-PRIORS = {("aws", "us-1", "small"): HazardPrior(40.0, "told")}
+PRIORS = {("aws", "us-1", "small"): HazardPrior(40.0, "published")}
 COLUMNS = (
     "price", "effective_at", "observed_at", "backed_off_at", "backed_off_until", "backed_off_by_loss", "losses",
     "exposure_ms", "hazard",

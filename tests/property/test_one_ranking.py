@@ -118,8 +118,8 @@ def listed(world: Installation, wanted: JobSpec, query: OfferQuery) -> tuple[Off
     return listing.offers(world.config, lambda: world, query, now_ms=NOW, spec=wanted).offers
 
 
-def figures(told: OfferRow | Choice) -> tuple[object, ...]:
-    return tuple(getattr(told, name) for name in ("nano_usd_per_hour", *FIGURES))
+def figures(reported: OfferRow | Choice) -> tuple[object, ...]:
+    return tuple(getattr(reported, name) for name in ("nano_usd_per_hour", *FIGURES))
 
 
 def placed(view: PlanView) -> str | None:

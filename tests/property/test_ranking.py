@@ -40,7 +40,7 @@ PLACE = ("gcp", "r1")
 
 
 class Scene:
-    """A few hundred offers: more than are told one by one, and than are found without cells."""
+    """A few hundred offers: more than are listed one by one, and more than are found without cells."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -134,10 +134,10 @@ def test_the_best_offers_are_those_of_a_brute_force_search(scene, objective):
     value = {offer_id: a * math.log(cost) + b * math.log(seconds) for offer_id, (cost, seconds) in outcomes.items()}
     expected = sorted(value.values())
     (placement,) = decide([scene.demand(objective)], scene.market, scene.book, {}).placements
-    told = [each for each in placement.alternatives if each.feasible]
+    reported = [each for each in placement.alternatives if each.feasible]
     assert placement.considered == len(scene.offers)
-    assert len(told) >= 6
-    for rank, each in enumerate(told[:6]):
+    assert len(reported) >= 6
+    for rank, each in enumerate(reported[:6]):
         cost, seconds = outcomes[each.offer_id]
         assert each.cost_nano_usd == pytest.approx(cost * 1e9, rel=1e-6)
         assert each.duration_s == pytest.approx(seconds, rel=1e-9)

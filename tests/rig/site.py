@@ -120,7 +120,7 @@ class SimSite:
         self._trainers[run_id].mute_since_s = self._clock.monotonic_s()
 
     def ignore_control(self, job_id: str) -> None:
-        """From now on this job's code reaches no step boundary at which it would be told to hold or to stop."""
+        """From now on this job's code reaches no step boundary at which it could be asked to quiesce or stop."""
         self._deaf.add(job_id)
 
     def training(self) -> list[str]:
@@ -255,7 +255,7 @@ class SimSite:
         return {name: value for name, value in asdict(progress).items() if name != "still_since_s"}
 
     def _listens(self, run_id: str) -> Trainer | None:
-        """A trainer that may be told something, brought up to now."""
+        """A trainer that can receive requests, advanced to the present."""
         self.look()
         trainer = self._trainers.get(run_id)
         deaf = trainer is not None and trainer.spec is not None and trainer.spec.job_id in self._deaf

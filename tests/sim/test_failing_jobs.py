@@ -1,4 +1,4 @@
-"""Jobs that harm themselves (they die, vanish, stand still, diverge, claim to be done): it costs them, and no offer."""
+"""Jobs that harm themselves (they die, vanish, stall, diverge, claim to be done): it costs them, and no offer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def misfit(report: RunReport, _since_s: float) -> RunReport:
     return replace(report, error="Traceback ...\nEntryError: train.args do not fit", permanent=True)
 
 
-def test_a_failure_that_would_repeat_anywhere_is_the_last_and_what_it_cost_is_told(home: SimulatedInstallation) -> None:
+def test_a_failure_that_would_repeat_anywhere_is_the_last_and_its_cost_is_reported(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 0)
     home.site.misbehave(job.id, misfit)
@@ -258,9 +258,9 @@ STANDS: list[tuple[dict[str, object], float, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "told_s", "fail_s"), STANDS)
+@pytest.mark.parametrize(("said", "report_s", "fail_s"), STANDS)
 def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_of_and_then_failed(
-    install: Install, said: dict[str, object], told_s: float, fail_s: float
+    install: Install, said: dict[str, object], report_s: float, fail_s: float
 ) -> None:
     home = install(overrides=OUTSIDE)
     job = home.submit(steps=30, retries=1)
@@ -271,14 +271,14 @@ def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_o
     assert home.site.asked_for_stacks == [run.id]
     (reported,) = home.events(job, "run.stalled")
     assert (reported.data["awaited"], reported.data["step"]) == (said["awaited"], said.get("step", 12))
-    assert told_s <= float(reported.data["still_s"] or 0) < told_s + 15
+    assert report_s <= float(reported.data["still_s"] or 0) < report_s + 15
     if said.get("save_wall_s") is None:
         assert len(view(home, job).warnings) == 1
     home.settle()
     assert [run.end for run in home.runs(job)] == ["failed", "finished"]
     failed = home.events(job, "run.failed")[0]
     assert "stalled: " in failed.message
-    assert fail_s <= (failed.at_ms - reported.at_ms) / 1000 / home.clock.factor + told_s < fail_s + 30
+    assert fail_s <= (failed.at_ms - reported.at_ms) / 1000 / home.clock.factor + report_s < fail_s + 30
     check_truth(home)
 
 
@@ -290,7 +290,7 @@ def test_a_job_file_may_give_its_runs_less_or_more_time_than_others(install: Ins
         home.site.raise_at(job.id, 12)
         home.site.misbehave(job.id, still)
     home.until(lambda: bool(home.events(hasty, "run.failed")))
-    assert home.site.asked_for_stacks == [home.runs(hasty)[0].id], "told of before it failed, with its stacks"
+    assert home.site.asked_for_stacks == [home.runs(hasty)[0].id], "reported before it failed, with its stacks"
     assert not home.events(patient, "run.stalled")
     home.run_for(600)
     assert home.events(patient, "run.stalled")
@@ -346,7 +346,7 @@ def test_a_forged_last_word_is_a_failure(home: SimulatedInstallation, claim: dic
     check_truth(home)
 
 
-def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_told(home: SimulatedInstallation) -> None:
+def test_a_program_that_stops_early_and_says_so_is_finished_and_that_is_reported(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 10)
     home.site.misbehave(job.id, lambda report, _: finished(report, step=10, manifest_step=10, stopped_early=True))

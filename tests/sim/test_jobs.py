@@ -1,4 +1,4 @@
-"""What users ask for, what their code does, and the ceilings that nothing passes."""
+"""Users' commands, what their code does, and spending limits, which are never exceeded."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_tha
     assert not remembered("struck:")
 
 
-def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(install: Install) -> None:
+def test_no_more_instances_than_the_limits_allow_and_the_reason_is_reported_once(install: Install) -> None:
     home = install(overrides={"limits.max_instances": 1})
     first, second = home.submit("first", steps=15), home.submit("second", steps=10)
     most = 0
@@ -207,7 +207,7 @@ def test_no_more_instances_than_the_rails_allow_and_the_reason_is_said_once(inst
     check_truth(home)
 
 
-def test_no_more_money_per_hour_than_the_rails_allow(install: Install) -> None:
+def test_no_more_money_per_hour_than_the_limits_allow(install: Install) -> None:
     home = install(overrides={"limits.max_usd_per_hour": 0.5})
     job = home.submit(steps=10)
     home.run_for(30)
@@ -280,7 +280,7 @@ def test_a_new_control_plane_without_the_secret_lets_the_job_train_on_and_recove
     home.start()
     home.until_step(job, 10)
     (reported,) = home.read(lambda tx: tx.events(job_id=job.id, kinds=("job.missing_secrets",)))
-    assert "trains on" in reported.message
+    assert "cannot restart elsewhere" in reported.message
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.until_state(job, "queued")

@@ -1,4 +1,4 @@
-"""How machines are looked at, and how they end by themselves when nobody does."""
+"""How machines are polled, and how they end by themselves if they are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planned moves: for a better price, by hand, and everything that can come between."""
+"""Planned moves: for a better price or requested by a user, and everything that can interrupt them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -
     check_truth(home)
 
 
-def test_a_move_by_hand_goes_where_it_is_told(home: SimulatedInstallation) -> None:
+def test_a_manual_move_goes_to_the_named_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     asked = home.ask("migrate", job, offer_id=RESERVE.id)
@@ -57,7 +57,7 @@ def test_a_move_by_hand_goes_where_it_is_told(home: SimulatedInstallation) -> No
     check_truth(home)
 
 
-def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: SimulatedInstallation) -> None:
+def test_a_manual_move_without_a_name_goes_to_the_best_other_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     home.ask("migrate", job)
@@ -73,7 +73,7 @@ def test_a_move_by_hand_without_a_name_takes_the_best_other_offer(home: Simulate
         (RESERVE.id, "infeasible", "on_demand"),
     ],
 )
-def test_a_move_by_hand_to_a_senseless_offer_is_refused(
+def test_a_manual_move_to_an_unsuitable_offer_is_refused(
     home: SimulatedInstallation, offer: str, word: str, why: str
 ) -> None:
     job = home.submit(steps=20, capacity=(CapacityType.SPOT,))
@@ -87,7 +87,7 @@ def test_a_move_by_hand_to_a_senseless_offer_is_refused(
     assert len(home.runs(job)) == 1
 
 
-def test_a_second_move_by_hand_while_one_is_under_way_is_refused_and_told(home: SimulatedInstallation) -> None:
+def test_a_second_manual_move_during_a_move_is_refused_with_an_event(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 3)
     home.ask("migrate", job, offer_id=RESERVE.id)

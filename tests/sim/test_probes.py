@@ -35,7 +35,7 @@ def train_until(home: SimulatedInstallation, job: Job, step: int) -> None:
 
 
 def test_a_long_job_that_was_measured_tries_another_kind_and_stays_where_that_was_better(install: Install) -> None:
-    """Predicted, a step may cost less on the V100; in truth both are as fast, and the K80 costs less."""
+    """By prediction a step may cost less on the V100; the true speeds are equal, and the K80 costs less."""
     home = market(install, "0.90", "1.50")
     job = home.submit(steps=STEPS)
     train_until(home, job, 1500)
@@ -55,7 +55,7 @@ def test_a_long_job_that_was_measured_tries_another_kind_and_stays_where_that_wa
 
 
 def test_a_probe_that_disappoints_is_over_after_its_minutes(install: Install) -> None:
-    """Both are as fast in truth; measured on the cheaper one, the job tries the dearer."""
+    """Both have the same true speed; once measured on the cheaper one, the job probes the more expensive one."""
     home = market(install, "0.90", "1.50")
     job = home.submit(steps=STEPS)
     with Store.write(home.store) as tx:

@@ -43,7 +43,7 @@ def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
-def test_a_move_that_no_longer_pays_is_given_up_and_what_it_cost_is_told(
+def test_a_move_that_no_longer_pays_is_aborted_and_its_cost_is_reported(
     home: SimulatedInstallation, step: Step
 ) -> None:
     job = cheaper(home)
@@ -157,7 +157,7 @@ def test_a_move_that_was_given_up_is_not_begun_anew_at_once(install: Install) ->
     assert home.migrations(job)[1].step is Step.ABORTED
 
 
-def test_a_move_by_hand_goes_on_whatever_it_costs(home: SimulatedInstallation) -> None:
+def test_a_manual_move_continues_whatever_it_costs(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60)
     home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)

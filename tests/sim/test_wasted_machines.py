@@ -1,4 +1,4 @@
-"""Machines that are rented and given up before the job trains: they are few, they are told, and then it pauses."""
+"""Machines that are rented but released before the job trains: they are few and reported, then the job pauses."""
 
 from __future__ import annotations
 

@@ -105,4 +105,4 @@ def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TAB
 def _show(out: Output, accepted: "Accepted") -> None:
     out.show(accepted)
     if not accepted.control_plane:
-        out.warn("no control plane runs here; this will be done once one does", "tradewind up")
+        out.warn("no control plane is running here; the next one will carry this out", "tradewind up")

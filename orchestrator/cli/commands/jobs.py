@@ -100,7 +100,7 @@ def wait(
     """
     with session(ctx, output) as (client, out):
         if not client.control_plane.status().running:
-            out.warn("no control plane runs here, so nothing moves", "tradewind up")
+            out.warn("no control plane is running here, so nothing happens", "tradewind up")
         view = wait_for(client, out, job, timeout)
         out.show(view)
         exit_as(view)

@@ -103,5 +103,5 @@ class Jobs:
         return commands.set_budget(self._session.installation, job, amount, caller=self._session.caller)
 
     def cancel(self, job: str) -> Accepted:
-        """End a job for good; its checkpoints, outputs and costs stay. Raises UsageError."""
+        """Cancel a job permanently; its checkpoints, outputs and costs are kept. Raises UsageError."""
         return commands.cancel(self._session.installation, job, caller=self._session.caller)

@@ -1,4 +1,4 @@
-"""client.plans: what would be done with jobs, looked at, saved for review, and applied."""
+"""client.plans: creates plans, saves them for review, and applies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""client.prices: prices collected, looked at, brought in and out of the store."""
+"""client.prices: collects, reads, imports and exports prices."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
 
 def _metered(installation: Installation, run: Run) -> bool:
     """Tell a provider that bills checkpoints but cannot see them the run's usage. Returns False if it did not answer.
-    After a restart it may be told the same again, which changes nothing."""
+    It may receive the same usage again after a restart, which changes nothing."""
     provider, usage = installation.providers.get(provider_of(run.offer_id)), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return True

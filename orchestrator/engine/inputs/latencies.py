@@ -1,4 +1,4 @@
-"""Latencies: how long machines take to start and jobs to be handed over, measured in the store or assumed.
+"""Latencies: how long machines take to start and jobs to be handed over, as measured or else assumed.
 
 Start times come from runs (from the request for a machine to training on it), handover times from cutover events.
 """
@@ -77,7 +77,7 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
 def _starts(
     runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None], factor: float
 ) -> Iterator[tuple[PlaceAndKind, float]]:
-    """Without the set-ups of environments: those are their jobs' own."""
+    """Excludes the set-up of environments, which differs by job."""
     for run in runs:
         assert run.billed_from_ms is not None
         assert run.training_from_ms is not None

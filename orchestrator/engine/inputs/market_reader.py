@@ -1,7 +1,7 @@
-"""The market as one decision after another reads it: all of it once, and then what has changed.
+"""MarketReader: reads the market for decisions, in full once and afterwards only what has changed.
 
-What is read is the same either way. A hundred thousand offers take a second to read; a decision is due with every new
-price, and before each step of a migration.
+The result is the same either way. Reading 100,000 offers takes a second, and a decision is due with every new price and
+before each step of a migration.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from orchestrator.store import MarketChanges, Named, Tx
 Floats = NDArray[np.float64]
 DAY_MS = 86_400_000
 AVAILABILITY_WINDOW_MS = 30 * DAY_MS
-NO_LONGER_SOLD = "its provider no longer names it"
+NO_LONGER_SOLD = "its provider no longer offers it"
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What was read at `at_ms`, of the enabled providers' offers and those `withdrawn` where jobs run.
+    """The market as read at `at_ms`: the enabled providers' offers, and `withdrawn` ones on which jobs run.
 
-    `coming` are offers whose newest price was not in force yet. `hazard` follows from `priors`, and these
-    from what was known of risks up to the number `risk_seq`."""
+    `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
+    interruption rates stored up to the number `risk_seq`."""
 
     at_ms: int
     changes: MarketChanges
@@ -58,14 +58,14 @@ class _Read:
 
 
 class MarketReader:
-    """Reads the market; remembers what it read, for the next time. Not for several threads at once."""
+    """Reads the market, and caches it for the next read. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: _Read | None = None
 
     def read(self, tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
-        """What is known of the market at `now_ms`. `used` are ids of offers where jobs run: they are in it, to be
-        compared with, also when nobody sells them any more."""
+        """The market at `now_ms` (market time). It includes the offers `used` (ids), on which jobs run, even if they
+        are no longer listed, so that they can be compared."""
         last = self._last
         changes, enabled = tx.market_changes(), tuple(config.providers.enabled)
         if (
@@ -84,12 +84,12 @@ class MarketReader:
 
 
 def _withdrawn(last: _Read, used: Collection[str]) -> set[str]:
-    """Of the used offers those that are listed no more, as far as what was read last tells."""
+    """The used offers that were no longer listed at the last read."""
     return {name for name in used if name in last.withdrawn or last.listing.row(name) is None}
 
 
 def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[str], changes: MarketChanges) -> _Read:
-    offers = tx.offers(enabled)  # what others ask is for people: nothing can be launched there
+    offers = tx.offers(enabled)  # offers of other sources are only shown: nothing can be launched there
     listed = {offer.id for offer in offers}
     withdrawn = [offer for name in sorted({*used} - listed) if (offer := tx.offer(name)) is not None]
     listing = Listing.of([*offers, *withdrawn])

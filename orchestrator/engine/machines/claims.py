@@ -2,8 +2,8 @@
 
 A copy of a store has the same installation id. So the control plane keeps a claim, a random word, both next to each
 provider's machines and in its store, and replaces it regularly. A store that does not know the provider's word is an
-outdated copy: its control plane refuses to act. So does the original, if the copy was started before the word changed.
-The new word is stored before it is sent to the provider, so a crash in between does no harm.
+outdated copy, and its control plane refuses to act. The original refuses, too, if the copy was started before the word
+changed. A new word is stored before it is sent to the provider, so a crash in between does no harm.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PATIENCE_S = 60.0
 """Wall seconds for which an unresponsive provider keeps a new control plane from acting at all."""
 
 
-def quiesce(ctx: Context) -> bool:
+def may_act(ctx: Context) -> bool:
     """Whether this control plane may act. Raises SupersededError if another store acts."""
-    may_act = True
+    allowed = True
     for provider in ctx.installation.providers.values():
         held = f"claimed:{provider.name}"
         if ctx.due(f"claim:{provider.name}", CLAIM_EVERY_S if held in ctx.pacing else RETRY_S) and contained(
@@ -39,18 +39,18 @@ def quiesce(ctx: Context) -> bool:
         ):
             ctx.pacing[held] = ctx.installation.clock.monotonic_s()
         # a provider that cannot be asked for its claim cannot end machines either
-        may_act &= held in ctx.pacing or ctx.waited_s(f"unclaimed:{provider.name}") > PATIENCE_S
-    return may_act
+        allowed &= held in ctx.pacing or ctx.waited_s(f"unclaimed:{provider.name}") > PATIENCE_S
+    return allowed
 
 
 def _claim(ctx: Context, provider: Provider) -> bool:
     try:
-        return take(ctx.installation, ctx.leadership, provider, ctx.random)
+        return renew(ctx.installation, ctx.leadership, provider, ctx.random)
     except ProviderError:
         return False
 
 
-def take(installation: Installation, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
+def renew(installation: Installation, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
     """Write a new claim to the provider. False if another process was faster; the next call sees which one.
 
     Raises SupersededError, ProviderError, NotLeaderError.

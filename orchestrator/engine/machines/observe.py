@@ -245,7 +245,7 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
 
 
 def _may_be_tried(tx: Tx) -> bool:
-    """Whether more than one kind of accelerator is on the market, so that a probe can teach something."""
+    """Whether the market has more than one kind of accelerator. Otherwise a probe has nothing to compare."""
     kinds = {kind_of(gpu, count) for gpu, count in tx.kinds_listed()}
     return sum(not on_host(kind) for kind in kinds) > 1
 

@@ -58,7 +58,7 @@ def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
 
 
 def _kill(ctx: Context, run: Run) -> None:
-    """Kill the trainer: its provider may not answer for a while, and it must not train on."""
+    """Kill the trainer: it must not keep training if its provider does not answer for a while."""
     with suppress(SiteError):
         ctx.runtime.kill(run.id)
 

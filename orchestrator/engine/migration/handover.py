@@ -102,7 +102,7 @@ def restore(ctx: Context, move: Move) -> bool:
 def verify(ctx: Context, move: Move) -> bool:
     """Check that the target holds the chosen checkpoint, or an older one because it found that one damaged.
 
-    Only the target reads every byte. If the source is still alive, it trains on instead and saves a new one.
+    Only the target reads every byte. If the source is still alive, it keeps training and saves a new one.
     """
     if abandoned(ctx, move):
         return True

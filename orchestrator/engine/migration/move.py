@@ -1,7 +1,7 @@
 """Move: a migration with its job and runs, as the steps use it, and how a migration is aborted.
 
-Until its fence exists, a migration can be aborted at any step: the source trains on, and engine.machines.reap releases
-the target's machine.
+Until its fence exists, a migration can be aborted at any step: the source keeps training, and engine.machines.reap
+releases the target's machine.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def abort(
 ) -> bool:
     """Abort a migration. Returns False if it cannot be aborted or was already. Raises CheckpointUnusable.
 
-    `failed`: the job's own code is at fault, which uses up a retry unless the source trains on; `permanent` if another
-    attempt would fail the same way. `at_once`: the job may be placed elsewhere immediately; otherwise it waits, longer
-    with each abort in a row. With a `cause` (anything but a user's or a spending limit's decision), a rented machine
-    counts as wasted. Unless the launch was `refused`, a machine may exist: the run ends, but stays in the state
+    `failed`: the job's own code is at fault, which uses up a retry unless the source keeps training; `permanent` if
+    another attempt would fail the same way. `at_once`: the job may be placed elsewhere immediately; otherwise it waits,
+    longer with each abort in a row. With a `cause` (anything but a user's or a spending limit's decision), a rented
+    machine counts as wasted. Unless the launch was `refused`, a machine may exist: the run ends, but stays in the state
     `provisioning` until engine.machines.reap has found out. A `plan` that argues against the move is stored with the
     event.
 

@@ -123,7 +123,7 @@ def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
 
 
 def jobs_with_notice(ctx: Context) -> frozenset[str]:
-    """Jobs that train on a machine which the provider has announced to take away."""
+    """Jobs that train on a machine for which the provider has given a preemption notice."""
     return frozenset(
         run.job_id
         for run in ctx.work.runs
@@ -148,7 +148,7 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
         if job.state == "queued":
             _report_waiting(ctx, tx, job, missing)
         elif current is not None and not (reported and reported[0].run_id == current.id):
-            message = f"trains on, but cannot restart elsewhere: it {missing}"
+            message = f"keeps training, but cannot restart elsewhere: it {missing}"
             ctx.event(tx, "job.missing_secrets", message, job, run=current)
     return True
 

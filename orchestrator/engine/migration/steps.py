@@ -3,9 +3,9 @@
     provision > ready > checkpoint > transfer > restore > verify > cutover > release > done
 
 Each step is one function (engine.migration.bring_up, engine.migration.handover) that records its end with a guarded
-update; any of them may be repeated after a crash. Until cutover a migration can be aborted and the source trains on;
-after the fence it only goes forward. A first placement and a recovery are migrations whose source does not exist or is
-already gone.
+update; any of them may be repeated after a crash. Until cutover a migration can be aborted, and the source keeps
+training; after the fence it only goes forward. A first placement and a recovery are migrations whose source does not
+exist or is already gone.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _LEFT_OUT = {
     "termination_idle_time": _NO_POOL,
     "termination_policy": _NO_POOL,
     "user": _NO_CONTAINER,
-    "utilization_policy": ("low utilization ends no job", "train.stall_after ends one that stands still"),
+    "utilization_policy": ("low utilization ends no job", "train.stall_after ends a job that stalls"),
     "volumes": ("volumes are not mounted", "keep results in run.output_dir"),
 }
 _GPU_VENDORS = frozenset({"nvidia"})

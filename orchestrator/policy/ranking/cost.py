@@ -8,7 +8,7 @@ start-up and the work since the last checkpoint, during which the machine may be
     cost    = mean price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
 
 `begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and only the gap for a move: the
-source trains on while the target starts, at the price of billing both. The mean price is the one expected over the
+source keeps training while the target starts, at the price of billing both. The mean price is the one expected over the
 seconds billed (market.ahead), not the present price. The interval of the cost follows from that of the throughput and
 from the Poisson percentiles of the losses.
 

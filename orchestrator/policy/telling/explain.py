@@ -76,7 +76,7 @@ def topic(rejection_reason: RejectionReason) -> str:
     return _TOPIC[rejection_reason]
 
 
-def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
+def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
     """The one binding reason why a row is rejected."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
@@ -235,7 +235,7 @@ def why_chosen(
     """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from."""
     if left_behind is not None:
         if ranking.rejection_reasons[left_behind] != NONE:
-            return f"where it is, it {why_barred(demand, market, forecast, ranking, left_behind)}"
+            return f"where it is, it {why_rejected(demand, market, forecast, ranking, left_behind)}"
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, row, left_behind)
     if ranking.mode == "likely":
@@ -290,7 +290,7 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
         return "no offers are known"
     most = rejections(ranking)[0]
     nearest = nearest_miss(market, forecast, ranking)
-    reason = why_barred(demand, market, forecast, ranking, nearest)
+    reason = why_rejected(demand, market, forecast, ranking, nearest)
     text = (
         f"no offer fits: {most.count} of {len(market)} fail on {most.topic}; "
         f"nearest miss {market.ids[nearest]}: {reason}"

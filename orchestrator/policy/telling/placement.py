@@ -75,10 +75,10 @@ class PlacementBuilder:
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, best, chosen, held, trying=trying)
-        reported += [(row, explain.why_barred(self.demand, market, shown, ranking, row), False) for row in misses]
+        reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered)
         for row in unknown:
-            why = explain.why_barred(self.demand, market, shown, ranking, row)
+            why = explain.why_rejected(self.demand, market, shown, ranking, row)
             self.filtered.reported[row] = sheet.view(row, why, False)
         alternatives = (*(sheet.view(*each) for each in reported), *(self.filtered.reported[row] for row in misfits))
         baseline = None if instead is None else sheet.afresh(instead)

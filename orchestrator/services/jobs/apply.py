@@ -23,7 +23,7 @@ from providers.offer import OfferId
 
 PLAN_FILE = codec_of(PlanView)
 AGAIN = "correct the job file and make the plan again: tradewind plan FILE -o PLAN"
-PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive and the plan still be what was reviewed
+PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive before the plan is stale
 
 
 def save(view: PlanView, path: Path) -> None:
@@ -117,7 +117,7 @@ def check(installation: Installation, reviewed: PlanView) -> None:
     if moved:
         raise StalePlanError(
             "the plan is stale:" + "".join(f"\n  - {line}" for line in moved),
-            hint="look at a new one: tradewind plan",
+            hint="make a new one: tradewind plan",
         )
 
 
@@ -129,7 +129,9 @@ def apply(installation: Installation, reviewed: PlanView, *, caller: Caller) -> 
     check(installation, reviewed)
     for job in reviewed.new_jobs:
         make_checkpoint_folder(job)
-    led = control_plane(installation).running  # asked first: nothing that can fail comes after the plan is accepted
+    led = control_plane(
+        installation
+    ).running  # first, because nothing that can fail may come after the plan is accepted
     with installation.store.write() as tx:
         add_jobs(installation, tx, reviewed.new_jobs, reviewed.plan, caller=caller)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, caller.actor)
@@ -159,7 +161,7 @@ def _gone(installation: Installation, reviewed: PlanView) -> list[str]:
 
 def _differences(then: Decision, now: Decision | None) -> list[str]:
     if now is None:
-        return [f"{then.name} is not waiting or running any more"]
+        return [f"{then.name} is no longer waiting or running"]
     if now.action != then.action or now.offer_id != then.offer_id:
         line = f"{then.name}: was {_words(then)}, now {_words(now)}"
         return [line + "".join(f"; {change}" for change in _prices(then, now))]
@@ -189,5 +191,5 @@ def _prices(then: Decision, now: Decision) -> list[str]:
             word = "rose" if new > old else "fell"
             lines.append(f"{offer_id} {word} from {format_usd(old, 4)}/h to {format_usd(new, 4)}/h")
         elif old is not None and new is None:
-            lines.append(f"{offer_id} is not offered any more")
+            lines.append(f"{offer_id} is no longer offered")
     return lines

@@ -1,7 +1,7 @@
-"""A user's orders to the control plane: written to the store, carried out by whoever leads.
+"""A user's commands to the control plane: written to the store, carried out by the control plane that leads.
 
-What makes no sense is refused at once. Where a control plane runs, its answer is awaited for a moment, since the job
-may have changed in between: a refusal is raised as the error that it is.
+Commands that make no sense are refused at once. If a control plane runs, the caller waits a moment for its answer,
+because the job may have changed in between; a refusal is raised as the matching error.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
         if job.state in ("paused", "pausing") and not resuming:
-            raise UsageError(f"{job.name} is {job.state} already", hint=f"tradewind resume {job.name}")
+            raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
     return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
 
 
 def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
-    """Let a paused job go on, or one that is pausing as soon as it is paused; a quarantine is lifted.
+    """Resume a paused job, or a pausing one as soon as it is paused; lifts a quarantine.
 
     Raises NotFoundError, UsageError.
     """
@@ -59,8 +59,8 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
 
 def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:
-    """Give a job another budget, or its first. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError,
-    UsageError for no such amount and for one that is spent already."""
+    """Set or change a job's budget. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError, and
+    UsageError for an invalid amount or one that is already spent."""
     try:
         nano_usd = parse_money(amount)
     except BadValueError as error:
@@ -69,10 +69,10 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         job = _living(tx, ref)
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
-            reported = f"{format_usd(spent, 4)} of {job.name} are spent already"
+            reported = f"{job.name} has already spent {format_usd(spent, 4)}"
             raise UsageError(reported, hint=f"end it instead: tradewind pause {job.name}")
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
-    message = f"{job.name} may cost {format_usd(nano_usd)}"
+    message = f"the budget of {job.name} is now {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
         message += f"; to continue: tradewind resume {job.name}"
     return _accepted(installation, order, "budget", job, message)
@@ -84,7 +84,7 @@ def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         order = tx.add_command("cancel", job.id, {}, caller.actor)
     return _accepted(
-        installation, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs stay"
+        installation, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs are kept"
     )
 
 
@@ -107,7 +107,7 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
 def _living(tx: Tx, ref: str) -> Job:
     job = tx.find_job(ref)
     if job.state in TERMINAL:
-        raise UsageError(f"{job.name} is {job.state}", hint=f"see how it went: tradewind report {job.name}")
+        raise UsageError(f"{job.name} is {job.state}", hint=f"see its result: tradewind report {job.name}")
     return job
 
 
@@ -118,7 +118,7 @@ def _accepted(installation: Installation, order: str, command: str, job: Job, me
         with installation.store.read() as tx:
             result = tx.command_result(order)
         if result is not None:
-            if (error := refusal(result, hint=f"see where it stands: tradewind status {job.name}")) is not None:
+            if (error := refusal(result, hint=f"see its state: tradewind status {job.name}")) is not None:
                 raise error
             break
         if installation.clock.monotonic_s() >= give_up:

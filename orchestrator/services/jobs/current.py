@@ -28,21 +28,21 @@ class _Foretold(TypedDict, total=False):
 
 
 _STALLED_OUTSIDE: Mapping[object, str] = {
-    "begin": "has not begun to train",
-    "save": "stands still in a save",
-    "end": "does not end after its last step",
+    "begin": "has not started to train",
+    "save": "is stuck in a save",
+    "end": "has not exited after its last step",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Of a job in the list of all."""
+class _Position:
+    """A job's position in the list of all jobs."""
 
     submitted_at_ms: int
     id: str
 
 
-_CURSORS = Cursors("jobs", _Place)
+_CURSORS = Cursors("jobs", _Position)
 
 
 def jobs(
@@ -74,7 +74,7 @@ def jobs(
         paid_nano_usd=sum(view.paid_nano_usd for view in views),
         simulated=any(view.simulated for view in views),
         ended=hidden,
-        next_cursor=_CURSORS.write(_Place(*_key(page[-1])), filters) if len(page) < len(found) else None,
+        next_cursor=_CURSORS.write(_Position(*_key(page[-1])), filters) if len(page) < len(found) else None,
     )
 
 
@@ -111,10 +111,10 @@ def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | s
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What is stored of a job.
+    """What is stored about a job.
 
-    `booked` are its ledger sums; `price` is that of the offer where it runs now, in nano-USD per hour; `pause` is the
-    newest event that says that it paused or resumed; `reported` holds the newest event of each kind about its trainer.
+    `booked` are its ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
+    its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer.
     """
 
     runs: Sequence[Run]
@@ -176,7 +176,7 @@ def _view(installation: Installation, job: Job, known: JobRecord, said: JobForec
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
-    warnings = _marks(known.reported, alive) if alive is not None else _failures(job, runs, facts)
+    warnings = _warnings(known.reported, alive) if alive is not None else _failures(job, runs, facts)
     return JobView(
         id=job.id,
         name=job.name,
@@ -220,12 +220,12 @@ def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]
     return (attempt_failed(job, facts.failures, facts.error or ""),)
 
 
-def _marks(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
-    """What holds of its run now: it has made no step since it was told of, its loss is still no number."""
+def _warnings(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
+    """The warnings that still apply to its run: no step since it was reported as stalled, a loss that is still NaN."""
     stalled, diverged = reported.get(STALLED), reported.get(NOT_FINITE)
     warnings = []
     if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
-        warnings.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stands still at step {run.last_step}"))
+        warnings.append(_STALLED_OUTSIDE.get(stalled.data.get("awaited"), f"stuck at step {run.last_step}"))
     if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
         warnings.append("its loss is not a number")
     return tuple(warnings)
@@ -238,7 +238,7 @@ def _note(job: Job, known: JobRecord) -> str:
     if job.state == "paused":
         if known.pause is not None and known.pause.kind == "job.paused":
             return known.pause.message
-        return "paused at its last checkpoint: everything here was ended at once"
+        return "paused at its last checkpoint: all machines here were ended at once"
     return known.newest.message if known.newest is not None else ""
 
 
@@ -248,7 +248,7 @@ def trained(runs: Sequence[Run]) -> list[Run]:
 
 
 def moved(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:
-    """The migrations that brought a job from one run to its next on another machine; to go on after a pause is none."""
+    """The migrations that moved a job to another machine. Resuming after a pause does not count."""
     where = {run.id: run.instance_id for run in runs}
     return [
         each
@@ -261,7 +261,7 @@ def moved(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migratio
 
 
 def simulated(installation: Installation, offer_id: str) -> bool:
-    """Whether an offer's price and machine are simulated. A provider that is no longer enabled counts by its name."""
+    """Whether an offer's price and machine are simulated. A provider that is no longer enabled is judged by name."""
     name = provider_of(offer_id)
     provider = installation.providers.get(name)
     return provider.simulated if provider is not None else traits_of(name).simulated

@@ -15,7 +15,7 @@ POLL_WALL_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The page before an event: nothing is ever inserted there."""
+    """The position before an event: no event is ever inserted there."""
 
     event_id: str
 
@@ -31,8 +31,8 @@ def events(
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> EventList:
-    """The newest `limit` events of a job (None: of everything), oldest first; with a cursor those before the page that
-    it is of. Raises NotFoundError, UsageError for a limit or cursor that is none."""
+    """The newest `limit` events of a job (None: of all jobs and machines), oldest first; with a cursor, the page before
+    the one that returned it. Raises NotFoundError, and UsageError for an invalid limit or cursor."""
     most = checked_limit(limit)
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     with installation.store.read() as tx:
@@ -53,7 +53,7 @@ def events(
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
     """New events in batches, after the latest `limit`; ends with the job. Raises NotFoundError."""
-    batch = EventList(events(installation, ref, limit=limit).events)  # nobody pages back from here
+    batch = EventList(events(installation, ref, limit=limit).events)  # no cursor: nobody pages back from here
     last = None
     while True:
         if batch.events:

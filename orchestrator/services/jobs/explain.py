@@ -27,7 +27,7 @@ DECISIONS = (
 
 
 def explain(installation: Installation, ref: str) -> Explanation:
-    """Why a job is where it is, what a plan decided, why a migration or a run was made. Raises NotFoundError."""
+    """Why a job is where it is, what a plan decided, or why a migration or run was started. Raises NotFoundError."""
     with installation.store.read() as tx:
         if ref.startswith("plan_"):
             return _plan(tx, tx.plan(ref))
@@ -67,9 +67,9 @@ def _plan(tx: Tx, plan: Plan) -> Explanation:
     wanted = {placement.job_id for placement in plan.placements}
     jobs = tx.outlines_of(wanted)
     looked_at, acting = tx.plan_tally(plan.id)
-    headline = f"plan {plan.id} looked at {looked_at} job(s) and starts or moves {acting}"
+    headline = f"plan {plan.id} covers {looked_at} job(s) and starts or moves {acting}"
     if len(wanted) < looked_at:
-        headline += f"; newer plans have replaced what it decided about {looked_at - len(wanted)} of them"
+        headline += f"; newer plans have replaced its decisions about {looked_at - len(wanted)} of them"
     return _explanation(
         f"plan {plan.id}",
         headline,
@@ -165,7 +165,7 @@ def _verb(migration: Migration) -> str:
 
 
 def _steps(migration: Migration, events: Sequence[Event]) -> tuple[StepTime, ...]:
-    """The instants at which steps were recorded; what one took is the time until the next record."""
+    """When each step was recorded. A step's duration is the time until the next record."""
     instants = [("begun", migration.created_at_ms)]
     instants += [(event.kind.partition(".")[2], event.at_ms) for event in events if "migration." in event.kind]
     ends = [at for _, at in instants[1:]]

@@ -12,10 +12,10 @@ from orchestrator.services.views import Fetched, FetchedFile
 
 
 def fetch(installation: Installation, ref: str, to: Path | None = None) -> Fetched:
-    """Copy the outputs that the job file names (all, where it names none) below `to` (default: ./<job name>).
+    """Copy the outputs that the job file names (all outputs, if it names none) to `to` (default: ./<job name>).
 
-    Links that lead out of the output folder are left out. Raises NotFoundError, and PartialFailure when a file cannot
-    be written.
+    Links that point outside the output folder are skipped. Raises NotFoundError, and PartialFailure if a file cannot be
+    written.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)

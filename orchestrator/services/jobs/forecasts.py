@@ -1,8 +1,8 @@
-"""Forecasts: what jobs that have not ended will still cost and take, or why that is unknown.
+"""Forecasts: the remaining cost and time of jobs that have not ended, or why they are unknown.
 
-What the control plane's last decision about a job expects of it counts for FRESH_S. Of other jobs one decision is made
-over all, with the function that plans them, so that `queue`, `status` and `report` say what `plan` says. Where a job's
-speed has not been measured, a forecast says only that.
+The forecast of the control plane's last decision about a job is used for FRESH_S. The other jobs are decided together,
+with the function that plans them, so that `queue`, `status` and `report` agree with `plan`. If a job's speed has not
+been measured, its forecast says only that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
 FRESH_S, FRESH_WALL_S = 900.0, 15.0
-"""Market seconds for which a forecast counts, where the market's clock runs fast at least so many real ones. With each
-price that changes, each loss and each order a decision is made anew."""
+"""How long a forecast is used, in market seconds; at least as many real seconds if the market's clock runs faster. A
+price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
 _PLACED = ("queued", "starting", "running", "migrating")
 

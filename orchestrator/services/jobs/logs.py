@@ -1,4 +1,4 @@
-"""A job's log, joined from the logs of its runs; a migration only changes the prefix of the lines."""
+"""A job's log, joined from the logs of its runs. After a migration, only the prefix of the lines changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.services.views import LogLine, short_zone
 POLL_WALL_S = 0.2
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 16
-"""What is shown of one line; of the rest, how much there is."""
+"""Bytes shown of one line; of the rest, only the size is shown."""
 
 
 def logs(installation: Installation, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
@@ -43,9 +43,9 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
 
 @dataclass
 class _Tail:
-    """One log file, read from where it was left. Only whole lines are given out, so that runs do not mix in one.
+    """One log file, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
 
-    Never more than a chunk and the begin of a line are in memory; `more` is how many bytes of that line are not.
+    At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not.
     """
 
     run: Run
@@ -67,7 +67,7 @@ class _Tail:
                         yield self._line()
                     self._add(last)
         except FileNotFoundError:
-            return  # the run has not begun
+            return  # the run has not started
 
     def rest(self) -> Iterator[LogLine]:
         if self.partial:

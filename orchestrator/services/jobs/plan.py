@@ -1,4 +1,4 @@
-"""Plans: what would be done with jobs now, without doing it."""
+"""Plans: what Tradewind would do with jobs now, without doing it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
 
 _WALL = SystemClock()
-STALE_AFTER_S = 300.0  # prices older than this are asked for again before anything is planned or shown
+STALE_AFTER_S = 300.0  # older prices are polled again before anything is planned or shown
 KEPT_CHOICES = 30
-LIKELY_ENOUGH = 0.8  # of keeping deadline and budget: what `--yes` agrees to
+LIKELY_ENOUGH = 0.8  # the chance of meeting deadline and budget that `--yes` requires
 
 
 def preview(
@@ -37,11 +37,12 @@ def preview(
     anywhere: bool | None = False,
     wall: Clock = _WALL,
 ) -> PlanView:
-    """The plan for jobs that are not submitted yet, or for all that are and have not ended.
+    """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
-    With `anywhere` it is about the catalogue's offers, of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and the catalogue can. The catalogue ages by `wall`. Raises SpecError when a
-    job asks for what is not built yet, UsageError when the environment lacks a secret of it.
+    With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
+    provider can ever run one of the jobs, and a cloud of the catalogue can. The age of the catalogue is measured by the
+    clock `wall`. Raises SpecError if a job uses a feature that is not supported yet, and UsageError if the environment
+    lacks one of its secrets.
     """
     if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
@@ -62,8 +63,8 @@ def preview(
 
 
 def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> PlanView:
-    """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). It can't
-    be submitted."""
+    """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). Such a
+    plan cannot be submitted."""
     from orchestrator.prices.collected import collected
     from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
 
@@ -99,8 +100,8 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> 
 def planned(
     installation: Installation, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False
 ) -> PlanView:
-    """What `decide` says now of `new` jobs and of those in the store (None: of all); `compared`: of new ones also what
-    other objectives would take."""
+    """The present decisions about `new` jobs and those in the store (None: all). With `compared`, also what other
+    objectives would choose for new jobs."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=new, only=only)
@@ -197,8 +198,8 @@ def require_feasible(view: PlanView) -> None:
 
 
 def require_accepted_risk(view: PlanView) -> None:
-    """Raises LimitError when a new job would begin with less than LIKELY_ENOUGH of keeping its deadline and budget: a
-    person who reads the plan may agree to that, a script that agrees to every plan does not."""
+    """Raises LimitError if a new job's chance of meeting its deadline and budget is below LIKELY_ENOUGH. A person who
+    reads the plan may accept that; a script that accepts every plan may not."""
     new = {job.id for job in view.new_jobs}
     risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
     reported = [f"{each.name} {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
@@ -233,7 +234,7 @@ def _hopeless(view: PlanView) -> list[Decision]:
 
 
 def freshen(installation: Installation) -> None:
-    """Polls the providers if prices are old, because no control plane may have been collecting."""
+    """Polls the providers if prices are old: perhaps no control plane was running to collect them."""
     with installation.store.read() as tx:
         age_s = price_age_s(installation, tx, installation.clock.now_ms())
     if age_s is None or age_s > STALE_AFTER_S:
@@ -241,7 +242,7 @@ def freshen(installation: Installation) -> None:
 
 
 def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None:
-    """Market seconds since the provider that was asked longest ago last answered; None: one never did."""
+    """Market seconds since the oldest of the providers' last answers; None if one has never answered."""
     ages = []
     for name in installation.providers:
         good = [poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None]
@@ -257,7 +258,7 @@ def _check(spec: JobSpec) -> None:
 
 
 def _standby(placement: Placement) -> Standby | None:
-    """Beside the job's own machine for as long as that is expected to train, at the price in force."""
+    """The cost of a standby at its present price, for as long as the job is expected to train."""
     if placement.offer_id is None:
         return None
     standby = best_standby(placement, placement.offer_id)

@@ -24,10 +24,10 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 
 
 def submit(installation: Installation, plan: PlanView, *, caller: Caller, token: str | None = None) -> JobView:
-    """Submit a plan's new job as `caller`; the control plane places it by the market of its own moment.
+    """Submit a plan's new job as `caller`. The control plane places it by the market at the time of placement.
 
-    Deadlines count from now. With a `token` of the submitter's choice the same submission, made again, is the job of
-    the first time. Raises InfeasibleError when no offer could take it, TokenConflictError, UsageError.
+    Deadlines count from now. With a `token` of the submitter's choice, repeating the same submission returns the first
+    job. Raises InfeasibleError if no offer fits, TokenConflictError, UsageError.
     """
     require_startable(plan)
     (new,) = plan.new_jobs
@@ -40,7 +40,7 @@ def submit(installation: Installation, plan: PlanView, *, caller: Caller, token:
 
 
 def submitted_before(installation: Installation, spec: JobSpec, token: str) -> JobView | None:
-    """The job that came of this very submission, if it was made already. Raises TokenConflictError, UsageError."""
+    """The job of the same submission if it was made before, else None. Raises TokenConflictError, UsageError."""
     with installation.store.read() as tx:
         job = _with_token(tx, spec, token)
         return None if job is None else job_view(installation, tx, job)
@@ -48,28 +48,27 @@ def submitted_before(installation: Installation, spec: JobSpec, token: str) -> J
 
 def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
-        raise UsageError(f"{token!r} is not a token", hint="1 to 200 printable ASCII characters without spaces")
+        raise UsageError(f"{token!r} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces")
     job = tx.job_with_token(spec.project, token)
     if job is not None and encode(_as_submitted(tx, job)) != encode(spec):
         raise TokenConflictError(
-            f"the token {token} is that of another submission to project {spec.project}: {job.name} ({job.id})",
-            hint=f"see it: tradewind status {job.id}; a job that differs from it needs a token of its own",
+            f"the token {token} was used for another submission to project {spec.project}: {job.name} ({job.id})",
+            hint=f"see it: tradewind status {job.id}; use another token for a different job",
         )
     return job
 
 
 def _as_submitted(tx: Tx, job: Job) -> JobSpec:
-    """The job file before its budget was set to another amount."""
+    """The job file before its budget was changed."""
     changed = tx.events(job_id=job.id, kinds=("job.budget",), limit=1)
     before = changed[0].data["before_nano_usd"] if changed else job.spec.budget_nano_usd
     return dataclasses.replace(job.spec, budget_nano_usd=None if before is None else int(before))
 
 
 def make_checkpoint_folder(job: Job) -> None:
-    """The folder that the job file names, with the permissions that its owner's umask gives; those of checkpoints
-    follow from them."""
+    """Create the folder that the job file names, with its owner's umask. Checkpoints take their permissions from it."""
     if job.spec.checkpoint.to is not None:
-        with suppress(OSError):  # the job's machine may reach what this one does not; it says what it cannot write
+        with suppress(OSError):  # the job's machine may have access where this one has not, and reports it if not
             Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
 
 
@@ -82,13 +81,12 @@ def add_jobs(
     caller: Caller,
     token: str | None = None,
 ) -> list[Job]:
-    """Write new jobs of `caller`, and what was planned for them, in the present transaction; a `token` is that of a
-    single job."""
+    """Write new jobs of `caller` and their plan in the present transaction. A `token` is allowed for a single job."""
     now = installation.clock.now_ms()
     added = [dataclasses.replace(job, owner=caller.owner, submitted_at_ms=now, state="queued") for job in jobs]
     for job in added:
         tx.add_job(job, token)
-    tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed, and may be applied
+    tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed and may be applied
     for job in added:
         tx.add_event(
             Event(

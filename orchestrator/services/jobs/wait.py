@@ -21,17 +21,17 @@ def wait(
     timeout_s: float | None = None,
     progress: Callable[[JobView], None] | None = None,
 ) -> JobView:
-    """The job once it has finished, failed, been cancelled, or been paused with nobody's order to go on; its `note`
-    says why. Its machines are gone and booked by then, unless no control plane runs that could do that.
+    """Return the job once it has finished, failed, been cancelled or been paused with no pending resume; its `note`
+    says why. By then its machines are gone and booked, unless no control plane runs that could do it.
 
-    `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure when the time is over.
+    `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure after the timeout.
     """
     job_id = job(installation, ref).id
     give_up = None if timeout_s is None else installation.clock.monotonic_s() + timeout_s
     while True:
         ended = _ended(installation, job_id)
         settled = ended and (_settled(installation, job_id) or not control_plane(installation).running)
-        view = job(installation, job_id)  # after it is settled: with the last entries
+        view = job(installation, job_id)  # read again, with the last entries
         if progress is not None:
             progress(view)
         if settled:
@@ -39,15 +39,15 @@ def wait(
         if give_up is not None and installation.clock.monotonic_s() >= give_up:
             if ended:
                 raise PartialFailure(
-                    f"{view.name} is {view.state}, but its last machine is not booked yet",
-                    hint=f"its cost becomes final; see: tradewind report {view.name}",
+                    f"{view.name} is {view.state}, but its last machine is not fully booked yet",
+                    hint=f"wait for its final cost, then: tradewind report {view.name}",
                 )
             goes_on = control_plane(installation).running
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
                 hint=f"it keeps running; see: tradewind status {view.name}"
                 if goes_on
-                else "no control plane runs here, so nothing moves; start it: tradewind up",
+                else "no control plane is running here; start it: tradewind up",
             )
         installation.clock.sleep(POLL_WALL_S)
 

@@ -82,7 +82,7 @@ _COUNTS = (
     .order_by(price_flag.c.source, price_flag.c.region, price_flag.c.flag)
 )
 _OPEN_HERE = (
-    select(price_flag, (offer.c.listed & (offer.c.source != price_flag.c.source)).label("told_by_another"))
+    select(price_flag, (offer.c.listed & (offer.c.source != price_flag.c.source)).label("reported_by_another"))
     .outerjoin(offer, offer.c.key == price_flag.c.offer_key)
     .where(
         price_flag.c.cleared_ms.is_(None),
@@ -155,7 +155,7 @@ class FlagRows(OfferRows):
         ended = {
             row.seq
             for row in open_here
-            if row.seq not in still and (row.subject in subjects or (whole and not row.told_by_another))
+            if row.seq not in still and (row.subject in subjects or (whole and not row.reported_by_another))
         }
         for batch in batches(set(sound) - {each.offer_id for each in flagged}):
             ended.update(row.seq for row in self._connection.execute(_OPEN_OF, {"ids": batch}))

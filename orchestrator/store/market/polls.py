@@ -192,7 +192,7 @@ class Gone(NamedTuple):
     at_ms: int
 
 
-class ToldBy(NamedTuple):
+class ReportedBy(NamedTuple):
     """The source that lists an offer, and the time of its last report."""
 
     offer_id: str
@@ -311,11 +311,11 @@ class PollRows(Transaction):
         rows = checked("offer", self._connection.execute(_GONE), (str, str, str, str, str, int))
         return [Gone(row[0], row[1], row[2], row[3] == SPOT, row[4], row[5]) for row in rows]
 
-    def reported_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ToldBy]:
+    def reported_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ReportedBy]:
         """Those of the offers that a source other than `source` reports with a trusted price."""
         for batch in batches(offer_ids):
             rows = self._connection.execute(_TOLD_BY_OTHERS, {"name": source, "ids": batch})
-            yield from (ToldBy(*row) for row in checked("offer", rows, (str, str, int)))
+            yield from (ReportedBy(*row) for row in checked("offer", rows, (str, str, int)))
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:
         """The number of the latest poll, and the number of price changes of `providers` that collectors (sources other

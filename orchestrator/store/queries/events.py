@@ -97,7 +97,7 @@ class EventRows(Transaction):
             newest_first,
         )
         values = {"job_id": job_id, "after": after, "before": before, "kinds": sorted(kinds or ()), "limit": limit}
-        return self._told(query, values)
+        return self._query(query, values)
 
     def newest_of_kinds(self, job_id: str, prefixes: tuple[str, ...], limit: int) -> list[Event]:
         """The newest `limit` events of a job whose kinds begin with one of `prefixes`, newest first."""
@@ -115,14 +115,14 @@ class EventRows(Transaction):
         """The newest event of each of these jobs; jobs without events are missing."""
         found: dict[str, Event] = {}
         for batch in batches(job_ids):
-            found.update((str(each.job_id), each) for each in self._told(_NEWEST, {"job_ids": batch}))
+            found.update((str(each.job_id), each) for each in self._query(_NEWEST, {"job_ids": batch}))
         return found
 
     def events_of(self, job_ids: Collection[str], kinds: Collection[str]) -> dict[str, list[Event]]:
         """The events of these kinds of each of these jobs, newest first."""
         found: dict[str, list[Event]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
-            for each in self._told(_OF_KINDS, {"job_ids": batch, "kinds": sorted(kinds)}):
+            for each in self._query(_OF_KINDS, {"job_ids": batch, "kinds": sorted(kinds)}):
                 found[str(each.job_id)].append(each)
         return found
 
@@ -134,9 +134,9 @@ class EventRows(Transaction):
 
     def cutovers(self, limit: int) -> list[Event]:
         """The latest cutovers of all jobs, newest first."""
-        return self._told(_CUTOVERS, {"limit": limit})
+        return self._query(_CUTOVERS, {"limit": limit})
 
-    def _told(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
+    def _query(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
         return [_event(row) for row in self._connection.execute(query, values).all()]
 
 

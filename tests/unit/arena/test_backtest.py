@@ -98,10 +98,10 @@ def test_a_wrong_trace_is_named(tmp_path, trace, named):
 
 
 def test_processes_change_nothing(scenario, played):
-    told = []
-    again = run(scenario, processes=2, progress=lambda done, whole: told.append((done, whole)))
+    reported = []
+    again = run(scenario, processes=2, progress=lambda done, whole: reported.append((done, whole)))
     assert summarise(scenario, again) == summarise(scenario, played)
-    assert told == [(1, 2), (2, 2)]
+    assert reported == [(1, 2), (2, 2)]
 
 
 def test_a_policy_that_fails_is_told_and_the_others_go_on(scenario, monkeypatch):
@@ -135,7 +135,7 @@ def test_the_page_is_self_contained(scenario, played):
         assert outside not in drawn.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_hindsight_is_no_dearer_than_the_zone_chosen_at_the_start(played):
+def test_hindsight_costs_no_more_than_the_zone_chosen_at_the_start(played):
     for each in played:
         assert each.outcomes["static-in-hindsight"].usd <= each.at_start.usd + 1e-9
 

@@ -42,7 +42,7 @@ def zones_of(name, up, spot, ticks=12):
 
 
 def test_where_they_go_when_a_machine_is_lost():
-    """us-east-1a is lost for a tick; 1b, in the same region, is dearer than us-west-2a."""
+    """us-east-1a is lost for a tick; 1b, in the same region, costs more than us-west-2a."""
     up = [[1, 1, 0, *[1] * 9], [1] * 12, [1] * 12]
     spot = [[1.0] * 12, [1.6] * 12, [1.2] * 12]
     assert zones_of("skypilot-failover", up, spot)[2] == 1

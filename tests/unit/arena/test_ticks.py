@@ -13,7 +13,7 @@ TICK_H = 1 / 6
 
 
 class Script:
-    """Does at each tick what it was told to: a list of functions of (observation, cloud)."""
+    """Follows a script: a list of functions of (observation, cloud), one per tick."""
 
     def __init__(self, *acts):
         self.acts, self.seen = acts, []

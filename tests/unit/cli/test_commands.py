@@ -113,8 +113,8 @@ SIMULATED = ("queue", "status", "explain", "report", "offers", "plan", "submit-d
 @pytest.mark.parametrize("name", SIMULATED)
 def test_whatever_shows_a_simulated_price_says_so(tradewind: Run, name: str) -> None:
     assert "simulated" in tradewind(*READING[name]).stdout
-    told = json.loads(tradewind(*READING[name], "--output", "json").stdout)
-    assert (told["job"] if name == "status" else told)["simulated"] is True
+    reported = json.loads(tradewind(*READING[name], "--output", "json").stdout)
+    assert (reported["job"] if name == "status" else reported)["simulated"] is True
 
 
 def test_submit_shows_the_plan_on_stderr_and_the_job_on_stdout(tradewind: Run, state: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_store_from_a_newer_version_is_left_alone(tradewind: Run, state: Path)
     assert "fail  store" in doctor.stdout
 
 
-def test_a_state_folder_that_cannot_be_made_is_told(tradewind: Run, tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_reported(tradewind: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = tradewind("--state-dir", str(tmp_path / "file" / "state"), "queue")
     assert result.exit_code == 5

@@ -36,7 +36,7 @@ def act(config: Config) -> None:
     with closing(open_installation(config)) as installation:
         leadership = installation.store.campaign("test")
         assert leadership is not None
-        assert claims.take(installation, leadership, installation.providers["local"], random.Random())
+        assert claims.renew(installation, leadership, installation.providers["local"], random.Random())
         installation.store.resign(leadership)
 
 
@@ -72,9 +72,9 @@ def test_reap_ends_a_machine_that_the_store_did_not_rent_and_no_other(on_this_ho
             LaunchSpec("another's", OFFER, "exec sleep 100\n", tags)
         )
     try:
-        told = check(tradewind, "machines")
-        assert told["state"] == "warn"
-        assert told["fix"].endswith(f"tradewind reap {instance_id}")
+        reported = check(tradewind, "machines")
+        assert reported["state"] == "warn"
+        assert reported["fix"].endswith(f"tradewind reap {instance_id}")
         asked = tradewind("reap", instance_id)
         assert asked.exit_code == UsageError.exit_code
         assert check(tradewind, "machines")["state"] == "warn"
@@ -94,14 +94,14 @@ def test_status_queue_and_doctor_say_that_a_job_is_in_quarantine_and_what_broke(
         closing(open_installation(load_config(environ=environment, cwd=tmp_path))) as installation,
         installation.store.write() as tx,
     ):
-        tx.set_job_facts(past.conv, quarantine="guard: ZeroDivisionError: by zero", quarantined_at_ms=past.start_ms)
+        tx.set_job_facts(past.conv, quarantine="place: ZeroDivisionError: by zero", quarantined_at_ms=past.start_ms)
         tx.set_job_state(past.conv, "paused")
     status = tradewind("status", "conv")
     assert status.exit_code == 0
     assert "in quarantine" in status.stdout
-    assert "guard: ZeroDivisionError: by zero" in status.stdout
+    assert "place: ZeroDivisionError: by zero" in status.stdout
     assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["job"]["quarantine"].startswith("guard")
     assert "quarantined" in tradewind("queue").stdout
-    told = check(tradewind, "jobs")
-    assert told["state"] == "fail"
-    assert "tradewind resume conv" in told["fix"]
+    reported = check(tradewind, "jobs")
+    assert reported["state"] == "fail"
+    assert "tradewind resume conv" in reported["fix"]

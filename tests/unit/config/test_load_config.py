@@ -237,8 +237,8 @@ def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
 )
 def test_a_price_source_that_is_none_is_a_problem_in_its_place(home: Path, toml: str, problem: str) -> None:
     (home / "work" / "tradewind.toml").write_text(toml)
-    (told,) = problems_of(home)
-    assert problem in told
+    (reported,) = problems_of(home)
+    assert problem in reported
 
 
 def test_loading_is_light(home: Path) -> None:

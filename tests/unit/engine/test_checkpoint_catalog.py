@@ -44,7 +44,7 @@ def test_the_newest_checkpoint_is_found_with_its_size_and_not_a_byte_of_it_is_re
 
 
 @pytest.mark.parametrize("damage", ["manifest", "cut", "missing"])
-def test_what_is_plainly_damaged_is_passed_over_and_told(root: Path, damage: str) -> None:
+def test_a_plainly_damaged_checkpoint_is_skipped_and_reported(root: Path, damage: str) -> None:
     put(root, 5)
     chunk = put(root, 12)
     if damage == "manifest":
@@ -56,12 +56,12 @@ def test_what_is_plainly_damaged_is_passed_over_and_told(root: Path, damage: str
     newest = FileCatalog().newest(root, JOB, 2)
     assert newest.found is not None
     assert newest.found.name == "1-5-0"
-    (told,) = newest.damaged
-    assert "1-12-0" in told
+    (reported,) = newest.damaged
+    assert "1-12-0" in reported
     assert FileCatalog().find(root, JOB, "1-12-0") is None
 
 
-def test_when_all_are_damaged_none_is_found_and_each_is_told(root: Path) -> None:
+def test_if_all_are_damaged_none_is_found_and_each_is_reported(root: Path) -> None:
     put(root, 5).unlink()
     put(root, 12).unlink()
     newest = FileCatalog().newest(root, JOB, 2)
@@ -123,9 +123,9 @@ def complaint(act: Callable[[FileCatalog, Path], object], root: Path) -> Checkpo
 def test_what_is_wrong_and_the_remedy_are_each_told_once(root: Path, harm: Callable[[Path], None]) -> None:
     put(root, 5)
     harm(root)
-    told = [error for act in ACTS if (error := complaint(act, root)) is not None]
-    assert told, "none of these harms goes unnoticed"
-    for error in told:
+    reported = [error for act in ACTS if (error := complaint(act, root)) is not None]
+    assert reported, "none of these harms goes unnoticed"
+    for error in reported:
         assert error.hint
         assert error.hint not in str(error)
         assert one_line(error) == f"{error} ({error.hint})"

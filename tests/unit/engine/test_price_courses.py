@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def told(store: Store, since_h: int) -> None:
+def reported(store: Store, since_h: int) -> None:
     """A week of prices: one offer at $0.90; the others at $1.00, each of them at $0.50 for one hour of twelve. Number 0
     is in its dip now. What is older than `since_h` was not heard of."""
     now_ms = store._clock.now_ms()
@@ -80,7 +80,7 @@ def placed(store: Store, config: Config, hours: float) -> Placement:
 
 
 def test_a_momentary_low_is_no_bargain_for_a_job_of_hours(store: Store, config: Config) -> None:
-    told(store, HOURS)
+    reported(store, HOURS)
     placement = placed(store, config, 10)
     assert placement.offer_id == STEADY.id
     dip = next(each for each in placement.alternatives if each.offer_id == DIPPING[0].id)
@@ -90,12 +90,12 @@ def test_a_momentary_low_is_no_bargain_for_a_job_of_hours(store: Store, config: 
 
 
 def test_a_job_that_is_through_within_the_low_takes_it(store: Store, config: Config) -> None:
-    told(store, HOURS)
+    reported(store, HOURS)
     assert placed(store, config, 0.2).offer_id == DIPPING[0].id
 
 
 def test_a_low_that_nothing_is_known_of_is_the_price(store: Store, config: Config) -> None:
-    told(store, 0)
+    reported(store, 0)
     assert placed(store, config, 10).offer_id == DIPPING[0].id
 
 

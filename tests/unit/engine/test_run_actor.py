@@ -156,7 +156,7 @@ def test_how_long_a_step_has_been_due_is_measured_on_the_machine_of_the_trainer(
     assert trainer.poll() is None
 
 
-def test_a_progress_file_of_garbage_is_a_malformed_report_and_its_trainers_end_is_still_told(
+def test_a_garbage_progress_file_is_a_malformed_report_and_the_trainers_end_is_still_reported(
     tmp_path: Path, trainer: subprocess.Popen[bytes], driver: Driver
 ) -> None:
     driver.begin()

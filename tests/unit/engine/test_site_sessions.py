@@ -1,4 +1,4 @@
-"""Heads and nodes are sessions: they are ended whole, and what does not die is told."""
+"""Heads and nodes are sessions: they are ended with all their processes, and any that survives is reported."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def rows_read(store: Store, config: Config) -> int:
         return sum(len(tx._connection.exec_driver_sql(*each).all()) for each in asked)
 
 
-def test_jobs_that_have_ended_make_no_decision_dearer(store: Store, config: Config) -> None:
+def test_jobs_that_have_ended_make_no_decision_slower(store: Store, config: Config) -> None:
     trained(store, range(1000, 1002), state="queued")
     trained(store, range(snapshot.LIKE_JOBS + 10))
     first = rows_read(store, config)
@@ -79,8 +79,8 @@ def test_saves_and_handovers_are_learned_for_each_job_by_itself(store: Store, co
     with store.write() as tx:
         tx.update_run("run_0001_1", save_wall_s=40.0)
         for number in range(3):
-            told = {latencies.HANDOVER: 200.0}
-            tx.add_event(Event(f"evt_{number}", number, "migration.cutover", "", "control-plane", slow, data=told))
+            reported = {latencies.HANDOVER: 200.0}
+            tx.add_event(Event(f"evt_{number}", number, "migration.cutover", "", "control-plane", slow, data=reported))
     with store.read() as tx:
         found = {each.job.id: each for each in snapshot.inputs(tx, store._clock.now_ms(), config).demands}
     assert found[slow].checkpoint_s == 40.0

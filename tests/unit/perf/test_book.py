@@ -393,9 +393,9 @@ def test_every_gpu_has_a_rate_at_every_precision_profiled_or_not(precision):
 
 
 def test_a_slow_link_costs_more_the_more_gpus_share_it_and_a_frugal_board_sustains_less():
-    told = dict(zip(FEATURES, FITTED_NARROW.mean, strict=False))
-    assert told["power"] > 0
-    assert told["link_doublings"] > 0
+    reported = dict(zip(FEATURES, FITTED_NARROW.mean, strict=False))
+    assert reported["power"] > 0
+    assert reported["link_doublings"] > 0
     features = {kind: dict(zip(FEATURES, facts(kind, "bf16").features, strict=True)) for kind in KINDS_OF_H100}
     one, card, eight, cards = (features[kind] for kind in KINDS_OF_H100)
     assert one["link_doublings"] == card["link_doublings"] == 0

@@ -130,10 +130,10 @@ def test_prospects_are_what_decide_would_tell_of_each_offer(world):
     world.offer("other", 1, region="us-1", gpu=None, count=0)
     demand = Demand(world.job(), STEPS)
     found, barred = prospects(demand, world.market(), world.perf(), limits=MoveLimits())
-    told = {each.offer_id: each for each in world.decide(demand).alternatives}
-    assert {each.offer_id for each in found} == set(told)
+    reported = {each.offer_id: each for each in world.decide(demand).alternatives}
+    assert {each.offer_id for each in found} == set(reported)
     for each in found:
-        same = told[each.offer_id]
+        same = reported[each.offer_id]
         assert (each.cost_nano_usd, each.cost_low_nano_usd, each.cost_high_nano_usd) == (
             same.cost_nano_usd,
             same.cost_low_nano_usd,

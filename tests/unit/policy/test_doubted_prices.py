@@ -30,7 +30,7 @@ def decided(world: World, market: Market, demand: Demand, running: Running | Non
     return decide([demand], market, world.perf(), where).placements[0]
 
 
-def test_a_job_leaves_a_spot_machine_that_has_become_dearer_than_on_demand(world: World, settled) -> None:
+def test_a_job_leaves_a_spot_machine_that_now_costs_more_than_on_demand(world: World, settled) -> None:
     spot, on_demand = world.offer("s", 26.0, spot=True), world.offer("o", 10.0)
     demand = Demand(world.job(), total_steps=10**6)
     placement = decided(world, doubted(world, spot), demand, settled(spot))

@@ -128,7 +128,7 @@ def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(world):
     assert placement.alternatives[1].reason.endswith("more per step")
 
 
-def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_told(world):
+def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_shown(world):
     world.offer("slow", 0.80, gpu="SIM-S")
     fast = world.offer("fast", 1.20, gpu="SIM-L")
     placement = world.decide(Demand(world.job(rates={}, objective=CHEAPEST), STEPS))

@@ -1,4 +1,4 @@
-"""Age costs: an old price is less certain, counts dearer, and past a limit is left out."""
+"""Old prices: they are less certain, so they count as higher, and beyond a limit they are ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_price_of_631_days_loses_against_a_fresh_one_of_about_the_same_height(
     old, fresh = world.offer("old", 1.0, age_s=631 * DAY), world.offer("fresh", 1.1)
     found = chosen(world)
     assert found[""].offer_id == fresh
-    assert found[old].nano_usd_per_hour < found[fresh].nano_usd_per_hour, "the price is shown as it was told"
+    assert found[old].nano_usd_per_hour < found[fresh].nano_usd_per_hour, "the price is shown as it was reported"
     assert found[old].cost_nano_usd > found[fresh].cost_nano_usd
 
 

@@ -81,7 +81,7 @@ def test_it_never_misses_with_several_kinds_of_machine(name, market, speed):
         assert play(online.make(name), task(min(ticks / slack, ticks - 3.2), ticks, 1.2, gb=20), window).finished
 
 
-def test_a_dearer_machine_that_is_faster_by_more_is_taken():
+def test_a_more_expensive_machine_that_is_faster_by_more_is_chosen():
     window = trace([[1] * 60, [1] * 60], [[1.0] * 60, [2.0] * 60], speed=(1.0, 3.0)).window(0, 60)
     done = play(online.make(), task(30, 60, 1.2), window)
     assert {place[0] for place in done.track} == {1}

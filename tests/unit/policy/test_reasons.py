@@ -85,7 +85,7 @@ def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(world):
     assert reasons(world.decide(Demand(world.job(), STEPS)))["cheap"] == "a machine was lost there 2 min ago"
 
 
-def test_only_the_first_of_several_bars_is_told(world):
+def test_only_the_first_of_several_rejection_reasons_is_shown(world):
     world.offer("good", 5)
     world.offer("bad", 1, gpu="SIM-S", region="us-1", age_s=10 * 86_400)
     job = world.job(resources=Resources((GpuRequest("SIM-M"),)), where=Where(regions=("eu-*",)))
@@ -136,7 +136,7 @@ def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(world):
     assert "would finish 9.1 h after the deadline" in placement.reason
 
 
-def test_an_empty_market_is_told(world):
+def test_an_empty_market_is_reported(world):
     assert world.decide(Demand(world.job(), STEPS)).reason == "no offers are known"
 
 
@@ -146,7 +146,7 @@ def test_the_limit_of_a_price_age_is_a_rail(world):
     assert world.decide(demand, limits=MoveLimits(max_price_age_s=1800)).action == "wait"
 
 
-def test_alternatives_list_every_offer_once_the_chosen_first_the_barred_last(world):
+def test_alternatives_list_every_offer_once_the_chosen_first_the_rejected_last(world):
     world.offer("b", 2)
     world.offer("a", 3)
     world.offer("c", 1, region="us-1")

@@ -79,17 +79,17 @@ def test_without_a_probe_it_says_why(
     assert reason in stayed.probe.reason
 
 
-def test_a_budget_must_hold_the_probe_and_the_rest_at_their_dearest(world: World, offers: dict[str, str]) -> None:
+def test_a_budget_must_cover_the_probe_and_the_rest_at_their_highest_cost(world: World, offers: dict[str, str]) -> None:
     measured(world, V100=5.0)
     where = running(world, offers["V100"])
-    dearest = next(
+    highest = next(
         each.cost_high_nano_usd
         for each in world.decide(fresh(world, probe=False), where).alternatives
         if each.offer_id == offers["V100"]
     )
-    assert dearest is not None
+    assert highest is not None
     tight, ample = (
-        world.decide(fresh(world, budget_nano_usd=dearest + usd(more)), where) for more in ("0.20", "200.00")
+        world.decide(fresh(world, budget_nano_usd=highest + usd(more)), where) for more in ("0.20", "200.00")
     )
     assert tight.probe is not None
     assert tight.action == "stay"
@@ -122,8 +122,8 @@ def test_a_running_job_is_tried_elsewhere_once_it_was_measured_where_it_is(
     assert moved.action == "move"
     assert moved.probe is not None
     assert moved.offer_id == moved.probe.offer_id != offers["V100"]
-    by_hand = world.decide(fresh(world), replace(where, came_by="manual"))
-    assert by_hand.action == "stay"
+    manual = world.decide(fresh(world), replace(where, came_by="manual"))
+    assert manual.action == "stay"
     often = world.decide(fresh(world), replace(where, migrations_today=3))
     assert (often.action, often.probe) == ("stay", None)
 

@@ -42,8 +42,8 @@ def test_without_evidence_a_plan_tells_no_time_no_cost_and_no_promise(
     placed = world.decide(demand)
     assert placed.action == "place"
     assert placed.evidence == "none"
-    told = (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput, placed.parts, placed.expected_losses)
-    assert told == (None,) * 5
+    reported = (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput, placed.parts, placed.expected_losses)
+    assert reported == (None,) * 5
     assert placed.would_move_below_nano_usd_per_hour is placed.kept_up_to_nano_usd_per_hour is None
     assert placed.saving_nano_usd == 0
     assert placed.reason.startswith("not measured yet")
@@ -62,8 +62,8 @@ def test_without_evidence_a_plan_tells_no_time_no_cost_and_no_promise(
 
 
 def test_ratios_are_to_a_fixed_machine_whatever_else_is_offered(world: World, gpus: dict[str, str]) -> None:
-    told = {each.offer_id: each.relative_speed for each in world.decide(Demand(job(world), STEPS)).alternatives}
-    reference, small = told[gpus["A100-80GB spot"]], told[gpus["L4 spot"]]
+    reported = {each.offer_id: each.relative_speed for each in world.decide(Demand(job(world), STEPS)).alternatives}
+    reference, small = reported[gpus["A100-80GB spot"]], reported[gpus["L4 spot"]]
     assert reference is not None
     assert small is not None
     assert (reference.low, reference.value, reference.high) == (1.0, 1.0, 1.0)

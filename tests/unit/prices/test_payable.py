@@ -149,7 +149,7 @@ def test_prices_of_an_enabled_provider_pass_the_same_judge(installation: Install
     assert polled(12.0) == (usd(12), ["spot_not_below_on_demand"])
     assert polled() == (usd(12), ["spot_not_below_on_demand"])
     assert polled(0.9) == (usd(12), ["outlier"])
-    assert polled() == (usd("0.9"), []), "told twice"
+    assert polled() == (usd("0.9"), []), "reported twice"
 
 
 def test_a_feed_says_nothing_of_a_provider_that_is_enabled(installation: Installation, tmp_path: Path) -> None:

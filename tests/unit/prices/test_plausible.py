@@ -116,7 +116,7 @@ def test_a_leap_that_a_person_accepts_is_payable_from_when_it_took_effect(tables
 
 
 def test_a_leap_to_what_is_implausible_is_not_eligible_after_its_second_report(tables: Tables) -> None:
-    """A unit that was renamed is told with every poll: the same source again proves nothing."""
+    """A changed unit is repeated in every poll: a second report of the same source proves nothing."""
     assert tables.poll("a", 19.0) == ([usd(19)], [])
     assert tables.poll("a", 0.019) == ([], ["outlier"])
     assert tables.poll("a", 0.019) == ([], ["implausible"])

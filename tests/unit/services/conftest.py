@@ -50,6 +50,6 @@ def installation(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud, template
 @pytest.fixture
 def past(installation: Installation, clock: VirtualClock) -> Past:
     """Three jobs and three hours later."""
-    told = record(installation)
+    reported = record(installation)
     clock.advance(3 * HOUR_MS / 1000)
-    return told
+    return reported

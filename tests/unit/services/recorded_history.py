@@ -1,4 +1,4 @@
-"""A store with a past: three jobs as the engine would have left them, told through the store's own methods.
+"""A store with a history: three jobs as the engine would have left them, written through the store's own methods.
 
 gpt finished after a preemption and a move, conv runs, lstm waits. Prices are those of the fake cloud's catalogue.
 """

@@ -53,7 +53,7 @@ def act(config: Config) -> None:
     """As a control plane does when it begins."""
     with closing(open_installation(config)) as installation:
         leadership = lead(installation)
-        assert claims.take(installation, leadership, installation.providers["local"], random.Random())
+        assert claims.renew(installation, leadership, installation.providers["local"], random.Random())
         installation.store.resign(leadership)
 
 

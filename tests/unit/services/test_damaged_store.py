@@ -213,7 +213,7 @@ def test_one_row_that_cannot_be_read_is_left_out_of_a_list_and_heard_of(config: 
         connection.commit()
     heard: list[tuple[str, RowError]] = []
     with closing(Store.open(config.store_url, SystemClock(), create=False)) as store, store.read() as tx:
-        assert [job.name for job in tx.jobs(unreadable=lambda *told: heard.append(told))] == ["gpt", "lstm"]
+        assert [job.name for job in tx.jobs(unreadable=lambda *reported: heard.append(reported))] == ["gpt", "lstm"]
         ((job_id, error),) = heard
         assert isinstance(error, UnreadableRowError)
         assert (error.table, error.key) == ("job", job_id)

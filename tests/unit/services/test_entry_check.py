@@ -67,10 +67,10 @@ def test_where_the_source_settles_it_nothing_is_run(folder: Path) -> None:
 def test_arguments_that_do_not_fit_a_decorated_function_are_refused_with_what_it_takes(folder: Path) -> None:
     with pytest.raises(SpecError) as caught:
         check_entry(job(folder, wide=8))
-    told = str(caught.value)
-    assert told.startswith("small: train.entry: train:main cannot be used:\n")
-    assert "train.args do not fit train:main(steps, width=64): got an unexpected keyword argument 'wide'" in told
-    assert "nothing was rented" in told
+    reported = str(caught.value)
+    assert reported.startswith("small: train.entry: train:main cannot be used:\n")
+    assert "train.args do not fit train:main(steps, width=64): got an unexpected keyword argument 'wide'" in reported
+    assert "nothing was rented" in reported
 
 
 TYPED = """
@@ -189,8 +189,8 @@ def test_a_module_that_never_ends_is_ended_with_all_that_it_started(folder: Path
         threading.Event().wait()
         """,
     )
-    told = check_entry(job(folder), timeout_s=5)
-    assert told == "train:main was not checked here: importing it takes longer than 5 s"
+    reported = check_entry(job(folder), timeout_s=5)
+    assert reported == "train:main was not checked here: importing it takes longer than 5 s"
     with suppress(ProcessLookupError):  # gone already
         end = os.pidfd_open(int((folder / "child").read_text()))
         try:

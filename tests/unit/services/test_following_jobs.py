@@ -214,7 +214,7 @@ def test_waiting_for_a_cost_that_does_not_become_final_says_so(installation: Ins
     assert installation.store.campaign("here") is not None
     _state(installation, past.conv, "finished")
     _script(installation, *[lambda: None] * 10)
-    with pytest.raises(PartialFailure, match="is finished, but its last machine is not booked yet"):
+    with pytest.raises(PartialFailure, match=r"is finished, .* not fully booked"):
         wait.wait(installation, "conv", timeout_s=1.0)
 
 
@@ -266,7 +266,7 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installatio
     with installation.store.write() as tx:
         now = installation.clock.now_ms()
         tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
-    assert "everything here was ended" in current.job(installation, "conv").note
+    assert "its last checkpoint" in current.job(installation, "conv").note
 
 
 def test_to_go_on_after_a_pause_is_no_move(installation: Installation, past: Past) -> None:
@@ -345,7 +345,7 @@ def test_orders_that_make_no_sense_are_refused(installation: Installation, past:
     with pytest.raises(UsageError, match="already"):
         commands.migrate(installation, "conv", SPOT, caller=ME)
     _state(installation, past.conv, "paused")
-    with pytest.raises(UsageError, match="paused already"):
+    with pytest.raises(UsageError, match="already paused"):
         commands.pause(installation, "conv", caller=ME)
 
 
@@ -427,7 +427,7 @@ def test_a_plan_is_explained_and_an_unknown_thing_is_not_found(installation: Ins
     with installation.store.read() as tx:
         plan = tx.latest_plan(past.conv)
     assert plan is not None
-    assert "looked at 1 job(s) and starts or moves 1" in explain.explain(installation, plan.id).headline
+    assert "1 job(s) and starts or moves 1" in explain.explain(installation, plan.id).headline
     for ref in ("plan_x", "mig_x", "run_x", "job_x", "nobody"):
         with pytest.raises(NotFoundError):
             explain.explain(installation, ref)
@@ -505,7 +505,7 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     installation: Installation, past: Past
 ) -> None:
     accepted = commands.set_budget(installation, "conv", "250 USD", caller=ME)
-    assert accepted.message.startswith("conv may cost $250.00")
+    assert "conv is now $250.00" in accepted.message
     with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
     with pytest.raises(UsageError, match=r"already spent|spent already"):

@@ -50,8 +50,8 @@ def test_a_job_that_nobody_measured_has_no_forecast_and_every_surface_says_the_s
     unknown = submit_job(installation, "unknown", expected=None, train=train)
     for seen in everywhere(installation, unknown.id):
         assert (seen.forecast, seen.no_forecast, seen.to_go) == (None, "not measured yet", "not measured yet")
-        told = to_json(seen)
-        assert (told["forecast"], told["no_forecast"]) == (None, "not measured yet")
+        answer = to_json(seen)
+        assert (answer["forecast"], answer["no_forecast"]) == (None, "not measured yet")
     decided = plan.preview(installation, [], all_jobs=True).decisions
     assert next(each for each in decided if each.job_id == unknown.id).throughput_source == "not measured yet"
     assert "to go: not measured yet; " in page(report(installation))

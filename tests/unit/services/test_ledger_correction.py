@@ -67,10 +67,10 @@ def test_a_machine_that_was_booked_twice_is_corrected_with_a_reason_and_the_stor
     assert sum(each.amount_nano_usd for each in entries(installation)) == before
     assert ledger_of(installation).state == "ok"
     with installation.store.read() as tx:
-        (told,) = tx.events(kinds=("ledger.corrected",))
-    assert told.message.endswith("two control planes booked it")
-    assert told.data["reason"] == "two control planes booked it"
-    assert told.actor.startswith("user:")
+        (reported,) = tx.events(kinds=("ledger.corrected",))
+    assert reported.message.endswith("two control planes booked it")
+    assert reported.data["reason"] == "two control planes booked it"
+    assert reported.actor.startswith("user:")
     assert correct(installation, "again", caller=ME).runs == ()
 
 

@@ -200,7 +200,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
 ) -> None:
     open_installation(config).close()
     path = config.state_dir / "tradewind.db"
-    started, told = process_start(stranger.pid), list[str]()
+    started, reported = process_start(stranger.pid), list[str]()
 
     def take_over(
         installation: Installation, leadership: Leadership, progress: Callable[[str], None]
@@ -217,10 +217,10 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     monkeypatch.setattr(lifecycle, "shut_down", take_over)
     waiting = threading.Thread(target=stranger.wait)
     waiting.start()
-    lifecycle.down(config, progress=told.append)
+    lifecycle.down(config, progress=reported.append)
     waiting.join()
-    assert told[0] == "a control plane took over meanwhile"
-    assert told[1] == f"ending the control plane (process {stranger.pid})"
+    assert reported[0] == "a control plane took over meanwhile"
+    assert reported[1] == f"ending the control plane (process {stranger.pid})"
     with closing(open_installation(config)) as installation:
         assert installation.store.leader() is None
 
@@ -234,7 +234,7 @@ from orchestrator.services.control_plane import lifecycle
 
 config = load_config({"state_dir": sys.argv[1], "providers.enabled": "fake"}, environ={})
 start, go = os.pipe()
-mine, told = os.pipe()
+mine, results = os.pipe()
 ended, end = os.pipe()
 
 def child():
@@ -244,13 +244,13 @@ def child():
     installation = open_installation(config, starts=True)
 
     def lead():
-        os.write(told, b"started\\n")
+        os.write(results, b"started\\n")
         assert installation.store.campaign(f"process {os.getpid()}") is not None
         return installation.store.leader()
 
     leader = lifecycle.started_once(installation, lead)
-    os.write(told, f"{leader.pid}\\n".encode())
-    os.close(told)
+    os.write(results, f"{leader.pid}\\n".encode())
+    os.close(results)
     os.read(ended, 1)  # a leader that has died is none
 
 for _ in range(8):
@@ -260,7 +260,7 @@ for _ in range(8):
         finally:
             os._exit(0)
 os.close(go)
-os.close(told)
+os.close(results)
 while said := os.read(mine, 65536):
     sys.stdout.write(said.decode())
 """

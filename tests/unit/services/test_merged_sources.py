@@ -93,7 +93,7 @@ def test_the_catalogues_offers_in_a_region_that_answers_stay_as_old_as_they_are(
 
 KINDS = st.tuples(st.sampled_from("pq"), st.sampled_from("rs"), st.sampled_from("tu"), st.sampled_from(CapacityType))
 TOLD = st.builds(
-    lambda kind, zone, at, price: _told(kind, zone, at, price),
+    lambda kind, zone, at, price: _reported(kind, zone, at, price),
     KINDS,
     st.sampled_from(["", "a", "b"]),
     st.integers(0, 9),
@@ -101,7 +101,7 @@ TOLD = st.builds(
 )
 
 
-def _told(kind: tuple[str, str, str, CapacityType], zone: str, at: int, price: int) -> ReportedPrice:
+def _reported(kind: tuple[str, str, str, CapacityType], zone: str, at: int, price: int) -> ReportedPrice:
     provider, region, machine, capacity = kind
     offer = Offer(provider, region, zone, machine, None, 0, 0, 0, capacity)
     return ReportedPrice(offer, PricePoint(offer.id, price, at, at, "s"), at, "s")
@@ -115,6 +115,6 @@ def test_law_each_kind_comes_from_one_side_and_from_the_fresher_one(fresh, old, 
         newest = max((each.known_ms for each in (*fresh, *old) if Kind.of(each.offer) == kind), default=-1)
         if newest > gone.get(kind, -1):
             assert newest in {each.known_ms for each in of_kind}
-    told_of = {Kind.of(each.offer) for each in fresh}
-    alone = [each for each in old if Kind.of(each.offer) not in told_of and Kind.of(each.offer) not in gone]
+    reported_kinds = {Kind.of(each.offer) for each in fresh}
+    alone = [each for each in old if Kind.of(each.offer) not in reported_kinds and Kind.of(each.offer) not in gone]
     assert all(each in kept for each in alone), "what nobody else speaks of stays"

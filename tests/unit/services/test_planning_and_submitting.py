@@ -160,7 +160,7 @@ def test_a_stale_plan_is_refused_and_says_which_prices_moved(
 
 
 @pytest.mark.parametrize(("price", "refused"), [("0.505", False), ("0.52", True), ("0.30", False)])
-def test_the_chosen_offer_may_become_cheaper_but_not_dearer(
+def test_the_chosen_offer_may_become_cheaper_but_not_more_expensive(
     installation: Installation, cloud: FakeCloud, clock: VirtualClock, price: str, refused: bool
 ) -> None:
     cloud.set_price(SPOT, usd("0.50"))
@@ -230,7 +230,7 @@ def test_a_plan_file_that_was_changed_by_hand_is_refused_with_the_place_and_the_
     assert "tradewind plan" in problem.hint
 
 
-def test_a_missing_or_unwritable_plan_file_is_told(installation: Installation, tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_plan_file_is_reported(installation: Installation, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         apply.load(installation, tmp_path / "none.json")
     with pytest.raises(UsageError, match="cannot be written"):
@@ -274,14 +274,14 @@ def test_a_token_of_another_submission_is_a_named_conflict_and_nothing_is_submit
     ):
         with pytest.raises(TokenConflictError, match=f"nightly-17 .*{first.id}") as caught:
             attempt()
-        assert "token of its own" in caught.value.hint
+        assert "another token" in caught.value.hint
     with installation.store.read() as tx:
         assert [job.id for job in tx.jobs()] == [first.id]
 
 
 @pytest.mark.parametrize("token", ["", "two words", "x" * 201, "\x1b[2J", "t\u00f6ken"])
 def test_a_token_that_is_none_is_refused(installation: Installation, token: str) -> None:
-    with pytest.raises(UsageError, match="is not a token"):
+    with pytest.raises(UsageError, match="token"):
         submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []

@@ -121,7 +121,7 @@ def test_a_file_that_is_no_table_of_prices_is_refused_with_the_remedy(
     assert caught.value.hint
 
 
-def test_what_a_cut_off_file_held_before_its_end_is_kept_and_the_end_is_told(store: Store, tmp_path: Path) -> None:
+def test_rows_before_the_end_of_a_truncated_file_are_kept_and_the_end_is_reported(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     rows = [f"aws,r,z{number},p3,V100,1,spot,1.{number:04},2026-01-01" for number in range(2000)]
     path.write_bytes(gzip.compress("\n".join([HEAD, *rows]).encode())[:-2000])
@@ -147,10 +147,10 @@ def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_told_wi
     found = import_prices(store, [path])
     assert changes(store, "aws/r/z/p3/spot") == [usd("1.5"), usd(2)]
     assert found.bad_rows == 4
-    told = [problem.removeprefix(f"{path}:") for problem in found.problems]
-    assert [each.partition(":")[0] for each in told] == ["3", "4", "5", "8"]
-    assert "has 7 fields, but the header names 9" in told[0]
-    assert "has 10 fields, but the header names 9" in told[2]
+    reported = [problem.removeprefix(f"{path}:") for problem in found.problems]
+    assert [each.partition(":")[0] for each in reported] == ["3", "4", "5", "8"]
+    assert "has 7 fields, but the header names 9" in reported[0]
+    assert "has 10 fields, but the header names 9" in reported[2]
 
 
 def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store, tmp_path: Path) -> None:

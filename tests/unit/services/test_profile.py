@@ -26,7 +26,7 @@ import trainers
 
 
 def main(steps, width=64, narrow=0):
-    pathlib.Path(__file__).with_name("told").write_text(f"{steps} steps")
+    pathlib.Path(__file__).with_name("length").write_text(f"{steps} steps")
     kind = torch.bfloat16 if narrow else torch.float32
     model = torch.nn.Linear(width, width, bias=False, dtype=kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -77,7 +77,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_profile_counts_predicts_and_is_found_by_plans(installation, spec, scratch, tmp_path):
     view = profile(installation, spec())
-    assert (tmp_path / "told").read_text() == "1000 steps"  # the job's, although it is ended long before
+    assert (tmp_path / "length").read_text() == "1000 steps"  # the job's, although it is ended long before
     assert view.flops == 2 * 2 * 8 * 64 * 64
     assert (view.parameters, view.resident_bytes) == (64 * 64, 2 * 4 * 64 * 64)
     assert (view.precision, view.computes, view.sharding) == ("fp32", "matrices", "none")

@@ -44,7 +44,7 @@ def test_real_offers_bring_their_tariff_and_hazards(installation: Installation) 
 
 def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogues(installation: Installation) -> None:
     def heard(kind: str, provider: str, region: str, machine: str, low: float, high: float, at: int) -> Signal:
-        return Signal(kind, provider, region, "", machine, low, high, at, at, "told today")
+        return Signal(kind, provider, region, "", machine, low, high, at, at, "published today")
 
     evicted = Offer("azure", "eastus", "", "Standard_ND96isr_H100_v5", "H100", 8, 96, 10**12, CapacityType.SPOT)
     now = installation.clock.now_ms()
@@ -66,7 +66,7 @@ def test_what_was_collected_of_interruptions_stands_in_the_place_of_the_catalogu
         live = snapshot.market(tx, now, enabled)
     rows = [live.row(offer.id) for offer in (REAL, evicted)]
     assert [live.hazard[row] for row in rows] == pytest.approx([-math.log(1 - 0.35) / 3.45, -math.log(1 - 0.075)])
-    assert ["told today" in live.hazard_provenance(row) for row in rows if row is not None] == [True, True]
+    assert ["published today" in live.hazard_provenance(row) for row in rows if row is not None] == [True, True]
 
 
 def test_simulated_offers_alone_bring_none(installation: Installation) -> None:

@@ -395,8 +395,8 @@ def test_a_key_that_others_can_read_or_that_lies_beside_the_file_is_refused(keep
     key.chmod(0o640)
     with pytest.raises(UsageError, match="others can read"):
         kept_secrets(keeping)
-    (told,) = [check for check in examine(keeping).checks if check.name == "secrets"]
-    assert (told.state, told.fix) == ("fail", f"chown it to this user, then: chmod 600 {key}")
+    (reported,) = [check for check in examine(keeping).checks if check.name == "secrets"]
+    assert (reported.state, reported.fix) == ("fail", f"chown it to this user, then: chmod 600 {key}")
     inside = replace(keeping, secrets=replace(keeping.secrets, key_file=keeping.state_dir / "key"))
     with pytest.raises(UsageError, match="in the state folder"):
         kept_secrets(inside)

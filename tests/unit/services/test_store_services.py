@@ -1,4 +1,4 @@
-"""`store check` finds what is wrong and names the line; `store backup` and `restore` are told as they went."""
+"""`store check` finds what is wrong and names the line; `store backup` and `restore` report what they did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in a real file and in a real Postgres, a clock that stands still, and things to put into it.
+"""A store in a real file and in a real Postgres, a stopped clock, and rows to put into it.
 
 Whatever asks for `url` or `store` runs on both; `only_sqlite` keeps those that are about a file to one.
 """

@@ -17,7 +17,7 @@ from providers.clock import SystemClock
 
 url, processes, writes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 start, go = os.pipe()
-mine, told = os.pipe()
+mine, results = os.pipe()
 
 def work(number):
     os.close(go)
@@ -33,7 +33,7 @@ def child(number):
     try:
         work(number)
     except StoreError as error:
-        os.write(told, f"{error}\\n".encode())
+        os.write(results, f"{error}\\n".encode())
     finally:
         os._exit(0)
 
@@ -41,7 +41,7 @@ for number in range(processes):
     if os.fork() == 0:
         child(number)
 os.close(go)
-os.close(told)
+os.close(results)
 while said := os.read(mine, 65536):
     sys.stdout.write(said.decode())
 """

@@ -29,7 +29,7 @@ with store.pulse(lead):
             say('acted')
         except NotLeaderError: say('fenced')
 """
-"""Stands by, leads when it can, and acts whenever it is told to."""
+"""Stands by, leads when it can, and acts on request."""
 
 
 class Beats:

@@ -1,4 +1,4 @@
-"""Quarantined jobs in the store: found, brought to rest without being read, and told of when they cannot be read."""
+"""Quarantined jobs in the store: found, stopped without being read, and reported if they cannot be read."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_what_cannot_be_read_is_told_by_its_job_and_the_rest_is_read(tx: Tx, run
         tx.add_migration(migration(f"mig_{job_id}", job_id=job_id, target_run_id=f"run_{job_id}", token=job_id))
     spoil(tx, "UPDATE job SET spec = '{' WHERE id = 'job_A'")
     spoil(tx, "UPDATE migration SET step = 'sideways' WHERE job_id = 'job_A'")
-    told: dict[str, RowError] = {}
-    assert [each.id for each in tx.jobs(unreadable=told.setdefault)] == ["job_B"]
-    assert told.keys() == {"job_A"}
-    told.clear()
-    assert [each.job_id for each in tx.migrations(open=True, unreadable=told.setdefault)] == ["job_B"]
-    assert told.keys() == {"job_A"}
+    reported: dict[str, RowError] = {}
+    assert [each.id for each in tx.jobs(unreadable=reported.setdefault)] == ["job_B"]
+    assert reported.keys() == {"job_A"}
+    reported.clear()
+    assert [each.job_id for each in tx.migrations(open=True, unreadable=reported.setdefault)] == ["job_B"]
+    assert reported.keys() == {"job_A"}
     with pytest.raises(RowError, match="job job_A cannot be read"):
         tx.job("job_A")
     with pytest.raises(RowError, match="migration mig_job_A cannot be read"):
@@ -92,10 +92,10 @@ def test_what_cannot_be_read_is_told_by_its_job_and_the_rest_is_read(tx: Tx, run
 
 def test_a_job_file_that_claims_to_be_of_a_newer_version_is_damage_of_its_job_alone(tx: Tx) -> None:
     spoil(tx, "UPDATE job SET spec = replace(spec, 'job-spec/1', 'job-spec/9') WHERE id = 'job_A'")
-    told: dict[str, RowError] = {}
-    assert [each.id for each in tx.jobs(unreadable=told.setdefault)] == ["job_B"]
-    assert "job job_A cannot be read: spec" in str(told["job_A"])
-    assert "newer version (job-spec/9)" in str(told["job_A"])
+    reported: dict[str, RowError] = {}
+    assert [each.id for each in tx.jobs(unreadable=reported.setdefault)] == ["job_B"]
+    assert "job job_A cannot be read: spec" in str(reported["job_A"])
+    assert "newer version (job-spec/9)" in str(reported["job_A"])
     assert [each.name for each in tx.outlines()] == ["gpt", "bert"]
 
 

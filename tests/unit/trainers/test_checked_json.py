@@ -78,10 +78,10 @@ def test_whatever_a_node_says_is_a_report_that_every_database_can_hold(said: obj
 
 def test_every_field_of_a_progress_and_of_a_report_is_checked() -> None:
     assert PROGRESS.keys() == {field.name for field in dataclasses.fields(Progress)}
-    told = {**dataclasses.asdict(Progress()), "silent_s": 0.0, "exit_status": -9, "still_s": 1.0}
+    reported = {**dataclasses.asdict(Progress()), "silent_s": 0.0, "exit_status": -9, "still_s": 1.0}
     for field in dataclasses.fields(RunReport):
         if field.name != "run_id":
-            assert report_of("run_A", {**told, "state": "training", field.name: [["odd"]]}).state == "malformed"
+            assert report_of("run_A", {**reported, "state": "training", field.name: [["odd"]]}).state == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_what_makes_no_sense_is_named(words_said: object, why: str) -> None:
 
 
 def test_a_longer_traceback_keeps_its_end_and_unknown_fields_are_left_out() -> None:
-    told = "line of it\n" * 10**5 + "ValueError: here"
-    report = report_of("run_A", {"state": "failed", "error": told, "of_tomorrow": 1})
+    reported = "line of it\n" * 10**5 + "ValueError: here"
+    report = report_of("run_A", {"state": "failed", "error": reported, "of_tomorrow": 1})
     assert report.error is not None
     assert report.error.startswith("line of it\n")  # a part of a secret would not be known as one
     assert report.error.endswith("line of it\nValueError: here")

@@ -40,7 +40,7 @@ def test_kills_at_random_steps_change_no_bit(job, uninterrupted, seed):
 
 
 def test_machines_whose_wall_clocks_are_an_hour_wrong_lose_nothing(job, uninterrupted):
-    """One ahead, one behind: neither the newest checkpoint nor what may be deleted is told by the times of files."""
+    """One ahead, one behind: file times determine neither the newest checkpoint nor what may be deleted."""
     outcomes = [
         job.run(clock_off_s=3600.0, kill_after_step=14, spec={"keep": 2}),
         job.run(clock_off_s=-3600.0, kill_after_step=27, spec={"keep": 2}),

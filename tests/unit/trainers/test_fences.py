@@ -180,8 +180,8 @@ def test_a_pipe_in_the_place_of_a_fence_is_replaced_by_what_a_person_says(root: 
     path = root / JOB / "fence" / "2"
     path.unlink()
     os.mkfifo(path)
-    code, told = repaired(root)
-    assert (code, "--starts-from" in told) == (1, True)
+    code, reported = repaired(root)
+    assert (code, "--starts-from" in reported) == (1, True)
     assert repaired(root, "--starts-from", "1-57-1")[0] == 0
     assert store.fence(root, JOB) == Fence(2, "1-57-1")
 

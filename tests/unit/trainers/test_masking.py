@@ -172,9 +172,9 @@ def test_what_cannot_be_a_value_is_given_out_at_once_and_what_can_is_held_back()
 
 
 def test_a_word_is_taken_out_and_told_after_what_came_before_it() -> None:
-    told: list[object] = []
-    stream = Stream(Mask({"A": "topsecret"}, words=(b"<now>",)), told.append, lambda: told.append("now"))
+    reported: list[object] = []
+    stream = Stream(Mask({"A": "topsecret"}, words=(b"<now>",)), reported.append, lambda: reported.append("now"))
     stream.feed(b"one <no")
     stream.feed(b"w>two")
     stream.close()
-    assert told == [b"one ", "now", b"two"]
+    assert reported == [b"one ", "now", b"two"]

@@ -92,9 +92,9 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     assert list(words) == []
     assert process.wait(PATIENCE_S) == 0
     assert (folder / "word").read_text() == "hush 0", "texts have the same hashes in all processes of all runs"
-    told = ControlDirectory(folder / "run" / "control").progress()
-    assert told is not None
-    assert told.state == "finished"
+    reported = ControlDirectory(folder / "run" / "control").progress()
+    assert reported is not None
+    assert reported.state == "finished"
 
 
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:

@@ -81,7 +81,7 @@ def test_products_that_torch_may_round_to_tf32_are_tf32(monkeypatch):
         torch.ones(8, 8) @ torch.ones(8, 8)
     with Counter() as convolved:
         torch.nn.functional.conv2d(torch.ones(1, 8, 9, 9), torch.ones(8, 8, 3, 3))
-    # cuDNN rounds unless it is told not to, which is torch's own default.
+    # cuDNN rounds unless that is disabled, which is torch's own default.
     assert (exact.precision, rounded.precision, convolved.precision) == ("fp32", "tf32", "tf32")
 
 

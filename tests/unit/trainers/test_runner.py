@@ -119,7 +119,7 @@ def test_a_folder_that_is_not_there_is_explained(job):
 
 
 @pytest.mark.parametrize(
-    ("entry", "length", "told"),
+    ("entry", "length", "reported"),
     [
         ("odd:scheduled", {"steps": 5}, [5, 7, [], 5]),
         ("odd:scheduled", {"steps": None, "epochs": 2}, [800, 2, [], 6]),
@@ -128,10 +128,10 @@ def test_a_folder_that_is_not_there_is_explained(job):
         ("odd:closed", {"steps": 5}, [800, 7, [], 5]),
     ],
 )
-def test_the_length_of_the_job_reaches_a_program_that_asks_for_it(job, entry, length, told):
+def test_the_length_of_the_job_reaches_a_program_that_asks_for_it(job, entry, length, reported):
     outcome = job.run(spec={"entry": entry, **length})
     assert outcome.progress.error is None, outcome.progress.error
-    assert json.loads((job.folder / "outputs" / "lengths").read_text()) == told
+    assert json.loads((job.folder / "outputs" / "lengths").read_text()) == reported
 
 
 def test_the_jobs_length_wins_over_an_argument_of_that_name(job):

@@ -15,9 +15,9 @@ TELLS = """
 import json, os, sys
 from trainers.process import same_hashes
 same_hashes.require()
-told = {"hash": hash("text"), "argv": sys.argv, "path": sys.path, "flags": list(sys.flags), "options": sys._xoptions}
-told |= {"warnings": sys.warnoptions, "name": __name__, "python": [sys.executable, sys.prefix], "at": os.getcwd()}
-print(json.dumps(told | {"environment": dict(os.environ)}))
+results = {"hash": hash("text"), "argv": sys.argv, "path": sys.path, "flags": list(sys.flags), "options": sys._xoptions}
+results |= {"warnings": sys.warnoptions, "name": __name__, "python": [sys.executable, sys.prefix], "at": os.getcwd()}
+print(json.dumps(results | {"environment": dict(os.environ)}))
 """
 CALLS = "print('once', flush=True); from trainers import runner; runner.main(['nothing.json'])"
 

@@ -1,7 +1,7 @@
 """A run that lost its job and does not know it yet (a zombie) writes and deletes beside the one that has it now.
 
 The zombie is generation 1, the owner generation 2. Wherever either of them pauses: the owner never fails, and every
-checkpoint that it was told is committed can be read, byte for byte.
+checkpoint that was reported as committed can be read, byte for byte.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def status(view: StatusView, screen: Screen) -> str:
     if view.migration is not None:
         move = view.migration
         migration = clean(f"moving to {move.offer_id}: step {move.step.value}, because {move.reason} ({move.id})")
-    plane = "" if view.control_plane.running else "no control plane runs here, so nothing moves: tradewind up"
+    plane = "" if view.control_plane.running else "no control plane is running here; start it: tradewind up"
     return blocks(
         job(view.job, screen),
         screen(migration, "cyan") if migration else "",

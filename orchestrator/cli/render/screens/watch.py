@@ -48,7 +48,7 @@ def watch(view: WatchView, screen: Screen) -> str:
     top = blocks(
         screen(head, "bold"),
         screen(f"cannot read the store: {clean(view.trouble)}", "red") if view.trouble else "",
-        "" if view.control_plane else screen("no control plane runs here, so nothing moves: tradewind up", "yellow"),
+        "" if view.control_plane else screen("no control plane is running here; start it: tradewind up", "yellow"),
         " ",
         table(QUEUE, [queue_row(job) for job in jobs], screen) if jobs else "no live jobs",
         screen(f"{hidden} more: tradewind queue", "dim") if hidden else "",

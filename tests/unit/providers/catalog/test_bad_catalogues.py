@@ -204,26 +204,26 @@ def test_an_unspoilt_copy_is_sound(folder: Path) -> None:
     assert len(read(folder).offers()) == len(load().offers())
 
 
-def test_a_file_that_is_gone_is_told(folder: Path) -> None:
+def test_a_missing_file_is_reported(folder: Path) -> None:
     (folder / "sources.csv").unlink()
     with pytest.raises(CatalogError, match=r"sources.csv: cannot be read"):
         read(folder)
 
 
-def test_a_row_that_is_there_twice_is_told(folder: Path) -> None:
+def test_a_duplicate_row_is_reported(folder: Path) -> None:
     edit(folder / "prices_gcp.csv", lambda rows: rows.append(rows[1]))
     (finding,) = verify(NOW_MS, folder).findings
     assert "a second time" in finding.message
     assert finding.remedy == "keep this line or prices_gcp.csv:2"
 
 
-def test_an_egress_price_that_is_there_twice_is_told(folder: Path) -> None:
+def test_a_duplicate_egress_price_is_reported(folder: Path) -> None:
     edit(folder / "egress.csv", lambda rows: rows.append(rows[1]))
     (finding,) = verify(NOW_MS, folder).findings
     assert "duplicate egress rate" in finding.message
 
 
-def test_a_flagged_row_that_is_offered_too_is_told(folder: Path) -> None:
+def test_a_flagged_row_that_is_also_offered_is_reported(folder: Path) -> None:
     offered = (folder / "prices_gcp.csv").read_text().splitlines()[1]
     edit(folder / "flagged.csv", lambda rows: rows.append(f"{offered},withdrawn"))
     (finding,) = verify(NOW_MS, folder).findings

@@ -1,4 +1,4 @@
-"""metadata.json: what a machine is told, and what its reader says when the file is gone or damaged."""
+"""metadata.json: what a machine can read about itself, and what its reader returns if the file is gone or damaged."""
 
 import pytest
 

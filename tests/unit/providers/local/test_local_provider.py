@@ -26,8 +26,8 @@ def test_a_notice_is_told_kept_and_followed_by_sigterm_and_then_sigkill(machines
     instance_id = machines.up(STUBBORN)
     start_ms = machines.clock.now_ms()
     machines.provider.preempt(instance_id, notice_s=120)
-    told = machines.look(instance_id)
-    assert (told.state, told.notice_deadline_ms) == (InstanceState.RUNNING, start_ms + 120_000)
+    reported = machines.look(instance_id)
+    assert (reported.state, reported.notice_deadline_ms) == (InstanceState.RUNNING, start_ms + 120_000)
     metadata = machines.home(instance_id) / "metadata.json"
     assert read_notice(metadata) == Notice("preemption", 120.0)
 

@@ -19,7 +19,7 @@ def needs(learning_rate):
 
 
 def scheduled(steps=800, *, epochs=7, **others):
-    """Keeps the length that it was told and what attach() then said."""
+    """Keeps the length that it got and what attach() returned."""
     model = torch.nn.Linear(1, 1)
     loader = torch.utils.data.DataLoader(torch.zeros(6, 1), batch_size=2)
     run = trainers.attach(model=model, optimizer={}, loader=loader, steps=steps, epochs=epochs)

@@ -30,7 +30,7 @@ END_MS = 10**7
     st.sampled_from(SIMULATED),
     st.booleans(),
 )
-def test_the_tolls_of_a_move_are_what_the_ledger_books_for_it(size_bytes, source, target, beside_real_clouds):
+def test_the_transition_costs_of_a_move_are_what_the_ledger_books(size_bytes, source, target, beside_real_clouds):
     offers = (*SIMULATED, REAL) if beside_real_clouds else SIMULATED
     prices = [PricePoint(offer.id, 1, 0, 0, "test") for offer in offers]
     market = Market.as_of(1, offers=offers, prices=prices, tariff=tariff(offers))

@@ -1,4 +1,4 @@
-"""Secrets that a control plane does not have, as a user meets them: on the command line, beside one in virtual time."""
+"""Secrets that a control plane lacks, as a user sees them on the command line, beside virtual time."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_job_whose_machine_is_lost_after_a_standby_took_over_waits_and_says_so
     run = home.until_step(job, 5)
     home.take_over()
     home.until(lambda: len(home.events(job, "job.missing_secrets")) == 1)
-    assert "trains on" in tradewind("events", "secretive").stdout
+    assert "cannot restart elsewhere" in tradewind("events", "secretive").stdout
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.until_state(job, "queued")

@@ -1,4 +1,4 @@
-"""Ceilings of a job: its budget, which is never passed whatever its trainer does, and its max_duration."""
+"""Spending limits of a job: its budget, which is never exceeded whatever its trainer does, and its max_duration."""
 
 from __future__ import annotations
 
