@@ -101,11 +101,11 @@ class EventRows(Transaction):
 
     def newest_of_kinds(self, job_id: str, prefixes: tuple[str, ...], limit: int) -> list[Event]:
         """The newest `limit` events of a job whose kinds begin with one of `prefixes`, newest first."""
-        return self._told(_beginning(prefixes), {"job_id": job_id, "limit": limit})
+        return self._query(_beginning(prefixes), {"job_id": job_id, "limit": limit})
 
     def events_of_migration(self, job_id: str, migration_id: str) -> list[Event]:
         """The events of a job's migration, in the order of writing."""
-        return self._told(_OF_MIGRATION, {"job_id": job_id, "migration_id": migration_id})
+        return self._query(_OF_MIGRATION, {"job_id": job_id, "migration_id": migration_id})
 
     def events_of_all(self) -> Iterator[Event]:
         """All events in the order of writing, as a stream."""
