@@ -36,6 +36,15 @@ OutputOption = Annotated[Format, typer.Option("--output", help="Format of the re
 WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns, ids too, however narrow the terminal is.")]
 WhyOption = Annotated[bool, typer.Option("--why", help="Show all figures, offers and reasons.")]
 
+CursorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CURSOR",
+        help="Continue a listing: `next_cursor` of its last page. The other options stay the same.",
+        show_default=False,
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Globals:

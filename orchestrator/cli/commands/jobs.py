@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import JOBS, JobArgument, OptionalJobArgument, OutputOption, WideOption, session
+from orchestrator.cli.session import (
+    JOBS,
+    CursorOption,
+    JobArgument,
+    OptionalJobArgument,
+    OutputOption,
+    WideOption,
+    session,
+)
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
     from orchestrator.services.views import JobView
 
+SHOWN = 100  # jobs, in a table
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")]
 
 
@@ -31,12 +41,21 @@ def queue(
     ctx: typer.Context,
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
     project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Show at most this many, the oldest.  [default: {SHOWN} in a table]", show_default=False
+        ),
+    ] = None,
+    cursor: CursorOption = None,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """List jobs: state, progress, where they run, and what they have cost so far."""
+    if limit is None and output is Format.TABLE:
+        limit = SHOWN
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs.list(ended=all_jobs, project=project, limit=None))
+        out.show(client.jobs.list(ended=all_jobs, project=project, limit=limit, cursor=cursor))
 
 
 def status(
@@ -111,12 +130,15 @@ def events(
     job: OptionalJobArgument = None,
     follow: FollowOption = False,
     limit: Annotated[int, typer.Option(help="Show at most this many, the newest.", min=1)] = 100,
+    cursor: CursorOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show who did what, when and why, oldest first: the audit trail."""
+    if follow and cursor is not None:
+        raise UsageError("--follow shows new events, --cursor earlier ones", hint="leave one of them out")
     with session(ctx, output) as (client, out):
         if not follow:
-            out.show(client.events.list(job, limit=limit))
+            out.show(client.events.list(job, limit=limit, cursor=cursor))
             return
         for batch in client.events.follow(job, limit=limit):
             out.show(batch, stream=True)

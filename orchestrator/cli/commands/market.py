@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import MARKET, OutputOption, WideOption, session
+from orchestrator.cli.session import MARKET, CursorOption, OutputOption, WideOption, session
 
 SHOWN = 20  # of each kind, in a table
 
@@ -53,6 +53,7 @@ def offers(
         int | None,
         typer.Option(min=1, help=f"Show this many of each kind.  [default: {SHOWN} in a table]", show_default=False),
     ] = None,
+    cursor: CursorOption = None,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -76,5 +77,6 @@ def offers(
             work=for_job,
             group_by=group_by,
             limit=limit,
+            cursor=cursor,
         )
         out.show(view)

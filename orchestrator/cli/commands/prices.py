@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
-from orchestrator.cli.session import MARKET, OutputOption, WideOption, session
+from orchestrator.cli.session import MARKET, CursorOption, OutputOption, WideOption, session
 
 prices = Commands(
     no_args_is_help=True, help="Collect, check, accept, import and export prices, and show their history."
@@ -60,6 +60,7 @@ def history(
     limit: Annotated[
         int, typer.Option(min=1, max=100, help="Show at most this many offers, the cheapest per GPU.")
     ] = 6,
+    cursor: CursorOption = None,
     wide: WideOption = False,
     output: Annotated[
         HistoryFormat, typer.Option("--output", help="Format of the result on stdout.")
@@ -68,7 +69,14 @@ def history(
     """Draw the price history in USD per GPU-hour; as CSV or JSON, list every change exactly."""
     with session(ctx, Format.JSON if output is HistoryFormat.JSON else Format.TABLE, wide=wide) as (client, out):
         view = client.prices.history(
-            offer, gpu=gpu, provider=provider, region=region, spot=spot, since=since, limit=limit
+            offer,
+            gpu=gpu,
+            provider=provider,
+            region=region,
+            spot=spot,
+            since=since,
+            limit=limit,
+            cursor=cursor,
         )
         if output is HistoryFormat.CSV:
             from orchestrator.services.prices.prices import history_csv

@@ -232,7 +232,12 @@ def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
     return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
 
 
-def again(command: str, option: str, value: int) -> str:
+def next_page(command: str, cursor: str | None, what: str = "next page") -> str:
+    """The command that continues a listing, as a line; empty on the last page."""
+    return f"{what}: {again(command, '--cursor', cursor)}" if command and cursor is not None else ""
+
+
+def again(command: str, option: str, value: int | str) -> str:
     """A command with an option set, in the place of what it was set to."""
     bare = re.sub(rf" {option}[= ]\S+", "", command)
     return f"{bare} {option} {value}"

@@ -14,6 +14,7 @@ from orchestrator.cli.render.text import (
     instant,
     machine,
     moment,
+    next_page,
     note_simulated,
     number,
     progress,
@@ -46,10 +47,12 @@ def queue(view: JobList, screen: Screen) -> str:
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
     rows = [queue_row(job) for job in view.jobs]
-    total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}, {amount(view.paid_nano_usd)} paid"
+    page = " on this page" if view.next_cursor is not None or "--cursor" in screen.command else ""
+    total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}{page}, {amount(view.paid_nano_usd)} paid"
     return blocks(
         table(QUEUE, rows, screen),
         screen(total, "dim"),
+        screen(next_page(screen.command, view.next_cursor), "dim"),
         screen(note_simulated(view.simulated), "dim"),
     )
 
@@ -186,7 +189,10 @@ def fetched(view: Fetched, screen: Screen) -> str:
 
 def events(view: EventList, screen: Screen) -> str:
     """The audit trail, oldest first."""
-    return "\n".join(event_lines(view.events, screen)) or "no events yet"
+    if not view.events:
+        return "no events yet"
+    earlier = next_page(screen.command, view.next_cursor, "earlier events")
+    return blocks(*event_lines(view.events, screen), screen(earlier, "dim"))
 
 
 def event_lines(found: Sequence[Event], screen: Screen) -> list[str]:

@@ -13,6 +13,7 @@ from orchestrator.cli.render.text import (
     capacity,
     clean,
     machine,
+    next_page,
     note_simulated,
     number,
     rate,
@@ -22,6 +23,7 @@ from orchestrator.cli.render.text import (
     where,
 )
 from orchestrator.services.offers.views import OfferList, OfferRow
+from orchestrator.services.paging import MOST_ROWS
 
 PLACE = (Column("where"), Column("machine", 3), Column("gpu"), Column("type"), numbers("price"))
 LISTED = (*PLACE, numbers("vcpu", 5), numbers("memory", 6), numbers("age", 1), Column("source", 7, text=True))
@@ -112,8 +114,11 @@ def _notes(view: OfferList, screen: Screen) -> str:
     simulated = ", ".join(sorted({row.provider for row in shown if row.simulated})) or "some offers"
     job = clean(view.job or "")
     costs = any(row.cost_nano_usd is not None for row in shown)
+    more = next_page(screen.command, view.next_cursor)
+    if hidden > 0 and screen.command and "--cursor" not in screen.command and view.count <= MOST_ROWS:
+        more = f"{hidden} more: {again(screen.command, '--limit', view.count)}"
     notes = [
-        f"{hidden} more: {again(screen.command, '--limit', view.count)}" if hidden > 0 and screen.command else "",
+        more,
         f"ids and all columns: {screen.command} --wide" if screen.command and not screen.wide else "",
         f"ranked for {job}; speed: {view.throughput_source}" if job else "",
         "cost: $/1k steps x steps + start-up, egress and storage" if job and costs else "",

@@ -14,6 +14,7 @@ from orchestrator.cli.render.text import (
     instant,
     machine,
     moment,
+    next_page,
     note_simulated,
     rate,
     span,
@@ -36,6 +37,8 @@ from providers.money import NANO_USD
 
 MARKERS = "ox+*#@%&"
 WIDTH, HEIGHT = 100, 20
+MOST_DRAWN = 100
+"""The largest --limit of a price history."""
 
 
 def status(view: PriceStatus, screen: Screen) -> str:
@@ -142,11 +145,9 @@ def history(view: PriceHistory, screen: Screen) -> str:
         Column("", 6),
         Column("offer", wide=True),
     )
-    more = (
-        f"{view.left_out} more: {again(screen.command, '--limit', min(100, len(drawn) + view.left_out))}"
-        if view.left_out
-        else ""
-    )
+    more = next_page(screen.command, view.next_cursor)
+    if view.left_out and "--cursor" not in screen.command and (count := len(drawn) + view.left_out) <= MOST_DRAWN:
+        more = f"{view.left_out} more: {again(screen.command, '--limit', count)}"
     others = f"{view.other_market} simulated offers match, too: name one, or its --provider"
     return blocks(
         _chart(view, drawn, screen),
