@@ -55,7 +55,8 @@ class TokenConflictError(UsageError):
 class Problem:
     """One mistake in a file: where (1-based line and column), which field, what is wrong, and what to do.
 
-    `line` is 0 if there is no file: a Python mapping, an environment variable, a flag.
+    `line` is 0 if there is no file: a Python mapping, an environment variable, a flag. `unsupported`: the field is
+    valid, but this version cannot do what it asks for.
     """
 
     path: str
@@ -64,6 +65,7 @@ class Problem:
     field: str
     message: str
     hint: str = ""
+    unsupported: bool = False
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}:{self.column}:" if self.line else f"{self.path}:"

@@ -176,8 +176,8 @@ def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
     placed = [(source.source_map.of(finding), finding) for finding in findings]
     placed.sort(key=lambda item: (item[0].line, item[0].column))
     return [
-        Problem(source.path, mark.line, mark.column, finding.field, finding.message, finding.hint)
-        for mark, finding in placed
+        Problem(source.path, at.line, at.column, each.field, each.message, each.hint, unsupported=each.unsupported)
+        for at, each in placed
     ]
 
 

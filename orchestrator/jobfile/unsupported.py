@@ -25,7 +25,7 @@ class UnsupportedField:
 
     def finding(self) -> Finding:
         """The problem as a finding, with its place."""
-        return Finding(self.loc, self.message, self.hint)
+        return Finding(self.loc, self.message, self.hint, unsupported=True)
 
 
 def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
@@ -55,6 +55,7 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
 
 def refuse_unsupported_fields(spec: JobSpec, path: str = "job") -> None:
     """Raises SpecError when the job asks for anything of `unsupported_fields`; `path` names it in the message."""
-    problems = [Problem(path, 0, 0, item.field, item.message, item.hint) for item in unsupported_fields(spec)]
+    unsupported = unsupported_fields(spec)
+    problems = [Problem(path, 0, 0, item.field, item.message, item.hint, unsupported=True) for item in unsupported]
     if problems:
         raise SpecError(problems)

@@ -118,7 +118,7 @@ def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_
     home.settle()
     assert home.job(job).state == "finished"
     aborted = [each for each in home.migrations(job) if each.step is Step.ABORTED]
-    assert [each.error for each in aborted] == ["the old machine stopped waiting"]
+    assert [each.error for each in aborted] == ["the old machine resumed training before the handover"]
     assert all(run.repeated_steps == 0 for run in home.runs(job))
     check_truth(home)
 

@@ -38,7 +38,7 @@ def convert(
         for note in view.notes:
             out.note(str(note))
         for problem in view.problems:
-            if not problem.message.startswith("not supported yet"):  # a note says that already
+            if not problem.unsupported:  # a note says that already
                 out.note(f"before you submit: {problem}")
         name = save or "the job file"
         out.note(f"converted from {view.tool} into {name}; check it: tradewind plan {save or 'job.yaml'}")

@@ -48,7 +48,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         _keep_quiesced(ctx, move)
         with ctx.write() as tx:
             tx.update_run(source.id, state="quiesced", last_step=report.step)
-        message = f"the old machine is paused at step {report.step}"
+        message = f"training on the old machine is paused at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
     waited_s = ctx.waited_s(f"quiesce/{migration.id}")
     if waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
@@ -96,7 +96,7 @@ def restore(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"its reports are not valid: {report.error}", cause="trainer", failed=True)
     if report.state != "restored":
         return False
-    return step(ctx, move, Step.VERIFY, f"restored at step {report.start_step}")
+    return step(ctx, move, Step.VERIFY, f"restored the checkpoint of step {report.start_step}")
 
 
 def verify(ctx: Context, move: Move) -> bool:
@@ -146,7 +146,9 @@ def cutover(ctx: Context, move: Move) -> bool:
         if (why := _outdated(ctx, move)) is not None:
             return abort(ctx, move, why, cause="checkpoint", at_once=True)
         if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
-            return abort(ctx, move, "the old machine stopped waiting", cause="checkpoint", at_once=True)
+            return abort(
+                ctx, move, "the old machine resumed training before the handover", cause="checkpoint", at_once=True
+            )
     elif job.state not in (*MOVING, "cancelling", "pausing"):
         return abort(ctx, move, f"the job is {job.state}")  # its source ended it just before the fence
     now = ctx.now_ms
@@ -168,7 +170,7 @@ def cutover(ctx: Context, move: Move) -> bool:
             tx.update_run(move.living_source.id, state="ended", end="moved", training_to_ms=now)
         if job.state in MOVING:
             tx.set_job_state(job.id, "running")
-        message = f"trains on {migration.offer_id} from step {target.start_step} (generation {migration.generation})"
+        message = f"training on {migration.offer_id} from step {target.start_step} (generation {migration.generation})"
         reported: dict[str, Any] = {"step": target.start_step}
         if move.living_source is not None and (gap_s := _gap_s(ctx, tx, move)) is not None:
             reported[HANDOVER] = gap_s

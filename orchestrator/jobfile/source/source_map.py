@@ -47,6 +47,7 @@ class Finding:
     hint: str = ""
     at: Literal["key", "value"] = "value"
     mark: Mark | None = None  # where the place is not in the tree (a second key of the same name)
+    unsupported: bool = False  # the field is valid, but this version cannot do what it asks for
 
     @property
     def field(self) -> str:

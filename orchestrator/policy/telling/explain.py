@@ -193,7 +193,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
             else more
         )
     if worse < 0 and not known:
-        return f"may be {-worse:.0%} better in {objective.name}, but costs more if that estimate is wrong"
+        return f"may be {-worse:.0%} better ({objective.name}), but costs more to try, and its speed is an estimate"
     if worse >= 0.0005:
         return f"{worse:.1%} worse in {objective.name}"
     if more_usd >= 1:
@@ -226,7 +226,7 @@ def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int,
         for promise, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
         if given is not None and ranking.mode == "safe"
     ]
-    return f"where it is, it meets its {' and '.join(kept)}, and {worse}" if kept else worse
+    return f"it meets its {' and '.join(kept)} without the move, and {worse}" if kept else worse
 
 
 def why_chosen(
@@ -235,7 +235,7 @@ def why_chosen(
     """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from."""
     if left_behind is not None:
         if ranking.rejection_reasons[left_behind] != NONE:
-            return f"where it is, it {why_rejected(demand, market, forecast, ranking, left_behind)}"
+            return f"its current offer is ruled out: {why_rejected(demand, market, forecast, ranking, left_behind)}"
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, row, left_behind)
     if ranking.mode == "likely":
@@ -272,9 +272,10 @@ def why_begun(demand: Demand) -> str:
         for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
         if given is not None
     ]
-    objective = demand.job.spec.objective.name
-    text = f"{NOT_MEASURED}: of the machines that may be best ({objective}), the one that costs least if it is not"
-    return f"{text}; whether it meets its {' and '.join(promises)} is known once it runs" if promises else text
+    objective = demand.job.spec.objective
+    best = "the best choice" if objective.cost_weight and objective.time_weight else f"the {objective.name}"
+    text = f"{NOT_MEASURED}: of the offers that may turn out {best}, measuring the job costs least on this one"
+    return f"{text}; the first measurement shows whether it meets its {' and '.join(promises)}" if promises else text
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:

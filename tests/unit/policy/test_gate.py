@@ -106,7 +106,7 @@ def test_a_job_whose_deadline_is_in_danger_moves_at_once(world):
     job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
     placement = world.decide(Demand(job, STEPS), Running(here, world.now, migrations_today=9))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "where it is, it could finish 5.0 h after the deadline"
+    assert placement.reason == "its current offer is ruled out: could finish 5.0 h after the deadline"
 
 
 def test_a_job_that_would_pass_its_budget_moves_at_once(world):
@@ -115,7 +115,7 @@ def test_a_job_that_would_pass_its_budget_moves_at_once(world):
     job = world.job(objective=FASTEST, budget_nano_usd=usd(200))
     placement = world.decide(Demand(job, STEPS), Running(here, world.now))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "where it is, it would cost $100.05 over the budget"
+    assert placement.reason == "its current offer is ruled out: would cost $100.05 over the budget"
 
 
 def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(world, settled):

@@ -81,7 +81,7 @@ def test_a_move_for_a_deadline_is_given_up_once_staying_keeps_it(world, settled)
     later = replace(demand, done_steps=STEPS * 88 // 100)  # it got on faster than was thought
     placement = again(world, later, running, there, "objective", ready=True)
     assert placement.action == "stay"
-    assert placement.reason.startswith("where it is, it meets its deadline, and finishing there would cost $")
+    assert placement.reason.startswith("it meets its deadline without the move, and finishing there would cost $")
 
 
 def test_a_move_is_given_up_when_it_would_break_a_promise_that_staying_keeps(world, settled):
