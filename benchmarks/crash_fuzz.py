@@ -95,7 +95,7 @@ class Tally:
 
 
 @contextmanager
-def slate_of(store: str, folder: Path) -> Iterator[ScratchDatabase]:
+def empty_database(store: str, folder: Path) -> Iterator[ScratchDatabase]:
     """An empty store; for Postgres on a server of its own."""
     with ExitStack() as stack:
         if store == "sqlite":
@@ -108,7 +108,7 @@ def slate_of(store: str, folder: Path) -> Iterator[ScratchDatabase]:
         yield database
 
 
-_slates: dict[str, ScratchDatabase] = {}
+_databases: dict[str, ScratchDatabase] = {}
 _folder = Path()
 
 
@@ -119,12 +119,12 @@ def _prepare(places: Queue[tuple[str, dict[str, str]]]) -> None:
     folder, urls = places.get()
     _folder = Path(folder)
     for store, url in urls.items():
-        _slates[store] = PostgresScratchDatabase(url) if store == "postgres" else SqliteScratchDatabase(_folder)
+        _databases[store] = PostgresScratchDatabase(url) if store == "postgres" else SqliteScratchDatabase(_folder)
 
 
 def _play(seed: int) -> dict[str, Outcome | str]:
     """The history on each store, or the error that ended it."""
-    return {store: _outcome(seed, database) for store, database in _slates.items()}
+    return {store: _outcome(seed, database) for store, database in _databases.items()}
 
 
 def _outcome(seed: int, database: ScratchDatabase) -> Outcome | str:
@@ -220,7 +220,7 @@ def _leaning_to(wanted: Mapping[str, int], played: set[int]) -> int:
 
 def replay(seed: int, store: str) -> int:
     """Print one history, event by event. Returns the exit code."""
-    with memory_folder() as folder, slate_of(store, folder) as database:
+    with memory_folder() as folder, empty_database(store, folder) as database:
         outcome = play(seed, folder, database, story=True)
     for line in outcome.story:
         print(line)

@@ -110,14 +110,14 @@ def cases(jobs: list[Job], rows: list[Row]) -> Iterable[Case]:
 def ours(case: Case, prices: Floats, size: float, *, probes: bool = True) -> Floats:
     """The product: predict, probe where it pays, predict again, commit."""
     steps = size * 3600 * math.exp(case.job.log_rates[2])
-    beliefs: dict[tuple[int, ...], Posterior] = {}
+    posteriors: dict[tuple[int, ...], Posterior] = {}
     total = np.zeros(len(prices))
     truth = size * case.cost(prices)
     for at, price in enumerate(prices * NANO):
         probed: tuple[int, ...] = ()
         while True:
-            if probed not in beliefs:
-                beliefs[probed] = case.posterior(*probed)
+            if probed not in posteriors:
+                posteriors[probed] = case.posterior(*probed)
             options = [
                 Option(
                     kind,
@@ -127,7 +127,7 @@ def ours(case: Case, prices: Floats, size: float, *, probes: bool = True) -> Flo
                 )
                 for i, kind in enumerate(KINDS)
             ]
-            advice = advise(beliefs[probed], options, steps=steps, allowed=probes)
+            advice = advise(posteriors[probed], options, steps=steps, allowed=probes)
             if advice.probe is None:
                 break
             total[at] += advice.cost_nano_usd / NANO
@@ -253,7 +253,7 @@ def from_an_a100() -> Table:
     table = Table("one GPU", "language model, fp16", "bf16", "vision, fp16", title="over a measured A100-80GB")
     kinds = [(name, 1) for name in OTHERS]
     known = [Cell(("A100-80GB", 1), 0.0, MEASURED_VARIANCE)]
-    beliefs = [
+    posteriors = [
         FITTED_NARROW.posterior(kinds, known, precision="fp16", sort="matrices"),
         FITTED_NARROW.posterior(kinds, known, precision="bf16", sort="matrices"),
         FITTED_NARROW.posterior(kinds, known, precision="fp16", sort="convolutions"),
@@ -261,7 +261,7 @@ def from_an_a100() -> Table:
     for i, name in enumerate(OTHERS):
         cells = (
             (posterior.mean[i], posterior.mean[i] - posterior.spread(i), posterior.mean[i] + posterior.spread(i))
-            for posterior in beliefs
+            for posterior in posteriors
         )
         table.add_row(name, *("{:.2f} ({:.2f} to {:.2f})".format(*map(math.exp, cell)) for cell in cells))
     return table

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks._claims import Claim, show
-from benchmarks.crash_fuzz import STORES, slate_of
+from benchmarks.crash_fuzz import STORES, empty_database
 from orchestrator.model import CHEAPEST, FASTEST, TERMINAL, JobSpec, Objective
 from providers.fake import Behaviour, Fault, Faults, default_catalog
 from providers.money import usd
@@ -150,7 +150,7 @@ def main() -> int:
     claims: list[Claim] = []
     notes = []
     for store in STORES if options.store == "both" else (options.store,):
-        with tempfile.TemporaryDirectory(prefix="tw-fleet-") as name, slate_of(store, Path(name)) as database:
+        with tempfile.TemporaryDirectory(prefix="tw-fleet-") as name, empty_database(store, Path(name)) as database:
             voyage = sail(jobs, Path(name), database)
         claims += claims_of(store, voyage)
         ended = ", ".join(f"{count} {state}" for state, count in sorted(voyage.states.items()))

@@ -37,7 +37,7 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
 from orchestrator.services.control_plane.presence import BACKGROUND, may_act
-from orchestrator.services.prices.periodic import PriceDuties
+from orchestrator.services.prices.periodic import PeriodicPriceTasks
 from orchestrator.services.secrets.file import kept_secrets
 from orchestrator.services.secrets.socket import SecretLine
 from orchestrator.store import Leadership
@@ -86,11 +86,11 @@ class Daemon:
                 if leadership is not None:
                     self._say("leading: this control plane is active")
                     self._read_secrets()
-                    duties: AbstractContextManager[object] = (
-                        nullcontext() if once else PriceDuties(self._installation, leadership, self._log)
+                    tasks: AbstractContextManager[object] = (
+                        nullcontext() if once else PeriodicPriceTasks(self._installation, leadership, self._log)
                     )
                     line = SecretLine(self._installation.state_dir, self._secrets, self._log)
-                    with line, self._installation.store.pulse(leadership), duties:
+                    with line, self._installation.store.pulse(leadership), tasks:
                         return self._lead(leadership, once)
                 leader = self._installation.store.leader()
                 if not self._stands_by and leader is not None and leader.alive and may_act(leader):

@@ -170,8 +170,8 @@ class ControlPlane:
         last = ctx.pacing.get("decided-ms")
         if last is None:
             with ctx.installation.store.read() as tx:
-                duty = tx.duty("decide")
-            last = ctx.pacing["decided-ms"] = float(duty if duty is not None else 0)
+                decided_ms = tx.duty("decide")
+            last = ctx.pacing["decided-ms"] = float(decided_ms or 0)
         if ctx.now_ms - last >= every_ms:
             with ctx.write() as tx:
                 tx.set_duty("decide", ctx.now_ms)

@@ -83,7 +83,7 @@ def carried_nano_usd(runs: Sequence[Run], entries: Sequence[Entry]) -> int:
 def _chained(runs: Sequence[Run]) -> list[list[Run]]:
     chains: list[list[Run]] = []
     for run in runs:
-        if chains and (_spared(chains[-1][-1]) or _next_on_its_machine(chains[-1][-1], run)):
+        if chains and (_moved_or_preempted(chains[-1][-1]) or _next_on_its_machine(chains[-1][-1], run)):
             chains[-1].append(run)
         else:
             chains.append([run])
@@ -95,7 +95,7 @@ def _next_on_its_machine(before: Run, run: Run) -> bool:
     return run.machine_from_ms is not None and run.instance_id == before.instance_id
 
 
-def _spared(run: Run) -> bool:
+def _moved_or_preempted(run: Run) -> bool:
     """Whether what ended this run would not have happened on a machine that is never preempted."""
     if run.end in ("preempted", "lost"):
         return not run.offer_id.endswith("/on_demand")

@@ -83,7 +83,7 @@ def _as_ruff_sorts(name: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_nobody_else_owns_a_package_of_ours(package: str) -> None:
+def test_no_other_distribution_owns_one_of_our_packages(package: str) -> None:
     """`orchestrator` and `providers` are distributions of other people, too: side by side they would overwrite us."""
     assert set(packages_distributions().get(package, ["tradewind"])) == {"tradewind"}
 

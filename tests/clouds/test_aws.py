@@ -93,7 +93,7 @@ def test_prices_arrive_as_text_and_are_kept_to_the_last_digit(server, spot):
     assert point.nano_usd_per_hour == 10_123_456_789
 
 
-def test_a_dead_endpoint_is_given_up_in_seconds_where_botocore_would_wait_for_minutes():
+def test_a_dead_endpoint_fails_in_seconds_where_botocore_would_wait_for_minutes():
     config = Connections().client("ec2", "us-east-1").meta.config
     assert config.connect_timeout <= 5
     assert config.retries == {"mode": "adaptive", "total_max_attempts": 3}
@@ -190,7 +190,7 @@ def test_a_price_in_a_zone_without_the_hardware_is_a_phantom(server, spot):
     assert result.flagged[0].point is not None, "it is kept"
 
 
-def test_a_type_that_is_not_sold_as_spot_is_no_spot_offer_though_it_has_a_price(server, spot):
+def test_a_type_that_is_not_sold_as_spot_is_not_a_spot_offer_despite_its_price(server, spot):
     p5 = AwsType("p5.4xlarge", "H100", 1, 81920, usage=("on-demand",))
     here = region(Change("p5.4xlarge", 0, NOW - HOUR, "4.3"), offered={("p5.4xlarge", 0)})
     server.serve(AwsCloud({"us-east-1": here}, {"p5.4xlarge": p5}))
@@ -305,7 +305,7 @@ def test_without_credentials_the_error_says_where_to_put_them(server, environmen
     assert (finding.works, finding.remedy) == (False, caught.value.hint)
 
 
-def test_an_answer_without_its_list_is_no_empty_market(server, spot):
+def test_an_answer_without_its_list_is_not_an_empty_market(server, spot):
     server.serve(lambda request: Response(body=b"<DescribeInstanceTypesResponse/>", content_type="text/xml"))
     assert isinstance(spot.poll("us-east-1", NOW, None).error, FormatError)
 
@@ -318,7 +318,7 @@ def test_a_region_that_cannot_be_reached_is_named(environment, connections):
     assert "cannot be reached" in str(failed)
 
 
-def test_a_wrong_key_is_no_region_that_is_off(server, spot):
+def test_a_wrong_key_is_not_a_disabled_region(server, spot):
     server.serve(cloud())
     server.faults = [answers("AuthFailure", "AWS was not able to validate the provided access credentials", 401)]
     with pytest.raises(AuthError, match="AuthFailure"):
@@ -473,7 +473,7 @@ def test_a_price_in_yuan_is_flagged_and_not_converted(server, on_demand):
     assert (result.points, flags(result)) == ((), [("currency", f"aws/us-east-1/{P4D}")])
 
 
-def test_an_entry_of_the_price_list_that_is_no_json_costs_only_itself(server, on_demand):
+def test_an_invalid_json_entry_of_the_price_list_affects_no_other_entry(server, on_demand):
     here = listed(p4d_24xlarge="21.9")
     here.products = ["{broken", here._product(P4D, "21.9"), json.dumps({"product": {}})]
     server.serve(here)

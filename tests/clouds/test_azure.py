@@ -314,7 +314,7 @@ def test_a_spot_price_equal_to_on_demand_is_left_out_of_decisions(server):
         ("Standard_NC24rs_v3", "V100", 4),
     ],
 )
-def test_gpu_counts_come_from_a_table_by_hand(server, size, gpu, count):
+def test_gpu_counts_come_from_a_manual_table(server, size, gpu, count):
     cloud(server, row("eastus", size, 10.0))
     (offer,) = poll(server).offers
     assert (offer.gpu, offer.gpu_count) == (gpu, count)

@@ -223,7 +223,7 @@ def test_a_child_that_dies_marks_what_it_left_unfinished(tmp_path, monkeypatch):
     assert "exit code 7" in str(poll.error)
 
 
-def test_aws_goes_on_from_the_last_change_only_after_a_whole_poll(server, monkeypatch):
+def test_aws_continues_from_the_last_change_only_after_a_complete_poll(server, monkeypatch):
     for name, value in {
         "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "s",
         "AWS_EC2_METADATA_DISABLED": "true",

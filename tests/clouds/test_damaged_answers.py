@@ -194,7 +194,7 @@ def test_a_refusal_is_read_no_further_than_its_words(server: LoopbackServer):
     assert len(str(caught.value)) < 400
 
 
-def test_an_answer_that_is_nested_without_end_is_no_json(server: LoopbackServer):
+def test_an_endlessly_nested_answer_is_not_json(server: LoopbackServer):
     server.serve(lambda request: Response(body=b"[" * 200_000))
     with pytest.raises(FormatError, match="not JSON"):
         Http(Patience(attempts=1)).get_json(server.url)
@@ -215,7 +215,7 @@ def test_a_key_does_not_follow_a_redirection_to_another_place(server: LoopbackSe
         assert not {"X-Goog-Api-Key", "Authorization"} & set(elsewhere.requests[0].headers)
 
 
-def test_what_was_asked_for_under_tls_is_not_believed_without_it(server: LoopbackServer, tmp_path):
+def test_an_answer_to_a_tls_request_is_not_accepted_without_tls(server: LoopbackServer, tmp_path):
     context, authority = loopback_tls(tmp_path)
     server.serve(lambda request: Response(body=b'{"price": 0.01}'))
     with serving(lambda request: Response(302, headers={"Location": f"{server.url}/x"}), context) as secure:

@@ -36,7 +36,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize(("gpu", "count"), [("H100", "0"), ("H100", "0.5"), ("H100", "7.9"), ("", "0.25")])
-def test_a_count_of_gpus_that_is_no_machine_is_malformed(file, gpu, count):
+def test_an_impossible_count_of_gpus_is_malformed(file, gpu, count):
     found = poll(file(GOOD.replace("H100,8,", f"{gpu},{count},")))
     assert (found.offers, [row.flag.value for row in found.flagged]) == ((), ["malformed"])
     assert "gpu_count" in found.flagged[0].detail
@@ -120,13 +120,13 @@ def test_a_file_without_a_required_column_is_refused_with_the_list(file):
     assert "optional: zone" in failed.hint
 
 
-def test_a_missing_file_and_one_that_is_no_text_are_named(tmp_path):
+def test_a_missing_file_and_a_binary_file_are_named(tmp_path):
     assert isinstance(poll(tmp_path / "none.csv").error, NotFoundError)
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
     assert isinstance(poll(tmp_path / "x.csv").error, FormatError)
 
 
-def test_a_pipe_and_a_folder_are_no_feeds_and_nobody_waits_for_them(tmp_path):
+def test_a_pipe_and_a_folder_are_not_feeds_and_do_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for name in ("pipe.csv", ""):
         assert "not a regular file" in str(poll(tmp_path / name).error)

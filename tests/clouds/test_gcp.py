@@ -238,7 +238,7 @@ def test_a_first_tier_that_is_free_is_not_the_price(server, poll):
 GPU_SKU = "Nvidia Tesla A100 GPU running in Americas"
 
 
-def test_a_discount_for_volume_is_promised_to_nobody_and_tiers_need_no_order(server, poll):
+def test_a_volume_discount_is_ignored_and_tiers_may_be_in_any_order(server, poll):
     """A list that begins above 0 is free below: google.cloud.billing.v1.PricingExpression."""
     gpu = sku(GPU_SKU, 0.5, [HERE], tiers=[0.0, 2.9])
     rates = gpu["pricingInfo"][0]["pricingExpression"]["tieredRates"]
@@ -352,7 +352,7 @@ def test_a_damaged_sku_and_one_in_another_currency_are_flagged(server, poll):
     assert prices(result)["a2-highgpu-1g/on_demand"] == pytest.approx(A2_PRICES["on_demand"])
 
 
-def test_a_retired_machine_type_is_no_offer(server, poll):
+def test_a_retired_machine_type_is_not_an_offer(server, poll):
     server.serve(cloud(A2, GcpMachine("a2-highgpu-2g", "nvidia-tesla-a100", 2, deprecated="DELETED")))
     result = poll()
     assert {offer.instance_type for offer in result.offers} == {"a2-highgpu-1g"}

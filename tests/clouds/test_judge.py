@@ -113,7 +113,7 @@ def test_no_price_walks_out_of_what_is_plausible_in_small_steps():
     assert judged(judge, at(ON_DEMAND, 7.5, 9)) == []
 
 
-def test_what_somebody_vouched_for_stays_believed_at_about_its_price_and_for_the_same_hardware():
+def test_a_confirmed_price_stays_accepted_at_about_its_value_and_for_the_same_hardware():
     judge = Judge([(ON_DEMAND, at(ON_DEMAND, 1.0))], anchors=LISTED)
     assert judged(judge, at(ON_DEMAND, 1.0, 1001), at(ON_DEMAND, 0.9, 1002)) == []
     larger = replace(ON_DEMAND, gpu_count=16)
@@ -136,7 +136,7 @@ def test_law_a_price_that_never_leaps_is_never_an_outlier(dollars):
     assert judged(Judge(), *[at(SPOT, price, ms) for ms, price in enumerate(steady)]) == []
 
 
-def test_a_repeated_price_is_no_news_and_a_new_one_is():
+def test_a_repeated_price_is_not_a_change_and_a_new_one_is():
     changes = Changes()
     first = changes.news([at(SPOT, 1.0, 1), at(SPOT, 1.0, 2), at(SPOT, 2.0, 3)])
     assert [point.effective_at_ms for point in first] == [1, 3]
@@ -145,7 +145,7 @@ def test_a_repeated_price_is_no_news_and_a_new_one_is():
     assert [point.effective_at_ms for point in changes.news([at(SPOT, 1.0, 10)])] == [10]
 
 
-def test_what_is_older_than_the_newest_known_is_no_news():
+def test_a_price_older_than_the_newest_known_is_not_a_change():
     changes = Changes([(SPOT, at(SPOT, 2.0, 100))])
     assert changes.news([at(SPOT, 1.0, 50), at(SPOT, 2.0, 100)]) == []
 

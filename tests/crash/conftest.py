@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.sim.conftest import home, install, memory, slates
+from tests.sim.conftest import databases, home, install, memory
 
-__all__ = ["home", "install", "memory", "slates"]
+__all__ = ["databases", "home", "install", "memory"]

@@ -90,7 +90,7 @@ def test_a_death_on_the_way_to_giving_up_a_move_that_no_longer_pays_is_survived(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_death_while_a_migration_is_given_up_is_survived(install: Install, moment: str) -> None:
+def test_a_death_during_the_abort_of_a_migration_is_survived(install: Install, moment: str) -> None:
     home = install(behaviour=QUICK)
     job = home.submit(steps=STEPS)
     home.until_step(job, 4)

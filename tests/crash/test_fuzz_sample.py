@@ -52,9 +52,9 @@ DEPOSED = (3,)  # seeds that come upon the bug planted below
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
-    seed: int, memory: Path, slates: list[ScratchDatabase]
+    seed: int, memory: Path, databases: list[ScratchDatabase]
 ) -> None:
-    outcome = play(seed, memory, slates[0])
+    outcome = play(seed, memory, databases[0])
     replay = f"python -m benchmarks.crash_fuzz --seed {seed} --store sqlite --replay"
     assert not outcome.findings, "\n".join([*outcome.findings, replay])
     for struck, edges in ((outcome.deaths, EDGES), (outcome.pauses, PAUSE_EDGES), (outcome.naps, SAVE_EDGES)):
@@ -62,10 +62,10 @@ def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
         assert set(struck) <= set(edges)
 
 
-def test_a_history_is_the_same_on_postgres(memory: Path, slates: list[ScratchDatabase], postgres: Server) -> None:
+def test_a_history_is_the_same_on_postgres(memory: Path, databases: list[ScratchDatabase], postgres: Server) -> None:
     database = PostgresScratchDatabase(postgres.create("history"))
     try:
-        here, there = (play(3, memory, each, story=True) for each in (slates[0], database))
+        here, there = (play(3, memory, each, story=True) for each in (databases[0], database))
         again = play(3, memory, database)
     finally:
         database.close()
@@ -101,7 +101,7 @@ def test_a_launch_without_a_token_of_its_intent_is_found_out(
     assert any(line.startswith("doubled") for line in findings(home))
 
 
-def test_a_lost_launch_that_nobody_asks_after_is_found_out(
+def test_a_lost_launch_that_is_never_looked_up_is_detected(
     install: Callable[..., SimulatedInstallation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told as a scene: one history in a hundred or so comes upon a machine that dies before any list mentions it."""
@@ -153,10 +153,10 @@ def test_a_control_plane_that_fences_after_it_was_deposed_is_found_out(
 
 
 def test_a_control_plane_that_is_never_refused_is_found_out(
-    memory: Path, slates: list[ScratchDatabase], monkeypatch: pytest.MonkeyPatch
+    memory: Path, databases: list[ScratchDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planted(monkeypatch, leader, "fence", lambda *_: None):
-        assert found(memory, slates[0], "trespass", DEPOSED)
+        assert found(memory, databases[0], "trespass", DEPOSED)
 
 
 def falls_asleep(home: SimulatedInstallation, run: Run, edge: str) -> None:
@@ -192,7 +192,7 @@ def test_a_zombie_whose_checkpoint_counts_is_found_out(
     assert any(line.startswith("fence") for line in findings(home))
 
 
-def test_a_handover_from_a_checkpoint_that_is_no_longer_the_newest_is_found_out(
+def test_a_handover_from_an_outdated_checkpoint_is_detected(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trainer whose lease ran out wakes in its save, and commits between the choice of a checkpoint and the fence."""
@@ -242,7 +242,7 @@ def test_a_fault_that_stops_other_jobs_as_well_is_found_out(
     assert any(line.startswith("harmed") for line in findings(home, paused=True, culprits={struck.id}))
 
 
-def test_a_forged_last_word_that_is_believed_is_found_out(
+def test_a_forged_final_report_that_is_accepted_is_detected(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = home.submit("forger", steps=60, retries=0)
@@ -254,7 +254,7 @@ def test_a_forged_last_word_that_is_believed_is_found_out(
     assert any(line.startswith("lost:") for line in findings(home, culprits={job.id}))
 
 
-def test_a_machine_that_one_answer_left_out_and_that_is_given_up_for_that_is_found_out(
+def test_giving_up_a_machine_because_one_answer_omitted_it_is_detected(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rules stand against it: absence is confirmed, and whatever is listed again is ended and booked."""
@@ -295,7 +295,7 @@ def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_fou
     assert any(line.startswith("money") for line in findings(home, paused=True))
 
 
-def test_an_altered_fence_that_is_believed_is_found_out(
+def test_an_altered_fence_that_is_accepted_is_detected(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names no checkpoint any more: whoever takes over starts from scratch."""
@@ -321,7 +321,7 @@ def test_an_altered_fence_that_is_believed_is_found_out(
         assert any(line.startswith("lost work") for line in findings(home, paused=True, culprits={job.id}))
 
 
-def test_garbage_that_is_believed_is_found_out(home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_that_is_accepted_is_detected(home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every word of a node, without a look at whether it can be."""
     job = home.submit("gabbler", steps=60)
     home.until_step(job, 3)

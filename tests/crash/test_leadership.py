@@ -88,7 +88,7 @@ def until_cutover(home: SimulatedInstallation) -> Job:
     return job
 
 
-def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_wakes(
+def test_a_control_plane_replaced_just_before_it_fences_cannot_fence_when_it_resumes(
     home: SimulatedInstallation,
 ) -> None:
     job = until_cutover(home)
@@ -110,7 +110,7 @@ def test_a_control_plane_that_was_deposed_just_before_it_fenced_cannot_when_it_w
     check_truth(home)
 
 
-def test_a_source_that_waited_in_vain_keeps_the_job_and_whoever_wanted_to_fence_learns_it(
+def test_a_source_that_waited_in_vain_keeps_the_job_and_the_late_fence_is_refused(
     home: SimulatedInstallation,
 ) -> None:
     job = until_cutover(home)

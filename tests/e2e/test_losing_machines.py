@@ -58,7 +58,7 @@ def test_a_killed_machine_is_gone_with_every_process_whatever_its_group_or_sessi
     assert not [command for pid, command in victim.processes.items() if alive(pid)]
 
 
-def test_a_killed_machine_is_followed_by_the_spare_and_costs_no_checkpoint_that_was_committed(
+def test_a_killed_machine_is_followed_by_the_standby_and_costs_no_checkpoint_that_was_committed(
     tradewind: Tradewind, struck: dict[str, Struck], reference: Reference
 ) -> None:
     victim = struck["killed"]
@@ -139,7 +139,7 @@ def test_a_trainer_that_is_killed_alone_has_failed(tradewind: Tradewind, struck:
     tradewind.finish(victim.job)
 
 
-def test_a_zombie_beside_a_dead_raylet_commits_nothing_once_another_generation_owns_the_job(
+def test_a_zombie_of_a_dead_raylet_commits_nothing_once_another_generation_owns_the_job(
     tradewind: Tradewind, reference: Reference
 ) -> None:
     zombie = let_one_rise(tradewind, tradewind.submit("haunted"), None)

@@ -89,9 +89,9 @@ def test_a_planned_move_survives_kill_9_of_the_control_plane_at_a_random_point(
 ) -> None:
     source = tradewind.training(job)
     tradewind.end_control_plane()
-    doomed = tradewind.start_control_plane(str(PROGRAMS / "doomed_control_plane.py"), *doom)
+    killed = tradewind.start_control_plane(str(PROGRAMS / "killed_control_plane.py"), *doom)
     tradewind.client.jobs.migrate(job, tradewind.other_offer(source))
-    assert doomed.wait(timeout=PATIENCE_S) == -signal.SIGKILL, f"it was not killed at {doom}"
+    assert killed.wait(timeout=PATIENCE_S) == -signal.SIGKILL, f"it was not killed at {doom}"
 
     tradewind.command("up")
     target = tradewind.training(job, after=source)

@@ -153,7 +153,7 @@ def test_every_view_is_read_back_from_its_document(view: Any) -> None:
 
 @FEW
 @given(st.data())
-def test_a_field_that_nobody_knows_is_refused_wherever_it_is(data: st.DataObject) -> None:
+def test_an_unknown_field_is_refused_wherever_it_is(data: st.DataObject) -> None:
     noun = data.draw(st.sampled_from(NOUNS))
     document = json.loads(json.dumps(encode(data.draw(values(noun)))))
     document["zzz"] = 1

@@ -156,7 +156,7 @@ def test_quantiles_that_would_be_wrong_and_empty_tables_are_refused():
         fit([Row("job", "family", "H900", 1, 1.0)])
 
 
-def test_learning_one_rate_is_conditioning_and_a_certain_one_teaches_nothing():
+def test_learning_one_rate_is_conditioning_and_a_certain_one_changes_nothing():
     posterior = Posterior(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), 5.0)
     given_one = posterior.condition(0, 2.0)
     assert given_one.mean.tolist() == [2.0, 1.0]

@@ -1,7 +1,7 @@
 """The test rig: the product's engine and services on simulated machines. It contains no scheduling logic.
 
-slate = SqliteScratchDatabase(folder)
-print(play(1234, folder, slate).findings)   # one seed, one history; its violations
+database = SqliteScratchDatabase(folder)
+print(play(1234, folder, database).findings)   # one seed, one history; its violations
 """
 
 from tests.rig.crash_points import EDGES, PAUSE_EDGES, FaultInjector, Killed

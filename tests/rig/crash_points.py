@@ -273,7 +273,7 @@ class _Mortal:
 
     def __init__(self, inner: object, injector: FaultInjector) -> None:
         self._inner = inner
-        self._scythe = injector
+        self._injector = injector
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._inner, name)
@@ -281,9 +281,9 @@ class _Mortal:
             return call
 
         def mortal(*args: object) -> object:
-            self._scythe.edge(f"before {name}")
+            self._injector.edge(f"before {name}")
             result = call(*args)
-            self._scythe.edge(f"after {name}")
+            self._injector.edge(f"after {name}")
             return result
 
         return mortal
@@ -302,7 +302,7 @@ class WatchedCatalog(FileCatalog):
     """
 
     def __init__(self, folder: Folder, site: SimSite, injector: FaultInjector) -> None:
-        self._folder, self._site, self._scythe = folder, site, injector
+        self._folder, self._site, self._injector = folder, site, injector
 
     def newest(self, root: Path, job_id: str, generation: int) -> Newest:
         with self._looked_on():
@@ -315,17 +315,17 @@ class WatchedCatalog(FileCatalog):
         return None if found is None else _as_large_as_real(found)
 
     def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
-        self._scythe.edge("before fence")
+        self._injector.edge("before fence")
         with self._looked_on(fences=(job_id, generation)):
             done = super().fence(root, job_id, generation, manifest)
-        self._scythe.edge("after fence")
+        self._injector.edge("after fence")
         return done
 
     def void(self, root: Path, job_id: str, generation: int) -> bool:
-        self._scythe.edge("before void")
+        self._injector.edge("before void")
         with self._looked_on():
             done = super().void(root, job_id, generation)
-        self._scythe.edge("after void")
+        self._injector.edge("after void")
         return done
 
     def taken(self, root: Path, job_id: str) -> int:
@@ -341,7 +341,7 @@ class WatchedCatalog(FileCatalog):
         self._site.look()
 
         def look(operation: str, path: Path) -> None:
-            self._scythe.edge(f"before {operation}")
+            self._injector.edge(f"before {operation}")
             if fences is not None and operation == "link fence":
                 self._site.look()  # after a pause the trainers must be simulated again
                 if not path.exists():

@@ -269,7 +269,7 @@ class History:
             "ask": self._pause,
             "compare": self._cancel,
             "submit": self._submit,
-            "event": self._mute,
+            "event": self._silence,
             "sign": self._break_a_target,
             "abort": self._break_a_target,
             **dict.fromkeys((*STEPS, "prepare", "start", "quiesce", "resume", "void", "fence", *FILES), self._migrate),
@@ -281,7 +281,7 @@ class History:
         (what,) = rng.choices(
             (
                 self._migrate, self._reprice, self._preempt, self._crash, self._pause, self._cancel, self._dry,
-                self._mute, self._lose_a_launch, self._deafen, self._break_a_target, self._harm,
+                self._silence, self._lose_a_launch, self._fail_calls, self._break_a_target, self._harm,
             ),
             (30, 14, 14, 5, 6, 1, 6, 2, 8, 5, 4, 35),
         )  # fmt: skip
@@ -382,7 +382,7 @@ class History:
         self.home.cloud.set_capacity(offer, self._random.choice((0, 1)))
         self._at(self._random.uniform(2, 40), lambda: self.home.cloud.set_capacity(offer, None))
 
-    def _mute(self) -> None:
+    def _silence(self) -> None:
         if training := self.home.site.training():
             self.home.site.drop_reports(self._random.choice(training))
 
@@ -439,7 +439,7 @@ class History:
         if self.home.job(job).state == "paused":
             self._ask("resume", job)
 
-    def _deafen(self) -> None:
+    def _fail_calls(self) -> None:
         rng = self._random
         fault = rng.choice((Fault.NO_ANSWER, Fault.THROTTLED, Fault.LOST_REPLY))
         self.home.faults.inject(rng.choice(CALLS), *[fault] * rng.randint(2, 12))

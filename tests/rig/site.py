@@ -117,7 +117,7 @@ class SimSite:
 
     def drop_reports(self, run_id: str) -> None:
         """Let a trainer work on without answering any more, until its lease is over."""
-        self._trainers[run_id].mute_since_s = self._clock.monotonic_s()
+        self._trainers[run_id].silent_since_s = self._clock.monotonic_s()
 
     def ignore_control(self, job_id: str) -> None:
         """From now on this job's code reaches no step boundary at which it could be asked to quiesce or stop."""

@@ -98,7 +98,7 @@ class _Save:
 @dataclass
 class Trainer:
     """`at_s` is the wall instant up to which it has been simulated; `over`: that was its last one. It has been out of
-    reach since `mute_since_s` (it trains on) or asleep since `asleep_since_s`, `with_host`: its agent, too."""
+    reach since `silent_since_s` (it keeps training) or asleep since `asleep_since_s`, `with_host`: its agent, too."""
 
     run_id: str
     token: str
@@ -116,7 +116,7 @@ class Trainer:
     manifest: str | None = None
     quiesced_until_s: float | None = None
     stop: bool = False
-    mute_since_s: float | None = None
+    silent_since_s: float | None = None
     asleep_since_s: float | None = None
     with_host: bool = False
     slept: bool = False
@@ -136,8 +136,8 @@ class Trainer:
     @property
     def unreachable_since_s(self) -> float | None:
         """Since when no word gets through in either direction; None: it does."""
-        if self.mute_since_s is not None:
-            return self.mute_since_s
+        if self.silent_since_s is not None:
+            return self.silent_since_s
         return self.asleep_since_s if self.with_host else None
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Trainer:
         folder = self.around.folder
         begun_s = folder.fenced_s.get((spec.job_id, spec.generation))
         shut_out_s = folder.shut_out_s(spec.job_id, spec.generation)
-        lapsed_s = None if self.mute_since_s is None else self.mute_since_s + self.around.lease_s
+        lapsed_s = None if self.silent_since_s is None else self.silent_since_s + self.around.lease_s
         ends = [at for at in (shut_out_s, lapsed_s) if at is not None and at <= now]
         now = min([now, *ends])
         if self.state == "restored" and begun_s is not None:
@@ -246,7 +246,7 @@ class Trainer:
             self.state, self.at_s, self.saved_s = "training", begun_s, begun_s
 
     def _keep_the_job(self, spec: RunSpec, at_s: float) -> None:
-        """Nobody took it over in time: from now on nobody can, so that it may train on."""
+        """Nobody took it over in time: from now on nobody can, so it may keep training."""
         folder, successors = self.around.folder, sorted(self._successors)
 
         def void(look: Look | None) -> bool:

@@ -78,7 +78,7 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
         for name, count in counted.items():
             if count > 1:
                 yield f"doubled: {count} machines of {what} {name}"
-    spared = {job.id for job in jobs if job.spec.standby == "warm"}
+    with_standby = {job.id for job in jobs if job.spec.standby == "warm"}
     newest = {run.instance_id: run for run in sorted(runs, key=lambda run: run.generation)}  # that had the machine
     intervals: dict[str, list[tuple[int, int]]] = {}
     for bill in bills:
@@ -89,7 +89,7 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
             intervals.setdefault(bill.tags["tradewind-job"], []).append((bill.from_ms, to_ms))
     for job_id, spans in intervals.items():
         most = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
-        if most > MOST_BILLED + (job_id in spared):
+        if most > MOST_BILLED + (job_id in with_standby):
             yield f"doubled: {most} machines of {job_id} at the same time"
 
 

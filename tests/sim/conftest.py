@@ -12,7 +12,7 @@ from tests.sim.harness import ScratchDatabase, SimulatedInstallation, SqliteScra
 
 
 @pytest.fixture(scope="session")
-def slates() -> Iterator[list[ScratchDatabase]]:
+def databases() -> Iterator[list[ScratchDatabase]]:
     """As many as one test has installations at most."""
     with memory_folder() as folder, ExitStack() as stack:
         made: list[ScratchDatabase] = []
@@ -30,8 +30,8 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def install(memory: Path, slates: list[ScratchDatabase]) -> Callable[..., SimulatedInstallation]:
-    free = iter(enumerate(slates))
+def install(memory: Path, databases: list[ScratchDatabase]) -> Callable[..., SimulatedInstallation]:
+    free = iter(enumerate(databases))
 
     def make(**fields: Any) -> SimulatedInstallation:
         number, database = next(free)

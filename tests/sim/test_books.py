@@ -187,7 +187,7 @@ def test_one_seed_is_one_history(install: Install) -> None:
     assert one != other
 
 
-def test_the_duty_of_accrual_writes_few_rows(home: SimulatedInstallation) -> None:
+def test_accrual_writes_few_rows(home: SimulatedInstallation) -> None:
     job = home.submit(steps=900)
     home.settle(limit_s=1200.0, stride_s=6.0)
     entries = home.read(lambda tx: tx.entries(job_id=job.id))

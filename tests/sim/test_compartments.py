@@ -125,7 +125,7 @@ def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(
 
 
 @pytest.mark.parametrize("where", OF_A_PROVIDER, ids=lambda where: where.value)
-def test_a_fault_in_a_providers_step_is_nobodys_and_is_told_of(home: SimulatedInstallation, where: Compartment) -> None:
+def test_a_fault_in_a_providers_step_is_reported_without_a_job(home: SimulatedInstallation, where: Compartment) -> None:
     jobs = [home.submit("one", steps=16), home.submit("two", steps=16)]
     home.saboteur.arm(where.value, times=2)
     for job in jobs:
@@ -377,7 +377,7 @@ def _spill(where: str) -> None:
         raise ValueError(f"{'x' * 470}the token is hunter2-hunter2")  # where what is shown was cut before it was masked
 
 
-def test_a_damaged_row_that_is_everybodys_is_no_jobs_fault(home: SimulatedInstallation) -> None:
+def test_a_damaged_shared_row_is_blamed_on_no_job(home: SimulatedInstallation) -> None:
     job = home.submit("job", steps=200)
     home.until_step(job, 12)
     _write(home, "UPDATE offer SET capacity_type = 'free'")

@@ -83,7 +83,7 @@ def test_the_control_plane_of_an_older_copy_ends_nothing_and_says_why(
     copy.store.close()
 
 
-def test_of_a_store_and_its_fresh_copy_only_one_goes_on(home: SimulatedInstallation, elsewhere: Path) -> None:
+def test_of_a_store_and_its_fresh_copy_only_one_continues(home: SimulatedInstallation, elsewhere: Path) -> None:
     home.until_step(home.submit(steps=200), 3)
     copy = Copy(home, elsewhere)
     copy.plane.tick()  # nobody has acted since it was made: it is the same store, further on
@@ -163,7 +163,7 @@ def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(h
     assert f"tradewind reap {stray_id}" in reported.message
 
 
-def test_a_store_that_is_restored_in_place_goes_on_with_its_machines(
+def test_a_store_that_is_restored_in_place_keeps_its_machines(
     install: Install, elsewhere: Path, tmp_path: Path
 ) -> None:
     home = install()

@@ -71,7 +71,7 @@ def test_a_damaged_row_whose_mending_breaks_ends_its_machine_and_is_booked_once_
     assert booked == billed
 
 
-def test_down_ends_what_it_can_beside_a_row_that_cannot_be_read_and_the_next_control_plane_books_it(
+def test_down_ends_what_it_can_despite_an_unreadable_row_and_the_next_control_plane_books_it(
     home: SimulatedInstallation,
 ) -> None:
     jobs = [home.submit(name, steps=200) for name in ("one", "two")]
@@ -88,7 +88,7 @@ def test_down_ends_what_it_can_beside_a_row_that_cannot_be_read_and_the_next_con
     assert booked == billed
 
 
-def test_a_machine_at_a_provider_that_is_not_enabled_is_said_of_its_job_and_harms_no_other(
+def test_a_machine_at_a_disabled_provider_is_reported_for_its_job_and_affects_no_other(
     home: SimulatedInstallation,
 ) -> None:
     innocent, struck = home.submit("innocent", steps=30), home.submit("struck", steps=200)

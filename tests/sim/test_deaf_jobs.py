@@ -54,7 +54,7 @@ def test_a_cancel_waits_for_no_trainer(home: SimulatedInstallation, deaf: Job) -
     check_truth(home)
 
 
-def test_a_move_that_its_trainer_ignores_is_given_up_after_the_stated_time_and_the_job_trains_on(
+def test_a_move_that_its_trainer_ignores_is_aborted_after_the_stated_time_and_the_job_keeps_training(
     home: SimulatedInstallation, deaf: Job
 ) -> None:
     source = home.current(deaf)

@@ -101,7 +101,7 @@ def test_a_job_between_two_tries_says_how_often_it_failed_and_why(home: Simulate
     assert view(home, job).warnings == ()
 
 
-def test_a_failure_that_is_the_newest_thing_that_happened_is_said_once(home: SimulatedInstallation) -> None:
+def test_a_failure_that_is_the_newest_event_is_shown_once(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=4)
     home.site.raise_at(job.id, *[4] * 24)
     home.until(lambda: failures(home, job) == 2 and home.job(job).state == "queued")
@@ -194,7 +194,7 @@ def test_losses_between_which_the_job_gets_on_are_no_failures(home: SimulatedIns
     check_truth(home)
 
 
-def test_preemptions_in_a_row_at_the_same_step_are_nobodys_failure(home: SimulatedInstallation) -> None:
+def test_preemptions_in_a_row_at_the_same_step_are_not_a_failure(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30, retries=0)
     for number in range(1, 6):
         home.until(lambda number=number: len(home.runs(job)) == number and home.current(job) is not None)  # type: ignore[misc]
@@ -227,7 +227,7 @@ def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed
 
 
 @pytest.mark.parametrize("state", ["quiesced", "restored", "starting"])
-def test_a_run_of_which_no_step_is_due_stands_not_still(install: Install, state: str) -> None:
+def test_a_run_without_a_due_step_is_not_stalled(install: Install, state: str) -> None:
     home = install(overrides=STALLS)
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 12)
@@ -298,7 +298,7 @@ def test_a_job_file_may_give_its_runs_less_or_more_time_than_others(install: Ins
     home.until(lambda: bool(home.events(patient, "run.failed")))
 
 
-def test_a_loss_that_is_no_number_is_told_once_and_the_job_goes_on(home: SimulatedInstallation) -> None:
+def test_a_loss_that_is_not_a_number_is_reported_once_and_the_job_continues(home: SimulatedInstallation) -> None:
     job = home.submit(steps=30)
     home.site.raise_at(job.id, 12)
 

@@ -43,7 +43,7 @@ def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(
     check_truth(home)
 
 
-def test_a_notice_without_any_other_offer_ends_in_waiting_and_the_job_goes_on_when_there_is_one(
+def test_a_notice_without_another_offer_ends_in_waiting_until_there_is_one(
     home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=40)
@@ -117,7 +117,7 @@ def test_a_machine_of_an_unanswered_launch_is_booked_even_if_no_list_ever_mentio
     check_truth(home)
 
 
-def test_a_launch_that_is_given_up_and_then_refused_leaves_nothing_to_find_out(home: SimulatedInstallation) -> None:
+def test_a_launch_that_is_aborted_and_then_refused_leaves_nothing_to_look_up(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 2)
     job = home.submit()
     home.until(lambda: bool(home.migrations(job)))

@@ -190,7 +190,7 @@ def test_a_machine_that_cannot_be_ended_ends_by_itself(install: Install) -> None
     check_truth(home)
 
 
-def test_a_launch_that_nobody_ever_hears_of_ends_by_itself(home: SimulatedInstallation) -> None:
+def test_a_launch_that_stays_unknown_ends_by_itself(home: SimulatedInstallation) -> None:
     home.faults.inject("launch", Fault.LOST_REPLY)
     home.submit(steps=50)
     home.until(lambda: bool(home.cloud.bills()))

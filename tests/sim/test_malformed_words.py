@@ -34,7 +34,7 @@ def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
     check_truth(home)
 
 
-def test_a_run_that_makes_sense_again_in_time_goes_on(home: SimulatedInstallation) -> None:
+def test_a_run_whose_reports_become_valid_in_time_continues(home: SimulatedInstallation) -> None:
     job = home.submit(steps=90)
     home.until_step(job, 3)
     home.site.garble(job.id, step=2)  # backwards
@@ -52,7 +52,7 @@ def test_a_run_that_makes_sense_again_in_time_goes_on(home: SimulatedInstallatio
     check_truth(home)
 
 
-def test_a_job_that_makes_no_sense_from_the_start_uses_up_its_retries_and_then_fails(
+def test_a_job_whose_reports_are_invalid_from_the_start_uses_up_its_retries_and_then_fails(
     home: SimulatedInstallation,
 ) -> None:
     liar, innocent = home.submit("liar", steps=40, retries=1), home.submit("innocent", steps=40)

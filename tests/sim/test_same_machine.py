@@ -33,7 +33,7 @@ def second_attempt(home: SimulatedInstallation, job: Job, step: int) -> None:
     home.until_step(job, step)
 
 
-def test_a_job_that_failed_goes_on_where_it_was_from_its_last_checkpoint(home: SimulatedInstallation) -> None:
+def test_a_failed_job_continues_on_its_machine_from_its_last_checkpoint(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.raise_at(job.id, 12)
     home.settle()
@@ -194,7 +194,7 @@ def test_a_machine_that_ended_before_the_second_attempt_is_booked_to_its_end_onl
     assert sum(each.amount_nano_usd for each in time) == 1_000_000_000 * (ended_ms - first.billed_from_ms) // 3_600_000
 
 
-def test_what_a_second_attempt_takes_to_start_teaches_nothing_about_machines(home: SimulatedInstallation) -> None:
+def test_the_start_of_a_second_attempt_is_not_a_measurement_of_machines(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.raise_at(job.id, 12)
     home.settle()

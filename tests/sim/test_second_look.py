@@ -100,7 +100,7 @@ def test_a_small_swing_of_the_market_gives_no_first_place_up(home: SimulatedInst
     assert [run.offer_id for run in home.runs(job)] == [CHEAP.id]
 
 
-def test_a_first_place_that_is_sold_no_more_is_given_up_also_by_a_job_that_nobody_measured(
+def test_a_first_placement_that_is_no_longer_sold_is_aborted_also_for_an_unmeasured_job(
     home: SimulatedInstallation,
 ) -> None:
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
@@ -142,7 +142,7 @@ def test_a_place_that_a_user_has_ordered_is_rented_whatever_the_market_says(home
     home.until(lambda: (run := home.current(job)) is not None and run.offer_id == RESERVE.id)
 
 
-def test_a_move_that_was_given_up_is_not_begun_anew_at_once(install: Install) -> None:
+def test_an_aborted_move_is_not_started_again_at_once(install: Install) -> None:
     home = install(overrides={"policy.min_dwell_s": 3600.0})
     job = home.submit(steps=4000)
     home.until_step(job, 12)
@@ -168,7 +168,7 @@ def test_a_manual_move_continues_whatever_it_costs(home: SimulatedInstallation) 
 
 
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE])
-def test_a_move_goes_on_whatever_it_costs_once_its_source_is_being_taken_away(
+def test_a_move_continues_whatever_it_costs_once_its_source_is_being_preempted(
     home: SimulatedInstallation, step: Step
 ) -> None:
     job = cheaper(home)

@@ -44,7 +44,7 @@ def test_a_set_up_may_take_longer_than_a_machine_and_is_billed_as_provisioning(h
     check_truth(home)
 
 
-def test_its_time_is_the_jobs_and_teaches_nothing_about_machines(home: SimulatedInstallation) -> None:
+def test_its_time_depends_on_the_job_and_is_not_a_measurement_of_machines(home: SimulatedInstallation) -> None:
     home.site.set_up_takes(240.0)
     job = submit(home, steps=60)
     home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
@@ -71,7 +71,7 @@ def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: Simulat
     check_truth(home)
 
 
-def test_a_machine_that_is_lost_during_it_is_nobodys_failure(home: SimulatedInstallation) -> None:
+def test_a_machine_that_is_lost_during_it_is_not_a_failure_of_the_job(home: SimulatedInstallation) -> None:
     home.site.set_up_takes(60.0)
     job = submit(home, retries=0)
     first = run_under_setup(home, job)

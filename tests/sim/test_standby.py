@@ -40,7 +40,7 @@ def waiting(home: SimulatedInstallation, job: Job, after: Run | None = None) -> 
     return next(run for run in home.runs(job) if run.id == found()[0].target_run_id)
 
 
-def test_a_spare_waits_in_another_zone_and_is_ended_with_its_job(home: SimulatedInstallation) -> None:
+def test_a_standby_waits_in_another_zone_and_is_ended_with_its_job(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, standby="warm")
     standby = waiting(home, job)
     assert (standby.offer_id, standby.state) == (DEAR.id, "starting")
@@ -51,14 +51,14 @@ def test_a_spare_waits_in_another_zone_and_is_ended_with_its_job(home: Simulated
     check_truth(home)
 
 
-def test_without_the_wish_there_is_no_spare(home: SimulatedInstallation) -> None:
+def test_without_standby_in_the_job_file_there_is_no_standby(home: SimulatedInstallation) -> None:
     job = home.submit(steps=20)
     home.settle()
     assert standbys(home, job) == []
 
 
 @pytest.mark.parametrize("how", ["preempt", "crash"])
-def test_a_lost_machine_is_followed_by_the_spare_at_once_and_there_is_another_spare(
+def test_a_lost_machine_is_followed_by_the_standby_at_once_and_there_is_another_standby(
     home: SimulatedInstallation, how: str
 ) -> None:
     job = home.submit(steps=60, standby="warm")
@@ -79,7 +79,7 @@ def test_a_lost_machine_is_followed_by_the_spare_at_once_and_there_is_another_sp
     check_truth(home)
 
 
-def test_a_notice_moves_the_job_to_the_spare_without_a_repeated_step(home: SimulatedInstallation) -> None:
+def test_a_notice_moves_the_job_to_the_standby_without_a_repeated_step(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, standby="warm")
     standby = waiting(home, job)
     first = home.until_step(job, 12)
@@ -92,7 +92,7 @@ def test_a_notice_moves_the_job_to_the_spare_without_a_repeated_step(home: Simul
     check_truth(home)
 
 
-def test_a_planned_move_goes_past_the_spare_which_then_serves_the_new_run(home: SimulatedInstallation) -> None:
+def test_a_planned_move_bypasses_the_standby_which_then_serves_the_new_run(home: SimulatedInstallation) -> None:
     job = home.submit(steps=80, standby="warm")
     standby = waiting(home, job)
     first = home.until_step(job, 10)
@@ -108,7 +108,7 @@ def test_a_planned_move_goes_past_the_spare_which_then_serves_the_new_run(home: 
     check_truth(home)
 
 
-def test_a_lost_spare_is_replaced_and_costs_the_run_nothing(home: SimulatedInstallation) -> None:
+def test_a_lost_standby_is_replaced_and_costs_the_run_nothing(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, standby="warm")
     standby = waiting(home, job)
     home.cloud.crash(home.machine(standby).id)
@@ -130,7 +130,7 @@ def test_run_and_spare_lost_together_are_followed_by_a_cold_start(home: Simulate
     check_truth(home)
 
 
-def test_a_failure_of_the_jobs_own_code_is_tried_again_on_the_spare(home: SimulatedInstallation) -> None:
+def test_a_failure_of_the_jobs_own_code_is_tried_again_on_the_standby(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, standby="warm")
     standby = waiting(home, job)
     home.site.raise_at(job.id, 20)
@@ -155,7 +155,7 @@ def test_a_paused_job_keeps_no_spare_and_gets_one_again(home: SimulatedInstallat
     check_truth(home)
 
 
-def test_a_cancelled_job_leaves_no_spare(home: SimulatedInstallation) -> None:
+def test_a_cancelled_job_leaves_no_standby(home: SimulatedInstallation) -> None:
     job = home.submit(steps=60, standby="warm")
     waiting(home, job)
     home.ask("cancel", job)
@@ -174,7 +174,7 @@ def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install
     check_truth(home)
 
 
-def test_a_budget_that_would_not_last_for_both_leaves_out_the_spare(home: SimulatedInstallation) -> None:
+def test_a_budget_that_would_not_last_for_both_leaves_out_the_standby(home: SimulatedInstallation) -> None:
     spent = spent_on(home, steps=200)
     tight = home.submit("tight", steps=200, standby="warm", budget_nano_usd=2 * spent)
     home.settle()

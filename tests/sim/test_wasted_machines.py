@@ -62,7 +62,7 @@ def test_what_was_measured_once_is_allowed_for_from_then_on(home: SimulatedInsta
     assert machines(home, job) == before + 1
 
 
-def test_a_job_whose_every_placement_is_in_vain_pauses_and_says_what_to_change_and_what_it_cost(
+def test_a_job_whose_placements_are_all_wasted_pauses_and_says_what_to_change_and_what_it_cost(
     home: SimulatedInstallation,
 ) -> None:
     job, innocent = home.submit("slow", steps=40), home.submit("innocent", steps=900)
@@ -155,7 +155,7 @@ def test_what_the_user_gives_up_does_not_count(home: SimulatedInstallation) -> N
     assert not home.events(job, "placement.wasted")
 
 
-def test_a_job_that_trains_is_not_paused_for_moves_that_are_in_vain(home: SimulatedInstallation) -> None:
+def test_a_training_job_is_not_paused_for_wasted_moves(home: SimulatedInstallation) -> None:
     job = home.submit(steps=3000)
     run = home.until_step(job, 5)
     home.site.restore_takes(job.id, NEVER_S)

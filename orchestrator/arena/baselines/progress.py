@@ -74,14 +74,14 @@ class UniformProgressMulti(Latched):
             self.ran, kind = seen.running
         if kind == SPOT:
             return
-        spare = 2 * self.job.restart_overhead_hours
+        margin = 2 * self.job.restart_overhead_hours
         rate = self.job.work_hours / self.job.deadline_hours
         if kind == ON_DEMAND:
-            ahead = seen.done_hours >= (seen.elapsed_hours + spare) * rate - _EPS
+            ahead = seen.done_hours >= (seen.elapsed_hours + margin) * rate - _EPS
             if ahead and not self.first_spot(self._order(seen), cloud):
                 cloud.terminate()
             return
-        scarce = self.ticks_needed(seen, spare) > seen.ticks_left
+        scarce = self.ticks_needed(seen, margin) > seen.ticks_left
         if not scarce and self.first_spot(self._order(seen), cloud):
             return
         if scarce or seen.done_hours < seen.elapsed_hours * rate - _EPS:

@@ -13,7 +13,7 @@ from orchestrator.reports.html import charts
 from orchestrator.reports.views import BaselineSum, JobReport, ReportView
 from providers.money import format_usd
 
-DUTIES = (
+TIME_PARTS = (
     ("useful", "useful_ms"),
     ("checkpoint", "checkpoint_ms"),
     ("lost work", "lost_work_ms"),
@@ -70,7 +70,7 @@ def _sections(view: ReportView) -> Iterable[Html]:
     yield _section("Jobs", "tradewind report", _jobs(view), *(element("p", _verdict(row)) for row in view.jobs))
     yield _section("Paid and saved", "tradewind report --savings-csv", *map(partial(_against, view), BASELINES))
     yield _section("Where they ran", "tradewind status JOB", charts.timeline(view), _runs(view))
-    yield _section("Cost", "tradewind report --output json", charts.costs(view), _duties(view))
+    yield _section("Cost", "tradewind report --output json", charts.costs(view), _time_parts(view))
     drawn = [(charts.prices(row, view, i), charts.loss(row, i)) for i, row in enumerate(view.jobs)]
     prices = [chart for chart, _ in drawn if chart is not None]
     losses = [chart for _, chart in drawn if chart is not None]
@@ -174,12 +174,12 @@ def _runs(view: ReportView) -> Html:
     return table("Runs", head, rows, numbers=(4, 5, 6))
 
 
-def _duties(view: ReportView) -> Html:
-    head = ("job", *(name for name, _ in DUTIES), "billed")
+def _time_parts(view: ReportView) -> Html:
+    head = ("job", *(name for name, _ in TIME_PARTS), "billed")
     rows = [
         (
             row.job.name,
-            *(f"{getattr(row.time_breakdown, field) / 1000:,.0f}" for _, field in DUTIES),
+            *(f"{getattr(row.time_breakdown, field) / 1000:,.0f}" for _, field in TIME_PARTS),
             f"{row.time_breakdown.total_ms / 1000:,.0f}",
         )
         for row in view.jobs

@@ -27,7 +27,7 @@ ARCHIVE = "archive"
 """Names of periodic tasks in the store; `archive` also deletes old prices."""
 
 
-class PriceDuties:
+class PeriodicPriceTasks:
     """A context manager that runs the tasks for the leader with `leadership`. `say` receives failures, one line
     each."""
 
@@ -40,7 +40,7 @@ class PriceDuties:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tradewind-prices", daemon=True)
 
-    def __enter__(self) -> PriceDuties:
+    def __enter__(self) -> PeriodicPriceTasks:
         """Starts the thread."""
         self._thread.start()
         return self

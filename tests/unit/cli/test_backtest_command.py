@@ -68,7 +68,7 @@ def test_the_json_of_the_papers_tables_keeps_its_shape():
     }
 
 
-def test_what_makes_no_sense(scenario, tmp_path):
+def test_invalid_values(scenario, tmp_path):
     assert tradewind().exit_code == 2
     assert tradewind(scenario, "--paper", tmp_path).exit_code == 2
     assert tradewind(tmp_path / "none.yaml").exit_code == 3

@@ -469,7 +469,7 @@ def test_a_correction_of_the_books_wants_a_reason_and_finds_nothing_where_they_a
     assert (done.exit_code, "nothing to correct" in done.stdout) == (0, True)
 
 
-def test_yes_is_no_yes_to_a_plan_that_is_unlikely_to_keep_its_budget(tradewind: Run, tmp_path: Path) -> None:
+def test_yes_does_not_accept_a_plan_that_is_unlikely_to_meet_its_budget(tradewind: Run, tmp_path: Path) -> None:
     planned = json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["decisions"][0]
     likely = f"{planned['cost_nano_usd'] / 1e9:.6f} USD"
     (tmp_path / "risky.yaml").write_text((tmp_path / "job.yaml").read_text() + f"budget: {likely}\n")
@@ -479,7 +479,7 @@ def test_yes_is_no_yes_to_a_plan_that_is_unlikely_to_keep_its_budget(tradewind: 
     assert tradewind("status", "fresh").exit_code == 4  # nothing was submitted
 
 
-def test_a_job_that_nobody_measured_is_promised_nothing_and_told_how_to_know(tradewind: Run, tmp_path: Path) -> None:
+def test_an_unmeasured_job_has_no_forecast_and_a_hint_how_to_get_one(tradewind: Run, tmp_path: Path) -> None:
     text = (tmp_path / "job.yaml").read_text().replace("name: fresh", "name: llm").partition("expected:")[0]
     (tmp_path / "unknown.yaml").write_text(text + "deadline: 48h\nbudget: 1 USD\n")
     first = tradewind("plan", "unknown.yaml").stdout

@@ -216,7 +216,7 @@ def test_watching_tells_changes_and_failures_as_they_come(tmp_path: Path) -> Non
     made.close()
 
 
-def test_what_was_passed_over_is_counted_with_its_reasons_beside_what_was_flagged() -> None:
+def test_skipped_rows_are_counted_by_reason_next_to_flagged_ones() -> None:
     view = CollectedRegion(
         "aws-spot", "us-east-1", 0, 2000, 3, 1, 2, None, "", passed={"no_gpu": 40, "other_product": 2}
     )

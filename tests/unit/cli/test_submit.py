@@ -47,7 +47,7 @@ def test_a_job_whose_decorated_function_takes_other_arguments_is_refused_before_
     assert tradewind("apply", "plan.json", "--yes").exit_code == 3
 
 
-def test_what_could_not_be_checked_here_is_said_and_keeps_no_job_back(
+def test_what_could_not_be_checked_here_is_reported_and_blocks_no_job(
     tradewind: Run, tmp_path: Path, state: Path
 ) -> None:
     (state / "up.lock").mkdir()  # no control plane is started
@@ -84,9 +84,7 @@ def unmeasured(tradewind: Run, tmp_path: Path, state: Path) -> Path:
     return tmp_path
 
 
-def test_a_job_that_nobody_measured_is_profiled_before_it_is_submitted_with_yes(
-    tradewind: Run, unmeasured: Path
-) -> None:
+def test_an_unmeasured_job_is_profiled_before_it_is_submitted_with_yes(tradewind: Run, unmeasured: Path) -> None:
     result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
     assert result.exit_code == 0, result.stderr
     job = json.loads(result.stdout)

@@ -137,7 +137,7 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(environment: dict[s
         assert shown.written.rfind(b"\x1b[?1049l") > shown.written.rfind(b"\x1b[?1049h")
 
 
-def test_it_goes_on_without_the_control_plane_and_sees_it_come_and_go(environment: dict[str, str], state: Path) -> None:
+def test_it_continues_while_the_control_plane_comes_and_goes(environment: dict[str, str], state: Path) -> None:
     store = Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())
     leadership = store.campaign("test")
     assert leadership is not None

@@ -98,7 +98,7 @@ def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: 
     assert all(len(str(path)) <= MAX_TEMP_DIR_BYTES for path in (one, two, long, own))
 
 
-def test_market_time_is_wall_time_beside_a_real_cloud(home: Path) -> None:
+def test_market_time_is_wall_time_with_a_real_cloud(home: Path) -> None:
     assert config_of(home, {"providers.enabled": "local, aws"}).providers.local.clock_factor == 1.0
     assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 60.0
     flags = {"providers.enabled": ("local", "aws"), "providers.local.clock_factor": 600}
@@ -107,7 +107,7 @@ def test_market_time_is_wall_time_beside_a_real_cloud(home: Path) -> None:
     ]
 
 
-def test_all_mistakes_of_all_sources_are_said_at_once_with_their_places(home: Path) -> None:
+def test_all_mistakes_of_all_sources_are_reported_at_once_with_their_places(home: Path) -> None:
     toml = """\
 state_dri = "x"
 lease_s = "long"
@@ -157,7 +157,7 @@ inline = {max_instances = 3}
         ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 38 bytes long"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
+def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
     (problem,) = problems_of(home, flags)
     assert message in problem
 
@@ -173,7 +173,7 @@ def test_a_value_that_makes_no_sense_is_refused(home: Path, flags: dict[str, obj
         (b"x = '\xe9'\n", "tradewind.toml: cannot be read: it is not UTF-8 text"),
     ],
 )
-def test_a_file_that_is_no_toml_is_a_problem_in_its_place(home: Path, content: bytes, message: str) -> None:
+def test_an_invalid_toml_file_is_a_problem_with_its_place(home: Path, content: bytes, message: str) -> None:
     (home / "work" / "tradewind.toml").write_bytes(content)
     (problem,) = problems_of(home)
     assert problem.startswith(message)

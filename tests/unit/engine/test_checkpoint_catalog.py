@@ -83,7 +83,7 @@ def test_of_a_fence_and_a_void_of_one_generation_the_first_one_wins(tmp_path: Pa
     assert catalog.fenced(tmp_path, "job") == 3
 
 
-def test_a_generation_that_is_too_old_is_no_void_one(tmp_path: Path) -> None:
+def test_a_generation_that_is_too_old_is_not_void(tmp_path: Path) -> None:
     catalog = FileCatalog()
     catalog.fence(tmp_path, "job", 3, None)
     with pytest.raises(CheckpointUnusable, match="too old"):

@@ -55,7 +55,7 @@ def test_a_command_with_another_clock_factor_is_refused_and_changes_nothing(conf
     assert "tradewind up" in problem.hint
 
 
-def test_where_nothing_acts_the_control_plane_brings_its_own_factor_and_time_goes_on(configured: Configured) -> None:
+def test_where_nothing_acts_the_control_plane_may_change_the_factor_and_time_continues(configured: Configured) -> None:
     first = open_installation(configured(600.0))
     first.close()
     before_ms = first.clock.now_ms()
@@ -115,7 +115,7 @@ def reboot(config: Config, *, wall_behind_ms: int) -> None:
 
 
 @pytest.mark.parametrize("file", ["whole", "lost", "garbage", '{"boot_id": "before", "factor": "fast"}'])
-def test_after_a_reboot_with_the_wall_clock_behind_market_time_goes_on_from_the_latest_on_record(
+def test_after_a_reboot_with_the_wall_clock_behind_market_time_continues_from_the_latest_on_record(
     configured: Configured, file: str
 ) -> None:
     config = configured(600.0)

@@ -79,7 +79,7 @@ def placed(store: Store, config: Config, hours: float) -> Placement:
     return decide(seen.demands, seen.market, seen.perf, seen.running, limits=snapshot.limits(config)).placements[0]
 
 
-def test_a_momentary_low_is_no_bargain_for_a_job_of_hours(store: Store, config: Config) -> None:
+def test_a_momentary_low_price_does_not_attract_a_job_of_hours(store: Store, config: Config) -> None:
     reported(store, HOURS)
     placement = placed(store, config, 10)
     assert placement.offer_id == STEADY.id

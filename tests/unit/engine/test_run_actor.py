@@ -111,7 +111,7 @@ def test_a_trainer_that_dies_has_failed_as_soon_as_the_agent_tells_how_it_ended(
     assert report["error"] == "the trainer was killed by signal 11 (segmentation fault)"
 
 
-def test_a_trainer_of_which_nobody_tells_how_it_ended_is_absent(
+def test_a_trainer_without_a_report_of_its_end_is_absent(
     trainer: subprocess.Popen[bytes], driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actor, "EXIT_STATUS_S", 0.0)

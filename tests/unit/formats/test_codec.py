@@ -136,7 +136,7 @@ def test_a_document_says_what_it_is() -> None:
     ],
     ids=range(13),
 )
-def test_a_text_that_is_no_such_document_is_refused(text: Any) -> None:
+def test_a_text_of_another_form_is_refused(text: Any) -> None:
     with pytest.raises(CodecError):
         WHOLE.loads(text)
 

@@ -80,7 +80,7 @@ def found(source: str, args: dict[str, object], **length: int) -> list[tuple[str
         ("def main(x: Annotated[int, 5]): ...", {"x": "b"}, [("x", "is 'b', but it takes a whole number")]),
     ],
 )
-def test_what_does_not_fit_is_said(source: str, args: dict[str, object], expected: list[tuple[str, str]]) -> None:
+def test_what_does_not_fit_is_reported(source: str, args: dict[str, object], expected: list[tuple[str, str]]) -> None:
     assert found(source, args, steps=5)[: len(expected)] == expected
 
 

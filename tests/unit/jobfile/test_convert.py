@@ -92,7 +92,7 @@ def test_no_value_of_a_secret_is_copied_or_repeated(project: Path) -> None:
     assert "HF_TOKEN" in convert_file(project / "finetune.yaml").job["train"]["secrets"]
 
 
-def test_a_number_is_no_secret_and_a_password_in_a_command_is_masked(project: Path) -> None:
+def test_a_number_is_not_a_secret_and_a_password_in_a_command_is_masked(project: Path) -> None:
     text = """\
 envs: {MAX_TOKEN: 2048, MAX_TOKENS: 4096}
 run: |
@@ -132,7 +132,7 @@ def test_memory_is_counted_as_skypilot_does(project: Path) -> None:
 
 
 # Mistake 4: alternatives, their order, clouds that are none here, and on-demand by default.
-def test_alternatives_become_lists_and_what_is_lost_by_that_is_said(project: Path) -> None:
+def test_alternatives_become_lists_and_what_is_lost_is_reported(project: Path) -> None:
     conversion = convert_file(project / "candidates.yaml")
     assert conversion.job["resources"] == {"gpu": ["A10G", "L4"], "cpu": 8, "memory": "32 GiB"}
     assert conversion.job["capacity"] == ["spot", "on_demand"]
@@ -324,7 +324,7 @@ def test_machines_are_named_by_their_gpus(project: Path) -> None:
     assert "whole" in notes
 
 
-def test_a_gpu_that_nobody_offers_does_not_become_a_job_without_gpus(project: Path) -> None:
+def test_an_unknown_gpu_does_not_become_a_job_without_gpus(project: Path) -> None:
     conversion = converted(project, "resources: {accelerators: tpu-v3-8}\nrun: python code/train.py\n")
     assert [problem.field for problem in conversion.problems] == ["resources.gpu[0]"]
 
@@ -367,7 +367,7 @@ def test_a_misspelt_field_is_told_with_what_was_meant(project: Path) -> None:
         ("run: &a [*a]\n", "task.yaml", "too large"),
     ],
 )
-def test_what_is_no_task_is_refused_with_its_place(project: Path, text: str, name: str, word: str) -> None:
+def test_what_is_not_a_task_is_refused_with_its_place(project: Path, text: str, name: str, word: str) -> None:
     with pytest.raises(SpecError, match=word) as raised:
         converted(project, text, name)
     assert all(problem.path.endswith(name) for problem in raised.value.problems)

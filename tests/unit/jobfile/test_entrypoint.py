@@ -75,7 +75,7 @@ def test_code_that_is_there_is_found(code: Path, entry: str) -> None:
         ("nul:main", "nul.py", "correct the file"),
     ],
 )
-def test_code_that_is_missing_is_said_with_the_remedy(code: Path, entry: str, message: str, hint: str) -> None:
+def test_missing_code_is_reported_with_the_remedy(code: Path, entry: str, message: str, hint: str) -> None:
     if entry.startswith("__main__"):
         sys.modules["__main__"].__spec__ = None
     problem = entry_problem(entry, str(code))

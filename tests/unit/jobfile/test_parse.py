@@ -287,7 +287,7 @@ def test_no_value_of_a_secret_or_variable_is_ever_repeated(folder: Path) -> None
         ("name: *x\n", 1, 7, "alias"),
     ],
 )
-def test_what_is_no_job_file_at_all_has_one_problem(
+def test_what_is_not_a_job_file_at_all_has_one_problem(
     folder: Path, text: str, line: int, column: int, message: str
 ) -> None:
     (problem,) = problems_of(text, folder)

@@ -58,7 +58,7 @@ def test_an_unknown_price_is_an_error_and_no_zero():
         accrue(JOB, RUN, [(2000, 1)], 5000, None)
 
 
-def test_what_is_billed_besides_time_is_one_entry_of_each_kind_and_nothing_when_booked_again():
+def test_charges_besides_time_are_one_entry_of_each_kind_and_nothing_when_booked_again():
     run = ended(21_000)
     entries = charge(JOB, run, {"minimum_charge": 7, "disk": 3}, [], 30_000)
     assert [(each.kind, each.amount_nano_usd) for each in entries] == [("minimum_charge", 7), ("disk", 3)]
@@ -77,7 +77,7 @@ def test_a_machine_that_came_back_has_its_charges_corrected_and_those_no_longer_
     assert total_nano_usd(entries) == 5
 
 
-def test_a_launch_that_failed_is_booked_at_the_instant_of_which_it_is_known():
+def test_a_failed_launch_is_booked_at_its_known_instant():
     never = replace(RUN, billed_from_ms=None, state="ended", end="aborted")
     (entry,) = charge(JOB, never, {"failed_launch": 9}, [], 30_000)
     assert (entry.kind, entry.period_start_ms, entry.period_end_ms) == ("failed_launch", 30_000, 30_000)

@@ -49,7 +49,7 @@ def test_what_would_have_come_on_any_machine_counts(end: str) -> None:
     assert [stay.from_ms for stay in stays([first, again], {}, factor=1.0)] == [0, 7 * HOUR]
 
 
-def test_an_on_demand_machine_that_was_lost_is_nobodys_bargain() -> None:
+def test_the_loss_of_an_on_demand_machine_is_not_a_preemption() -> None:
     assert hours(run(1, ON_DEMAND, 0, 1, 5, 6, "lost"), run(2, ON_DEMAND, 7, 9, 12, 14, "finished")) == [[6], [7]]
 
 
@@ -91,7 +91,7 @@ def test_machines_follow_one_another_and_each_bills_its_disk_and_its_shortest_ti
     assert baseline_nano_usd(Inputs((Stay(0, False, parts),), prices, cards, 5)) == usd(2) + usd(2) + 5  # not yet
 
 
-def test_without_a_price_at_the_begin_there_is_no_cost() -> None:
+def test_without_a_price_at_the_beginning_there_is_no_cost() -> None:
     inputs = Inputs((Stay(0, True, (Part("a", "c/1", HOUR, 0),)),), {"c/1": ((1, usd(1)),)}, {}, 0)
     with pytest.raises(ValueError, match="no price of c/1 is known at 0"):
         baseline_nano_usd(inputs)

@@ -49,7 +49,7 @@ def test_wall_seconds_are_converted_by_the_factor_of_the_clock():
     assert (found.useful_ms, found.checkpoint_ms, found.lost_work_ms) == (57_000, 15_000, 3_000)
 
 
-def test_a_takeover_that_was_given_up_is_all_migration():
+def test_an_aborted_takeover_counts_as_migration():
     assert time_breakdown(replace(RUN, end="aborted"), 200_000) == TimeBreakdown(migration_ms=100_000)
 
 
@@ -72,9 +72,9 @@ def test_measures_that_exceed_the_time_there_was_are_clipped():
     )
 
 
-def test_a_run_that_was_never_billed_has_no_duty():
+def test_a_run_that_was_never_billed_has_an_empty_breakdown():
     assert time_breakdown(replace(RUN, billed_from_ms=None), 200_000) == TimeBreakdown()
 
 
-def test_duties_add_up():
+def test_parts_add_up():
     assert (time_breakdown(RUN, 200_000) + time_breakdown(RUN, 200_000)).total_ms == 200_000

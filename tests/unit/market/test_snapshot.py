@@ -101,7 +101,7 @@ def test_equal_knowledge_has_an_equal_digest_at_another_instant():
     assert market(prices=prices, offers=(A, dataclasses.replace(B, gpu_count=4))).digest != digest
 
 
-def test_a_market_cannot_be_made_by_hand_or_changed():
+def test_a_market_cannot_be_constructed_directly_or_changed():
     with pytest.raises(TypeError, match=r"Market\.as_of"):
         dataclasses.replace(market(), seal=None)
     with pytest.raises(ValueError, match="read-only"):

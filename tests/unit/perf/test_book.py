@@ -206,7 +206,7 @@ def test_what_does_not_fit_says_by_how_much():
     assert PerfBook.as_of(0, []).work(JOB) is None
 
 
-def test_the_joint_belief_agrees_with_the_single_estimates():
+def test_the_joint_posterior_agrees_with_the_single_estimates():
     book = PerfBook.as_of(1000, [seen("K80", 1.0, 1000)])
     kinds = [("K80", 1), ("P100", 1), ("V100", 1)]
     posterior = book.joint(JOB, kinds)

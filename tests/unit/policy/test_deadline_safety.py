@@ -107,7 +107,7 @@ def test_spot_is_left_when_it_leaves_no_time_to_fall_back(world, settled):
     assert "no time to switch to on-demand" in placement.reason
 
 
-def test_when_no_offer_is_safe_the_likeliest_is_taken_and_it_is_on_demand(world):
+def test_when_no_offer_is_safe_the_likeliest_is_chosen_and_it_is_on_demand(world):
     world.offer("spot", 0.30, spot=True)
     kept = world.offer("kept", 1.00)
     # 10.08 h expected, 10.48 h at the 95th percentile, 10.3 h left.

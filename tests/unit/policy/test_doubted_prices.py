@@ -38,7 +38,7 @@ def test_a_job_leaves_a_spot_machine_that_now_costs_more_than_on_demand(world: W
     assert placement.saving_nano_usd > 0
 
 
-def test_nobody_is_sent_to_a_doubted_price_however_low_and_the_plan_says_why(world: World) -> None:
+def test_no_job_is_placed_at_an_implausible_price_however_low_and_the_plan_says_why(world: World) -> None:
     cheap, sound = world.offer("c", 0.1), world.offer("o", 10.0)
     placement = decided(world, doubted(world, cheap), Demand(world.job(), total_steps=1000))
     assert (placement.action, placement.offer_id) == ("place", sound)
@@ -46,7 +46,7 @@ def test_nobody_is_sent_to_a_doubted_price_however_low_and_the_plan_says_why(wor
     assert [(each.topic, each.count) for each in placement.rejected] == [("doubtful price", 1)]
 
 
-def test_a_job_stays_on_a_doubted_price_while_that_is_the_best_it_can_have(world: World, settled) -> None:
+def test_a_job_stays_at_an_implausible_price_while_that_is_its_best_offer(world: World, settled) -> None:
     spot = world.offer("s", 1.0, spot=True)
     world.offer("o", 10.0)
     placement = decided(world, doubted(world, spot), Demand(world.job(), total_steps=1000), settled(spot))

@@ -134,7 +134,7 @@ def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settl
     assert placement.reason.endswith("tradewind budget set job_1 USD")
 
 
-def test_a_late_job_that_has_begun_goes_on_for_the_earliest_finish(world, settled):
+def test_a_late_job_that_has_started_continues_for_the_earliest_finish(world, settled):
     here = world.offer("here", 1.00)
     there = world.offer("there", 9.00, gpu="SIM-L")
     job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=3600)
@@ -143,7 +143,7 @@ def test_a_late_job_that_has_begun_goes_on_for_the_earliest_finish(world, settle
     assert placement.reason == "the deadline can no longer be met; earliest finish, 2 days late"
 
 
-def test_a_machine_with_its_notice_is_no_place_to_stay(world):
+def test_a_job_does_not_stay_on_a_machine_with_notice(world):
     here = world.offer("here", 1.00, spot=True)
     there = world.offer("there", 2.00)
     world.happened(here, "notice")

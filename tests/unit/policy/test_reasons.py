@@ -107,7 +107,7 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
 
 
 @pytest.mark.parametrize("spent", [0, 1, 39.5, 41])
-def test_the_budget_that_is_said_to_do_does(world, spent):
+def test_the_suggested_budget_is_enough(world, spent):
     world.offer("dear", 5)
     job = world.job(budget_nano_usd=usd(40))
     demand = Demand(job, STEPS, done_steps=0, spent_nano_usd=usd(spent))

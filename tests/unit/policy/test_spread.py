@@ -61,7 +61,7 @@ def test_a_spot_price_strays_and_an_on_demand_price_does_not(world: World) -> No
     assert (calm.duration_low_s, calm.duration_high_s) == (stormy.duration_low_s, stormy.duration_high_s)
 
 
-def test_a_short_job_is_through_before_the_price_can_stray(world: World) -> None:
+def test_a_short_job_finishes_before_the_price_can_change(world: World) -> None:
     world.offer("it", 1.0, spot=True)
     quick, slow = chosen(world, prices=prices_stray(0.2, 0.7, 100.0)), chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
     assert quick.cost_high_nano_usd - quick.cost_nano_usd < (slow.cost_high_nano_usd - slow.cost_nano_usd) / 2

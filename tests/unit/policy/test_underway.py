@@ -21,7 +21,7 @@ def again(
     return world.decide(demand, replace(running, move=Underway(to, reason, **so_far)))  # type: ignore[arg-type]
 
 
-def test_a_move_that_still_pays_goes_on(world, settled):
+def test_a_move_that_still_pays_continues(world, settled):
     here, there = world.offer("here", 2.00), world.offer("there", 1.00)
     placement = again(world, Demand(world.job(), STEPS), settled(here), there)
     assert (placement.action, placement.offer_id) == ("move", there)
@@ -29,7 +29,7 @@ def test_a_move_that_still_pays_goes_on(world, settled):
     assert placement.saving_nano_usd > 0
 
 
-def test_a_move_is_given_up_when_the_price_there_has_risen(world, settled):
+def test_a_move_is_aborted_when_the_price_there_has_risen(world, settled):
     here, there = world.offer("here", 2.00), world.offer("there", 1.00)
     world.price(there, 2.10)
     placement = again(world, Demand(world.job(), STEPS), settled(here), there)
@@ -69,7 +69,7 @@ def test_the_parts_of_a_cost_add_up_at_every_stage(world, settled):
         assert min(amounts) >= 0
 
 
-def test_a_move_for_a_deadline_is_given_up_once_staying_keeps_it(world, settled):
+def test_a_move_for_a_deadline_is_aborted_once_staying_meets_it(world, settled):
     """The case of a job that was moved for its last 12 % to a dear machine, for a deadline that it beat by 10 h."""
     here = world.offer("here", 1.00, spot=True)
     there = world.offer("there", 9.00)
@@ -84,7 +84,7 @@ def test_a_move_for_a_deadline_is_given_up_once_staying_keeps_it(world, settled)
     assert placement.reason.startswith("it meets its deadline without the move, and finishing there would cost $")
 
 
-def test_a_move_is_given_up_when_it_would_break_a_promise_that_staying_keeps(world, settled):
+def test_a_move_is_aborted_when_it_would_miss_a_limit_that_staying_meets(world, settled):
     here, there = world.offer("here", 2.00), world.offer("there", 1.00, gpu="SIM-L")
     job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.6}, deadline_s=12 * 3600)
     placement = again(world, Demand(job, STEPS), settled(here), there)
@@ -93,13 +93,13 @@ def test_a_move_is_given_up_when_it_would_break_a_promise_that_staying_keeps(wor
     assert placement.reason.endswith("after the deadline")
 
 
-def test_a_move_that_keeps_a_promise_goes_on_whatever_it_costs(world, settled):
+def test_a_move_that_meets_a_limit_continues_whatever_it_costs(world, settled):
     here, there = world.offer("here", 1.00), world.offer("there", 9.00, gpu="SIM-L")
     job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
     assert again(world, Demand(job, STEPS), settled(here), there, "objective").action == "move"
 
 
-def test_a_move_from_a_machine_that_is_being_taken_away_goes_on(world, settled):
+def test_a_move_from_a_machine_that_is_being_preempted_continues(world, settled):
     here, there = world.offer("here", 1.00, spot=True), world.offer("there", 1.05)
     placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
     assert (placement.action, placement.offer_id) == ("move", there)
@@ -122,7 +122,7 @@ def test_a_place_that_is_still_about_the_best_is_taken(world):
     assert there in placement.reason
 
 
-def test_a_place_that_another_is_better_than_by_now_is_given_up_with_the_reason(world):
+def test_a_placement_is_aborted_with_the_reason_when_another_offer_is_better_by_now(world):
     there, other = world.offer("there", 1.05), world.offer("other", 0.50)
     placement = first(world, Demand(world.job(), STEPS), there)
     assert (placement.action, placement.offer_id) == ("stay", None)
@@ -132,7 +132,7 @@ def test_a_place_that_another_is_better_than_by_now_is_given_up_with_the_reason(
     assert first(world, faster, there).reason == f"{best} would finish 5.0 h sooner now"
 
 
-def test_a_place_that_breaks_a_promise_which_another_keeps_is_given_up(world):
+def test_a_placement_that_misses_a_limit_which_another_offer_meets_is_aborted(world):
     there, other = world.offer("there", 1.00), world.offer("other", 9.00, gpu="SIM-L")
     job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
     placement = first(world, Demand(job, STEPS), there, "lost")
@@ -141,7 +141,7 @@ def test_a_place_that_breaks_a_promise_which_another_keeps_is_given_up(world):
     assert first(world, Demand(job, STEPS), other, "lost").action == "move"
 
 
-def test_a_place_for_a_job_that_nobody_measured_is_weighed_again_too(world):
+def test_a_placement_of_an_unmeasured_job_is_evaluated_again_too(world):
     there, other = world.offer("there", 1.00), world.offer("other", 0.95)
     demand = Demand(world.job(rates={}), STEPS)
     assert first(world, demand, there).action == "move", "a few per cent are no reason"
@@ -157,12 +157,12 @@ def test_a_place_for_a_job_that_nobody_measured_is_weighed_again_too(world):
     assert first(world, demand, there).reason == f"{there}: no price is known"
 
 
-def test_a_place_that_costs_nothing_is_kept_for_a_job_that_nobody_measured(world):
+def test_a_placement_that_costs_nothing_is_kept_for_an_unmeasured_job(world):
     there, _ = world.offer("there", 0.0), world.offer("other", 0.0)
     assert first(world, Demand(world.job(rates={}), STEPS), there).action == "move"
 
 
-def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_measured(world):
+def test_a_placement_that_may_no_longer_be_best_is_aborted_for_an_unmeasured_job(world):
     there, other = world.offer("there", 1.00, gpu="SIM-S"), world.offer("other", 1.10, gpu="SIM-L")
     demand = Demand(world.job(rates={}), STEPS)
     assert world.decide(demand).offer_id == other, "four times as fast"
@@ -171,7 +171,7 @@ def test_a_place_that_may_not_be_best_by_now_is_given_up_for_a_job_that_nobody_m
     assert placement.reason == f"{other} is 72.4% better in cheapest now"
 
 
-def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_given_up(world, settled):
+def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_aborted(world, settled):
     here = world.offer("here", 1.00)
     gone = "local/eu-1/eu-1a/gone/spot"
     assert again(world, Demand(world.job(), STEPS), settled(here), gone).reason == f"{gone} is no longer offered"
@@ -186,7 +186,7 @@ def test_what_only_the_moment_speaks_against_gives_nothing_up(world, settled):
     assert again(world, Demand(world.job(), STEPS), settled(here), there).action == "move"
 
 
-def test_a_move_that_makes_a_job_slower_by_now_is_given_up_when_speed_is_its_objective(world, settled):
+def test_a_move_that_makes_a_job_slower_by_now_is_aborted_when_speed_is_its_objective(world, settled):
     here, there = world.offer("here", 1.00), world.offer("there", 1.00, gpu="SIM-L")
     job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
     placement = again(world, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
@@ -205,7 +205,7 @@ def test_a_move_that_makes_a_job_slower_by_now_is_given_up_when_speed_is_its_obj
     budget=st.none() | st.floats(0.1, 90),
     weight=st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.5, 0.5)]),
 )
-def test_no_move_that_would_be_decided_now_is_given_up_now(
+def test_no_move_that_would_be_decided_now_is_aborted_now(
     here_usd, there_usd, other_usd, spot, rates, done, deadline_h, budget, weight
 ):
     """Or a job would go to and fro: begin a move, give it up, begin it again."""

@@ -89,7 +89,7 @@ def test_where_ratios_are_sure_it_begins_where_it_is_expected_to_be_best(world: 
     assert placed.probe is None
 
 
-def test_a_deadline_buys_nothing_dear_until_the_measured_speed_demands_it(
+def test_a_deadline_buys_nothing_expensive_until_the_measured_speed_requires_it(
     world: World, gpus: dict[str, str], at_hour: Callable[[World, float], None]
 ) -> None:
     """The p95 of a guess bought 2.5 hours of on-demand at 4.8 times the price, 48 hours before they were due."""

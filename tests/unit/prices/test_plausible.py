@@ -71,7 +71,7 @@ def tables(installation: Installation, tmp_path: Path) -> Tables:
     return Tables(installation, tmp_path)
 
 
-def test_eight_h100_for_a_dollar_are_kept_and_not_believed_however_often_one_source_says_it(tables: Tables) -> None:
+def test_eight_h100_for_a_dollar_are_kept_but_not_eligible_however_often_one_source_reports_it(tables: Tables) -> None:
     assert tables.poll("a", 0.98) == ([], ["implausible"])
     assert tables.poll("a", 0.98) == ([], ["implausible"])
     assert tables.poll("a", 0.97) == ([], ["implausible"])
@@ -87,7 +87,7 @@ def test_a_plausible_price_after_it_counts_at_once(tables: Tables) -> None:
     assert tables.poll("a", 0.99) == ([], ["outlier"])
 
 
-def test_two_sources_that_agree_are_believed(tables: Tables) -> None:
+def test_two_sources_that_agree_are_accepted(tables: Tables) -> None:
     assert tables.poll("a", 0.98) == ([], ["implausible"])
     assert tables.poll("b", 1.10) == ([usd("1.1")], [])
     assert tables.poll("b", 1.10) == ([usd("1.1")], [])
@@ -123,13 +123,13 @@ def test_a_leap_to_what_is_implausible_is_not_eligible_after_its_second_report(t
     assert tables.poll("a", 19.0) == ([usd(19)], [])
 
 
-def test_a_machine_that_is_said_to_have_ten_times_the_gpus_is_held_against_them_anew(tables: Tables) -> None:
+def test_a_machine_reported_with_ten_times_the_gpus_is_checked_again(tables: Tables) -> None:
     tables.poll("a", 19.0)
     assert tables.poll("a", 19.0, gpus=80) == ([], ["implausible"])
     assert tables.poll("a", 19.0) == ([usd(19)], [])
 
 
-def test_what_is_not_in_doubt_or_nobody_can_vouch_for_is_refused_with_the_remedy(tables: Tables) -> None:
+def test_a_price_that_needs_no_confirmation_or_cannot_be_confirmed_is_refused_with_the_remedy(tables: Tables) -> None:
     tables.poll("a", 19.0)
     with pytest.raises(UsageError, match="is not flagged"):
         accept(tables.installation, OFFER, caller=ME)

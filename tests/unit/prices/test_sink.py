@@ -76,7 +76,7 @@ def test_the_last_poll_of_a_region_tells_what_it_passed_over_and_why(store: Stor
             assert state.passed == (", ".join(f"{rows} {why}" for why, rows in skipped.items()) or None)
 
 
-def test_a_long_history_goes_in_before_the_poll_and_nobody_decides_on_half_of_it(
+def test_a_long_history_is_stored_before_the_poll_and_no_decision_uses_half_of_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(price_sink, "AT_ONCE", 10)

@@ -152,7 +152,7 @@ def test_a_feed_that_fell_silent_makes_no_price_of_another_source_old(sources: S
     assert sources.clock.now_ms() - reported[spot("use1-az9").id] > 29 * 24 * HOUR_MS
 
 
-def test_an_on_demand_price_that_nobody_believes_flags_no_spot_price(sources: Sources) -> None:
+def test_an_implausible_on_demand_price_flags_no_spot_price(sources: Sources) -> None:
     offers = [spot(zone) for zone in ZONES]
     sources.aws(20.0, offers)
     sources.feed("aws,us-east-1,,p5.48xlarge,H100,8,on_demand,0.98,\n")

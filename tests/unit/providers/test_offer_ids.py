@@ -59,7 +59,7 @@ def test_another_text_is_refused(text: str) -> None:
         checked_offer_id(text)
 
 
-def test_nobody_else_takes_an_offer_id_apart() -> None:
+def test_only_one_module_parses_offer_ids() -> None:
     taken_apart = re.compile(r"offer_id[^\n=]*\.(split|r?partition)\(|offer\.id\.(split|r?partition)\(")
     root = pathlib.Path(__file__).resolve().parents[3]
     sources = [path for room in ("orchestrator", "providers", "examples") for path in (root / room).rglob("*.py")]

@@ -48,7 +48,7 @@ from providers.tables import (
         ("@x", "formula"),
     ],
 )
-def test_what_nobody_could_read_or_a_program_would_run_is_no_name(name: str, why: str) -> None:
+def test_unreadable_or_executable_text_is_not_a_valid_name(name: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("+", r"\+")) as caught:
         checked_name(name)
     assert str(caught.value).isprintable()
@@ -67,7 +67,7 @@ def test_what_a_message_quotes_is_short_and_plain(text: str) -> None:
 
 
 @pytest.mark.parametrize("price", ["1e-320", "1e-10", "0", "-1", "nan", "inf", "1e9", "9" * 100_000, "1e-999999999"])
-def test_what_no_machine_costs_is_no_price(price: str) -> None:
+def test_an_impossible_amount_is_not_a_valid_price(price: str) -> None:
     with pytest.raises(ValueError, match=r"price|billionth|between"):
         hourly_price(price)
 
@@ -172,7 +172,7 @@ def test_only_the_columns_that_are_asked_for_are_read_and_no_lists(tmp_path: Pat
     assert rows == [{"region": "a"}, {"region": None}]
 
 
-def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_name() -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_column_name() -> None:
     with text_of(io.BytesIO("\ufeffprovider\n".encode()), packed=False) as text:
         assert list(bounded_lines(text)) == ["provider\n"]
     assert MAX_NAME_CHARACTERS < MAX_LINE_CHARACTERS

@@ -208,7 +208,7 @@ def test_a_damaged_catalogue_is_refused_with_its_file_and_nothing_changes(server
     ],
     ids=["a price", "a GPU", "a source"],
 )
-def test_a_whole_catalogue_that_makes_no_sense_is_refused_line_by_line(tmp_path, home, change, said):
+def test_a_wholly_invalid_catalogue_is_refused_line_by_line(tmp_path, home, change, said):
     with pytest.raises(SpecError, match=said):
         update(NOW_MS, str(published(tmp_path, change)), force=True)
     untouched(home)
@@ -236,13 +236,13 @@ def test_the_hash_that_a_publisher_tells_elsewhere_must_be_the_manifests(tmp_pat
 
 
 @pytest.mark.parametrize("at", ["http://example.org/manifest.json", "file:/x", "ftp://example.org/x", "gopher:x"])
-def test_what_anybody_on_the_way_could_replace_and_what_is_no_address_is_refused(at, home):
+def test_an_address_that_is_not_authenticated_or_not_valid_is_refused(at, home):
     with pytest.raises(UsageError):
         update(NOW_MS, at)
     untouched(home)
 
 
-def test_a_path_that_is_no_file_is_refused_and_a_pipe_is_not_waited_for(tmp_path):
+def test_a_path_that_is_not_a_file_is_refused_and_a_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("none", "pipe"):
         with pytest.raises(NotFoundError, match="is not a file"):
@@ -276,7 +276,7 @@ def _hasty():
     return Patience(read_s=1.0, attempts=1)
 
 
-def test_a_damaged_pointer_stops_nobody_and_is_said_and_repaired_by_an_update(tmp_path, home):
+def test_a_damaged_pointer_blocks_nothing_and_is_reported_and_repaired_by_an_update(tmp_path, home):
     folder = published(tmp_path)
     update(NOW_MS, str(folder))
     for text in ("{", "[]", "\0", '{"folder": "..", "date": "2026-12-01", "instead_of": "2026-11-21"}'):
@@ -306,7 +306,7 @@ def test_verify_notices_a_file_that_was_changed_after_it_was_installed(tmp_path,
     assert not service.show(NOW_MS).installed
 
 
-def test_a_file_that_is_lost_after_it_was_installed_stops_nobody(tmp_path, home):
+def test_a_file_that_is_lost_after_installation_blocks_nothing(tmp_path, home):
     update(NOW_MS, str(published(tmp_path)))
     [folder] = [path for path in home.iterdir() if path.is_dir()]
     (folder / "data/interruptions_aws.csv").unlink()

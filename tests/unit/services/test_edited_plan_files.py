@@ -135,7 +135,7 @@ def test_a_comparison_with_impossible_values_is_refused(
         apply_text(json.dumps(edited(document, ("decisions", 0, "front", 0, field), value)))
 
 
-def test_a_plan_that_nobody_edited_is_applied(document: Any, apply_text: Callable[[str], None]) -> None:
+def test_an_unedited_plan_is_applied(document: Any, apply_text: Callable[[str], None]) -> None:
     apply_text(json.dumps(document))
 
 

@@ -141,7 +141,7 @@ def _state(installation: Installation, job_id: str, state: str) -> None:
         tx.set_job_state(job_id, state)  # type: ignore[arg-type]
 
 
-def test_following_logs_goes_on_across_a_migration_and_ends_with_the_job(
+def test_following_logs_continues_across_a_migration_and_ends_with_the_job(
     installation: Installation, past: Past
 ) -> None:
     first = installation.run_dir(past.runs[3]) / "log"
@@ -197,7 +197,7 @@ def _book(installation: Installation, run_id: str) -> None:
         tx.update_run(run_id, state="ended", end="finished", billed_to_ms=installation.clock.now_ms())
 
 
-def test_waiting_goes_on_until_the_last_machine_is_booked(installation: Installation, past: Past) -> None:
+def test_waiting_continues_until_the_last_machine_is_booked(installation: Installation, past: Past) -> None:
     assert installation.store.campaign("here") is not None
     seen: list[str] = []
     _script(
@@ -231,14 +231,14 @@ def test_waiting_returns_at_a_pause_with_its_reason(installation: Installation, 
     assert (view.state, view.note) == ("paused", "paused at step 50: its budget is spent")
 
 
-def test_waiting_goes_on_at_a_pause_that_its_user_has_ended_already(installation: Installation, past: Past) -> None:
+def test_waiting_continues_at_a_pause_that_its_user_has_already_ended(installation: Installation, past: Past) -> None:
     _pause(installation, past.conv, "paused")
     commands.resume(installation, "conv", caller=ME)
     _script(installation, lambda: _state(installation, past.conv, "finished"))
     assert wait.wait(installation, "conv").state == "finished"
 
 
-def test_a_timeout_does_not_promise_what_nobody_will_do(installation: Installation, past: Past) -> None:
+def test_a_timeout_does_not_promise_progress_without_a_control_plane(installation: Installation, past: Past) -> None:
     with pytest.raises(PartialFailure) as alone:
         wait.wait(installation, "conv", timeout_s=0)
     assert "tradewind up" in alone.value.hint
@@ -269,7 +269,7 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installatio
     assert "its last checkpoint" in current.job(installation, "conv").note
 
 
-def test_to_go_on_after_a_pause_is_no_move(installation: Installation, past: Past) -> None:
+def test_resuming_after_a_pause_is_not_a_move(installation: Installation, past: Past) -> None:
     with installation.store.read() as tx:
         found, runs = tx.migrations(job_id=past.gpt), tx.runs(job_id=past.gpt)
     assert len(current.moved(runs, found)) == 2
@@ -333,7 +333,7 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
     ]
 
 
-def test_orders_that_make_no_sense_are_refused(installation: Installation, past: Past) -> None:
+def test_invalid_commands_are_refused(installation: Installation, past: Past) -> None:
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.cancel(installation, "gpt", caller=ME)
     with pytest.raises(UsageError, match="not paused"):
@@ -463,7 +463,7 @@ def test_the_doctor_has_a_remedy_for_what_does_not_hold(installation: Installati
     assert to_json(diagnosis)["schema"] == "tradewind/doctor/v1"
 
 
-def test_the_doctor_sees_a_provider_that_fails_and_jobs_that_wait_for_nobody(
+def test_the_doctor_sees_a_failing_provider_and_jobs_that_wait_for_a_control_plane(
     installation: Installation, past: Past
 ) -> None:
     provider = installation.providers["fake"]
@@ -493,7 +493,7 @@ def test_a_missing_extra_names_its_pip_command() -> None:
 
 
 @pytest.mark.parametrize("amount", ["0", "-2", "nan", "inf", "", "2 EUR", "1e3", float("nan"), -1.0, 10**12, "2;3"])
-def test_a_budget_that_is_no_amount_of_money_is_refused(installation: Installation, amount: str | float) -> None:
+def test_an_invalid_budget_is_refused(installation: Installation, amount: str | float) -> None:
     with pytest.raises(UsageError) as caught:
         commands.set_budget(installation, "conv", amount, caller=ME)
     assert caught.value.hint

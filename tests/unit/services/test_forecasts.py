@@ -43,7 +43,7 @@ def test_queue_status_and_report_say_of_a_job_what_its_plan_says(
     assert seen[0].to_go.startswith("$")
 
 
-def test_a_job_that_nobody_measured_has_no_forecast_and_every_surface_says_the_same(
+def test_an_unmeasured_job_has_no_forecast_and_every_surface_says_the_same(
     installation: Installation, past: Past
 ) -> None:
     train = dataclasses.replace(spec().train, args={"of": "a program that never ran"})
@@ -65,7 +65,7 @@ def test_a_job_that_has_ended_or_is_paused_says_so_instead(installation: Install
     assert {each.to_go for each in everywhere(installation, past.conv)} == {"it is paused"}
 
 
-def test_a_job_whose_steps_nobody_knows_has_no_forecast(installation: Installation, past: Past) -> None:
+def test_a_job_with_an_unknown_number_of_steps_has_no_forecast(installation: Installation, past: Past) -> None:
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
     made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]), caller=ME)
     assert current.status(installation, made.id).job.no_forecast == "how many steps remain is not known yet"

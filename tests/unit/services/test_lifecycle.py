@@ -167,7 +167,7 @@ def test_a_down_waits_for_another_one_and_finds_nothing_left(config: Config, mon
         assert installation.store.leader() is None
 
 
-def test_a_down_that_leads_is_no_control_plane(config: Config) -> None:
+def test_a_down_that_leads_is_not_a_control_plane(config: Config) -> None:
     with closing(open_installation(config)) as installation:
         store, _ = lead(config, f"{DOWN}elsewhere/1")
         with closing(store):

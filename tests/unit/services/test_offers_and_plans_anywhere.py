@@ -109,7 +109,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ({"max_price": float("nan")}, "--max-price nan is not a valid price", "above 0"),
     ],
 )
-def test_what_leaves_nothing_or_makes_no_sense_is_named_with_a_remedy(local, wanted, message, hint):
+def test_an_invalid_filter_or_one_that_leaves_nothing_is_named_with_a_remedy(local, wanted, message, hint):
     with pytest.raises(UsageError) as refused:
         listed(local, **wanted)
     assert message in str(refused.value)
@@ -218,7 +218,7 @@ def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_r
     assert max(row.age_s or 0 for row in everything) > limit_s, "a list shows them, with their age"
 
 
-def test_what_nobody_has_is_refused_as_before(installation: Installation) -> None:
+def test_an_unknown_filter_value_is_refused_as_before(installation: Installation) -> None:
     view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere
     with pytest.raises(InfeasibleError, match="gpt: no offer fits"):

@@ -203,7 +203,7 @@ def test_a_plan_for_all_says_whether_it_would_change_anything(installation: Inst
 @pytest.mark.parametrize(
     "text", ["", "[]", "\xff", '{"schema": "tradewind/plan/v9"}', '{"schema": "tradewind/plan/v1"}']
 )
-def test_a_file_that_is_no_plan_is_a_spec_error(installation: Installation, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_plan_is_a_spec_error(installation: Installation, tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(SpecError, match=r"plan\.json"):
@@ -214,7 +214,7 @@ def test_a_file_that_is_no_plan_is_a_spec_error(installation: Installation, tmp_
     ("place", "path"),
     [(("plan", "at_ms"), "plan.at_ms"), (("plan", "placements", 0, "offer_id"), "plan.placements[0].offer_id")],
 )
-def test_a_plan_file_that_was_changed_by_hand_is_refused_with_the_place_and_the_remedy(
+def test_a_manually_changed_plan_file_is_refused_with_the_place_and_the_remedy(
     installation: Installation, tmp_path: Path, place: tuple[str | int, ...], path: str
 ) -> None:
     apply.save(plan.preview(installation, [spec()]), tmp_path / "plan.json")

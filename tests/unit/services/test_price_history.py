@@ -110,7 +110,7 @@ def test_the_good_rows_of_a_file_count_and_the_bad_ones_are_told_with_file_row_a
         ("a.parquet", b"PAR1 and no more", "Parquet|cannot be read"),
     ],
 )
-def test_a_file_that_is_no_table_of_prices_is_refused_with_the_remedy(
+def test_a_file_that_is_not_a_table_of_prices_is_refused_with_the_remedy(
     store: Store, tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     if name.endswith("parquet"):
@@ -167,7 +167,7 @@ def test_a_folder_is_read_as_one_history_and_what_is_none_is_named(store: Store,
         import_prices(store, [tmp_path / "missing.csv"])
 
 
-def test_spot_that_is_no_cheaper_than_on_demand_is_payable_and_not_eligible(store: Store, tmp_path: Path) -> None:
+def test_spot_that_is_not_cheaper_than_on_demand_is_payable_and_not_eligible(store: Store, tmp_path: Path) -> None:
     """On-demand of the same type and region, at that time, in any file of the import."""
     on_demand = write(tmp_path / "od.csv", "aws,r,,p3,V100,1,on-demand,3.00,2026-01-02")
     spot = write(tmp_path / "spot.csv", *series(["2.9", "2.9", "2.84", "2.86"]))

@@ -1,4 +1,4 @@
-"""Reports: exact sums, an honest comparison, the duty split, and the page."""
+"""Reports: exact sums, the comparison with baselines, the time breakdown, and the page."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_s
     reconciled.check(view)
 
 
-def test_each_baseline_is_defined_in_words_beside_its_number(installation: Installation, past: Past) -> None:
+def test_each_baseline_is_defined_in_words_next_to_its_number(installation: Installation, past: Past) -> None:
     view = report(installation)
     assert len({total.definition for total in view.totals}) == len(view.totals) == 3
     for total in view.totals:
@@ -169,7 +169,7 @@ def _other_kind(installation: Installation) -> str:
         return next(each.id for each in tx.offers() if each.gpu != "V100" and not each.spot)
 
 
-def test_a_saving_that_is_negative_is_said(installation: Installation, past: Past) -> None:
+def test_a_negative_saving_is_reported(installation: Installation, past: Past) -> None:
     with installation.store.write() as tx:
         last = tx.entries(run_id=past.runs[2])[-1]
         fee = replace(last, id="ent_fee", kind="disk", amount_nano_usd=10**11, period_start_ms=last.period_end_ms)

@@ -91,7 +91,7 @@ def test_there_is_a_bound_on_what_it_holds_and_a_value_of_many_jobs_counts_once(
     assert values.missing(job("job_y")) is None
 
 
-def test_whoever_reads_values_or_has_text_masked_waits_for_nobody_who_gives_some(installation: Installation) -> None:
+def test_reading_values_and_masking_text_never_wait_for_a_submitter(installation: Installation) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def keep(_given: Given) -> None:
@@ -127,7 +127,7 @@ def test_values_are_forgotten_when_their_job_has_ended(installation: Installatio
     assert missing == [True, False, False]
 
 
-def test_values_of_a_job_that_nobody_stored_are_let_go_after_the_stated_time(
+def test_values_of_a_job_that_was_never_stored_are_dropped_after_the_stated_time(
     installation: Installation, clock: VirtualClock, values: SecretValues
 ) -> None:
     values.give({"job_1": {NAME: VALUE}, "job_2": {NAME: "another value"}})
@@ -170,7 +170,7 @@ def test_values_go_over_a_private_socket_whatever_the_umask(folder: Path, values
     assert not (folder / SOCKET).exists()
 
 
-def test_nobody_listens_where_no_control_plane_runs(folder: Path) -> None:
+def test_without_a_control_plane_nothing_listens(folder: Path) -> None:
     assert not hand_over(folder, {"job_1": {NAME: VALUE}})
     with socket.socket(socket.AF_UNIX) as dead:  # what a killed control plane leaves
         os.chdir(folder)
@@ -202,7 +202,7 @@ def test_the_socket_of_a_dead_control_plane_is_taken_over_and_that_of_a_successo
         b"\xff\xfe\n",
     ],
 )
-def test_what_is_no_message_is_refused_and_does_no_harm(
+def test_an_invalid_message_is_refused_and_does_no_harm(
     line: SecretLine, folder: Path, values: SecretValues, message: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -214,7 +214,7 @@ def test_what_is_no_message_is_refused_and_does_no_harm(
     assert values.of(job()) == {NAME: VALUE}
 
 
-def test_those_who_connect_and_say_nothing_keep_nobody_else_from_giving_secrets(
+def test_silent_connections_do_not_block_others_from_giving_secrets(
     folder: Path, values: SecretValues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -229,7 +229,7 @@ def test_those_who_connect_and_say_nothing_keep_nobody_else_from_giving_secrets(
 
 
 @pytest.mark.parametrize("answer", [b"null\n", b"[]\n", b"{}\n", b"5\n", b"\xff\n", b""])
-def test_an_answer_that_makes_no_sense_is_an_error_of_the_site(
+def test_an_invalid_answer_is_an_error_of_the_site(
     folder: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -388,7 +388,7 @@ def test_a_wrong_key_or_a_damaged_file_is_a_named_error_and_nothing_is_overwritt
     assert kept_secrets(keeping).of(job()) == {NAME: VALUE}
 
 
-def test_a_key_that_others_can_read_or_that_lies_beside_the_file_is_refused(keeping: Config) -> None:
+def test_a_key_that_others_can_read_or_that_is_next_to_the_file_is_refused(keeping: Config) -> None:
     kept_secrets(keeping)
     key = keeping.secrets.key_file
     assert key is not None

@@ -41,7 +41,7 @@ def test_a_decision_leaves_what_it_expects_and_lists_of_jobs_tell_it(home: Simul
     assert {view.id: view.forecast for view in jobs(home.installation).jobs} == known
 
 
-def test_one_that_is_no_longer_fresh_is_made_anew(home: SimulatedInstallation) -> None:
+def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None:
     with home.store.read() as tx:
         before = tx.job_forecasts([job.id for job in tx.jobs()], 0)
     home.clock.advance(FRESH_S + 1)

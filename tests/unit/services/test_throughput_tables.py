@@ -118,7 +118,7 @@ def test_gavels_tables_are_checked_as_well(written):
         ("{", "rates.json", "rates.json:1:2: is not valid JSON"),
     ],
 )
-def test_a_file_that_is_no_table(written, text, name, message):
+def test_a_file_that_is_not_a_table(written, text, name, message):
     (problem,) = problems(written(text, name))
     assert problem.startswith(message)
 
@@ -140,7 +140,7 @@ def test_the_shipped_model_is_the_fit_to_gavels_table():
     assert (model.offsets, model.families) == (FITTED.offsets, FITTED.families)
 
 
-def test_words_and_numbers_that_nobody_means_are_refused_by_row(tmp_path):
+def test_implausible_words_and_numbers_are_refused_by_row(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text(
         "job,gpu,gpu_count,steps_per_s\n"
@@ -158,7 +158,7 @@ def test_words_and_numbers_that_nobody_means_are_refused_by_row(tmp_path):
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"v100": ' + "9" * 5_000 + "}", '{"v100": {"(\'a\', 1)": {"null": 1e999}}}']
 )
-def test_json_that_is_no_table_is_a_named_problem(tmp_path, text):
+def test_json_that_is_not_a_table_is_a_named_problem(tmp_path, text):
     table = tmp_path / "table.json"
     table.write_text(text)
     with pytest.raises(SpecError):

@@ -48,9 +48,9 @@ def url(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         yield f"sqlite:///{tmp_path}/tradewind.db"
         return
     if made:
-        slate: ScratchDatabase = request.getfixturevalue("slate")
-        yield slate.url
-        slate.wipe()
+        scratch: ScratchDatabase = request.getfixturevalue("scratch")
+        yield scratch.url
+        scratch.wipe()
         return
     server: Server = request.getfixturevalue("postgres")
     name = f"store_{next(_NUMBERS)}"
@@ -106,7 +106,7 @@ END $$
 
 
 @pytest.fixture(scope="session")
-def slate(postgres: Server) -> ScratchDatabase:
+def scratch(postgres: Server) -> ScratchDatabase:
     return ScratchDatabase(postgres)
 
 

@@ -301,7 +301,7 @@ def test_whoever_had_a_deleted_store_open_does_not_act_on_the_one_restored_in_it
 
 @only_sqlite
 @pytest.mark.parametrize("ending", ["-journal", "-wal"])
-def test_what_a_deleted_store_left_beside_it_is_not_played_back_into_the_restored_one(
+def test_leftovers_of_a_deleted_store_are_not_replayed_into_the_restored_one(
     full: Store, url: str, clock: VirtualClock, tmp_path: Path, ending: str
 ) -> None:
     expected = content(full)
@@ -326,7 +326,7 @@ def test_what_a_deleted_store_left_beside_it_is_not_played_back_into_the_restore
 
 
 @only_sqlite
-def test_the_store_itself_is_no_backup_of_it(full: Store, url: str) -> None:
+def test_the_store_itself_is_not_a_backup_of_it(full: Store, url: str) -> None:
     full.close()
     refused(url, Path(url.removeprefix("sqlite:///")), "is the store itself")
 
@@ -346,7 +346,7 @@ def test_a_backup_into_a_missing_folder_is_explained(store: Store, tmp_path: Pat
     assert caught.value.hint
 
 
-def test_there_is_no_backup_of_nothing(url: str, tmp_path: Path) -> None:
+def test_an_empty_store_has_no_backup(url: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         back_up(url, tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()

@@ -50,7 +50,7 @@ def test_reports_of_postgres(sqlstate: str | None, words: str) -> None:
 
 
 @pytest.mark.parametrize("sqlstate", ["22003", "22021", "23505", "23503"])
-def test_what_a_database_says_of_one_row_is_no_fault_of_the_store(sqlstate: str) -> None:
+def test_a_database_error_about_one_row_is_not_a_fault_of_the_store(sqlstate: str) -> None:
     fault = explain(DBAPIError("INSERT", {}, PostgresReport(sqlstate)), "postgresql://host/db")
     assert isinstance(fault, RowError)
     assert not isinstance(explain(DBAPIError("INSERT", {}, PostgresReport("53100")), "postgresql://host/db"), RowError)

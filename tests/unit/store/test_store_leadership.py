@@ -31,7 +31,7 @@ def elected(store: Store, holder: str) -> Leadership:
     return lead
 
 
-def test_nobody_leads_a_new_store(store: Store) -> None:
+def test_a_new_store_has_no_leader(store: Store) -> None:
     assert store.leader() is None
 
 
@@ -167,7 +167,7 @@ def test_a_process_is_told_from_a_later_one_of_the_same_number() -> None:
     assert Process(own.host, own.realm, own.pid, own.start + 1).alive() is False
 
 
-def test_nothing_is_said_of_processes_of_other_machines() -> None:
+def test_nothing_is_reported_about_processes_of_other_machines() -> None:
     own = Process.own()
     assert Process(own.host, "another boot/1", own.pid, own.start).alive() is None
     assert Process(own.host, "", own.pid, own.start).alive() is None

@@ -1,4 +1,4 @@
-"""Events, ledger entries, plans, measured speeds, commands, duties."""
+"""Events, ledger entries, plans, measured speeds, commands, periodic tasks."""
 
 from __future__ import annotations
 

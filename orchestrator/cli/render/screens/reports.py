@@ -47,7 +47,7 @@ def report(view: ReportView, screen: Screen) -> str:
     if not view.jobs:
         return "no jobs"
     rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
-    duties = [(row.job.name, *_duty(row.time_breakdown)) for row in view.jobs]
+    parts = [(row.job.name, *_time_parts(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     entries = f"{view.entry_count} ledger entries"
     if len(kinds := view.kinds) > 1:
@@ -66,7 +66,7 @@ def report(view: ReportView, screen: Screen) -> str:
         *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view),
         " ",
-        table(DUTIES, duties, screen),
+        table(TIME_PARTS, parts, screen),
         " ",
         screen(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
         screen(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
@@ -117,7 +117,7 @@ KINDS = {
     "storage": "storage of checkpoints",
     "correction": "corrections",
 }
-DUTIES = (
+TIME_PARTS = (
     Column("billed time"),
     numbers("useful"),
     numbers("checkpoint", 4),
@@ -156,7 +156,7 @@ def _standing(row: JobReport, against: Compared) -> str:
     return f"version {row.version}" if row.corrected else "final"
 
 
-def _duty(time_breakdown: TimeBreakdown) -> tuple[str, ...]:
+def _time_parts(time_breakdown: TimeBreakdown) -> tuple[str, ...]:
     parts = (
         time_breakdown.useful_ms,
         time_breakdown.checkpoint_ms,

@@ -37,7 +37,7 @@ def test_a_run_again_gives_the_committed_marketplace() -> None:
         assert text == (DATA / name).read_text()
 
 
-def test_a_type_that_nobody_described_stops_it(tmp_path: Path) -> None:
+def test_an_undescribed_type_stops_it(tmp_path: Path) -> None:
     for name in ("snapshot_cross_cloud", "ondemand_gpu_history_aws_azure", "aws_spot_advisor_gpu", "egress_prices"):
         text = gzip.decompress(shared(f"market/{name}.csv.gz").read_bytes()).decode()
         (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(text.replace("gpu_8x_v100", "gpu_9x_v100").encode()))

@@ -80,7 +80,7 @@ def test_a_launch_whose_caller_was_killed_is_finished_by_whoever_looks(machines,
     assert starts(machines, found.id) == 1
 
 
-def test_a_launch_that_nobody_finishes_can_be_ended_before_it_ever_started(machines):
+def test_an_unfinished_launch_can_be_ended_before_it_ever_started(machines):
     go(client(machines, "before the start"))
     (record,) = machines.provider._books.living()
     machines.provider.terminate(record.id)

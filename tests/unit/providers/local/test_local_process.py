@@ -102,7 +102,7 @@ def test_a_machine_that_forks_all_the_time_is_ended_too(machines):
     assert machines.provider.processes_left() == []
 
 
-def test_of_many_launchers_exactly_one_goes_on(tmp_path):
+def test_of_many_launchers_exactly_one_continues(tmp_path):
     home = tmp_path / "home"
     children = {process.start("local-many", home, "echo $$ >> starts; exec sleep 1000") for _ in range(8)}
     losers = 0

@@ -55,7 +55,7 @@ def test_a_notice_lost_in_a_crash_or_damaged_is_told_again(machines):
         assert read_notice(metadata) == Notice("preemption", 120.0)
 
 
-def test_a_deadline_that_passed_while_nobody_looked_is_applied_at_the_next_call(machines):
+def test_a_deadline_that_passed_between_calls_is_applied_at_the_next_call(machines):
     instance_id = machines.up(STUBBORN)
     machines.provider.preempt(instance_id, notice_s=120)
     machines.clock.advance(7200)
@@ -199,7 +199,7 @@ def test_an_override_never_rewrites_the_past_and_every_client_sees_it(machines):
     assert {point.source for point in points} == {"local market (simulated)"}
 
 
-def test_the_history_of_what_was_rented_has_no_gap_however_long_nobody_asked(machines):
+def test_the_history_of_rented_offers_has_no_gap_however_long_there_was_no_request(machines):
     two_months_s = 60 * 86_400
     machines.provider.set_capacity(SPOT, 1, machines.clock.now_ms() + 1000)
     polled_ms = machines.clock.now_ms()

@@ -21,7 +21,7 @@ def await_the_end(machines):
             os.close(handle)
 
 
-def test_a_machine_that_nobody_renews_ends_with_all_of_its_processes_while_nobody_looks(machines):
+def test_a_machine_that_is_not_renewed_ends_with_all_its_processes_without_a_request(machines):
     machines.clock = VirtualClock(factor=1e6)  # an hour of the market passes on its own clock in no time
     machines.provider = machines.attach()
     instance_id = machines.up(FAMILY, time_to_live_s=HOUR_S)

@@ -15,7 +15,7 @@ from orchestrator.engine.machines.collect import collect
 from orchestrator.installation import Installation
 from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.listing import offers
-from orchestrator.services.prices.periodic import DAY_MS, PriceDuties
+from orchestrator.services.prices.periodic import DAY_MS, PeriodicPriceTasks
 from providers.clock import SystemClock, VirtualClock
 from providers.collect.runner import Collector, SourceSpec
 from providers.offer import CapacityType, Offer
@@ -48,26 +48,26 @@ def polls(installation: Installation) -> list[tuple[str, int, str | None]]:
         return [(each.region, each.changed, each.error) for each in tx.polls("feed", 100)][::-1]
 
 
-def test_each_source_is_polled_at_its_own_pace_and_failures_are_said_once(
+def test_each_source_is_polled_at_its_own_interval_and_failures_are_reported_once(
     fed: Installation, feed: Path, clock: VirtualClock
 ) -> None:
     said: list[str] = []
-    duties = PriceDuties(fed, None, said.append)
-    assert 1 <= duties.turn() <= 60
+    tasks = PeriodicPriceTasks(fed, None, said.append)
+    assert 1 <= tasks.turn() <= 60
     assert polls(fed) == [("all", 1, None)]
-    duties.turn()
+    tasks.turn()
     assert len(polls(fed)) == 1  # not its turn
     clock.advance(700)
-    duties.turn()
+    tasks.turn()
     assert polls(fed)[1:] == [("all", 0, None)]  # no change is not no data
     feed.unlink()
     for _ in range(3):
         clock.advance(4000)
-        duties.turn()
+        tasks.turn()
     assert [each[2] is None for each in polls(fed)[2:]] == [False, False, False]
     feed.write_text(HEAD + ROW)
     clock.advance(4000)
-    duties.turn()
+    tasks.turn()
     assert [text.partition(":")[0] for text in said] == ["prices", "prices"]
     assert "cannot be read" in said[0]
     assert "recovered" in said[1]
@@ -77,21 +77,21 @@ def test_days_are_rolled_up_once_they_are_over_and_months_archived(
     installation: Installation, clock: VirtualClock, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow")
-    duties = PriceDuties(installation, None, print)
+    tasks = PeriodicPriceTasks(installation, None, print)
     collect(installation)
-    duties.turn()
+    tasks.turn()
     (first,) = {point.offer_id for point in _prices(installation)[:1]}
     clock.advance(40 * DAY_MS / 1000)
     collect(installation)
-    duties.turn()
+    tasks.turn()
     with installation.store.read() as tx:
         assert len(tx.price_days(first, 0, clock.now_ms())) >= 39
         done = tx.duty("roll-up"), tx.duty("archive")
     assert done == (clock.now_ms(), clock.now_ms())
     assert sorted(path.name for path in (installation.state_dir / "archive").iterdir())
-    duties.turn()
+    tasks.turn()
     clock.advance(DAY_MS / 1000)
-    duties.turn()
+    tasks.turn()
     with installation.store.read() as tx:
         assert (tx.duty("roll-up"), tx.duty("archive")) == (clock.now_ms(), done[1])
 
@@ -104,11 +104,11 @@ def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(installatio
     with installation.store.write() as tx:
         tx.put_offers("azure", [real], source="azure-prices", region="eastus")
         tx.add_prices(PricePoint(real.id, days, now - days * DAY_MS, now - days * DAY_MS, "x") for days in (90, 60, 1))
-    duties = PriceDuties(replace(installation, clock=clock), None, print)
+    tasks = PeriodicPriceTasks(replace(installation, clock=clock), None, print)
     for _ in range(2):
-        duties.turn()
+        tasks.turn()
         clock.advance(500 * DAY_MS / 1000 / 600)
-    duties.turn()
+    tasks.turn()
     months = {path.stem for path in (installation.state_dir / "archive").iterdir()}
     assert f"prices-{datetime.fromtimestamp(now / 1000, UTC):%Y-%m}" not in months  # it is not over
     assert len(months) >= 1
@@ -138,18 +138,18 @@ def test_a_collection_under_way_ends_with_the_control_plane(fed: Installation, m
 
     monkeypatch.setattr(Collector, "collect", collecting)
     monkeypatch.setattr("orchestrator.services.prices.periodic.configured_sources", lambda _: [spec])
-    duties = PriceDuties(fed, None, print)
-    with duties:
+    tasks = PeriodicPriceTasks(fed, None, print)
+    with tasks:
         assert started.wait(30)
-    assert not duties._thread.is_alive()
+    assert not tasks._thread.is_alive()
     assert polls(fed) == []
 
 
-def test_what_was_collected_elsewhere_is_shown_and_nobody_is_sent_there(fed: Installation) -> None:
+def test_offers_collected_elsewhere_are_shown_and_no_job_is_placed_there(fed: Installation) -> None:
     clock = SystemClock()  # as the child that read the table
     fed = replace(fed, clock=clock)
     collect(fed)
-    PriceDuties(fed, None, print).turn()
+    PeriodicPriceTasks(fed, None, print).turn()
     with fed.store.read() as tx:
         market = snapshot.market(tx, clock.now_ms(), fed.config)
     assert {market.place(row)[0] for row in range(len(market))} == {"fake"}

@@ -1,4 +1,4 @@
-"""A control plane that is killed in the middle of a migration: `doomed_control_plane.py STEP [fence]`.
+"""A control plane that is killed in the middle of a migration: `killed_control_plane.py STEP [fence]`.
 
 Like kill -9 right after the step STEP of a planned move was written down, or, with `fence`, right after its fence was
 made and before that was written down.
