@@ -1,9 +1,10 @@
-"""Tradewind's footprint before it does anything: start-up time, base install, idle memory. Offline.
+"""Tradewind's footprint: start-up time, base install, memory of all its processes without jobs and with one. Offline.
 
     python benchmarks/footprint.py [--quick] [--json]
 
 Times are CPU seconds of the child process (user + system, minimum of N runs), which depend less on load than wall time.
 The base install is the closure of its dependencies as installed in this environment, byte code included.
+Memory is the sum of proportional shares (PSS): pages that processes share are counted once.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from benchmarks._claims import Claim, show
+from tests.e2e.living import Tradewind, until
 
 ROOT = Path(__file__).resolve().parent.parent
 BARE = """
@@ -36,8 +38,8 @@ def hello(name: str, loud: bool = False) -> None:
 app(prog_name="bare")
 """
 COMMAND = "from orchestrator.cli import main; main()"
-END_S = 30.0
 IDLE_S = 2.0  # seconds of idling before its memory is read
+STOP_AFTER_S = 2.0  # Ray ends this soon after the job
 
 
 def cpu_s(code: str, *arguments: str, runs: int) -> float:
@@ -82,40 +84,57 @@ def _bytes_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def idle_control_plane() -> tuple[int, int]:
-    """(resident, proportional) memory in bytes of an idle control plane that leads an empty store."""
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of some processes together: how many, and their proportional shares of memory."""
+
+    processes: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, pids: Iterable[int]) -> Memory:
+        """Without those that have ended meanwhile."""
+        shares = [share for pid in pids if (share := _share_bytes(pid)) is not None]
+        return cls(len(shares), sum(shares))
+
+
+def memory(*, with_job: bool) -> dict[str, Memory]:
+    """All processes without jobs; `with_job`, also while one trains, and when Ray has ended again."""
+    found: dict[str, Memory] = {}
     with tempfile.TemporaryDirectory(prefix="tw-footprint-") as folder:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRADEWIND_")}
-        environment |= {"TRADEWIND_STATE_DIR": folder, "XDG_CONFIG_HOME": folder}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.daemon"],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        home = Tradewind(Path(folder), TRADEWIND_SITE_STOP_AFTER_IDLE_S=str(STOP_AFTER_S))
         try:
-            assert process.stderr is not None
-            if not any("leading" in line for line in process.stderr):
-                raise RuntimeError("the control plane ended before it led")
+            home.command("up")
             time.sleep(IDLE_S)
-            return _memory_bytes(process.pid)
+            found["idle after `tradewind up`"] = Memory.of(_pids(home))
+            if with_job:
+                job = home.submit("job")
+                machine = home.processes(home.training(job)).keys()
+                found["while a job trains, without its machine"] = Memory.of(_pids(home) - machine)
+                found["the machine of that job"] = Memory.of(machine)
+                home.finish(job)
+                until("Ray has ended", lambda: _pids(home) == {home.leader_pid})
+                found["idle again after the job"] = Memory.of(_pids(home))
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=END_S)
+            home.close()
+    return found
 
 
-def _memory_bytes(pid: int) -> tuple[int, int]:
-    sums = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return int(sums["Rss"].split()[0]) * 1024, int(sums["Pss"].split()[0]) * 1024
+def _pids(home: Tradewind) -> set[int]:
+    return {int(left.split()[0]) for left in home.left_behind()}
+
+
+def _share_bytes(pid: int) -> int | None:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    return int(dict(line.split(":", 1) for line in lines)["Pss"].split()[0]) * 1024
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer runs, under 50 seconds")
+    parser.add_argument("--quick", action="store_true", help="fewer runs and no job, under 50 seconds")
     parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     runs = 3 if options.quick else 10
@@ -124,22 +143,23 @@ def main() -> int:
     empty = cpu_s("pass", runs=runs)
     sdk = cpu_s("import orchestrator", runs=runs)
     sizes = base_install()
-    resident, proportional = idle_control_plane()
+    sums = memory(with_job=not options.quick)
     claims = [
         Claim("CPU of a bare typer program's --help", bare, "s"),
         Claim("CPU of `tradewind --help`", ours, "s"),
         Claim("`tradewind --help` relative to the bare typer program", ours / bare, "x", 2.0),
         Claim("CPU of `import orchestrator`, without the interpreter", max(0.0, sdk - empty), "s"),
         Claim("base install", sum(sizes.values()) / 1e6, "MB"),
-        Claim("idle control plane, resident", resident / 1e6, "MB"),
-        Claim("idle control plane, proportional share", proportional / 1e6, "MB"),
+        *(Claim(f"memory {when}", each.size_bytes / 1e6, "MB") for when, each in sums.items()),
+        *(Claim(f"processes {when}", each.processes, "") for when, each in sums.items()),
     ]
     biggest = sorted(sizes.items(), key=lambda item: -item[1])[:5]
     notes = [
         f"CPU: minimum of {runs} runs. Base install: {len(sizes)} distributions, largest "
         + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in biggest)
         + " MB; files of the dependency closure installed here, byte code included.",
-        "Idle control plane: leads an empty store; it starts Ray (a head, a bridge) only when a job needs it.",
+        "Memory: without jobs the control plane alone; it starts Ray (a head, a bridge) when a job needs it, and ends "
+        "it when none has for a while (site.stop_after_idle_s; here 2 s).",
     ]
     return show("Footprint", claims, as_json=options.json, notes=notes)
 

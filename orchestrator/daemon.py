@@ -152,6 +152,8 @@ class Daemon:
                     break
             if not changed:
                 time.sleep(_pause_s(ctx.work))
+        if not ctx.work.needs_site:
+            self._runtime.release()  # nobody else would, and nothing runs on it
         self._installation.store.resign(leadership)
         self._runtime.close()
         return 0

@@ -258,6 +258,12 @@ class Site:
         '"/tmp/tw"',
         "`tw-` and a digest of state_dir, in the temporary folder",
     )
+    stop_after_idle_s: float = _setting(
+        600.0,
+        "Ray starts with the first job, and ends when no machine has run for this many real seconds.",
+        _number(),
+        "60",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,16 @@ class RunReport:
 class Runtime(Protocol):
     """The nodes and runs of one site."""
 
+    def up(self) -> bool:
+        """Whether the site can take a machine. If not, it is started in the background, and this is asked again. Raises
+        SiteError while it does not start."""
+        ...
+
+    def release(self) -> None:
+        """End what runs only so that machines can join, unless one has. Does not wait for it; `up` starts it again.
+        Idempotent."""
+        ...
+
     def bootstrap(self, *, token: str) -> str:
         """The user data that makes a machine a node of this site, identified by `token`."""
         ...

@@ -28,7 +28,8 @@ RunEnd = Literal[
 class Run:
     """One execution. `start_step` is where it restored, `last_step` the last step that it reported.
 
-    All times are market ms. `created_at_ms` is when it was decided to run there; for a standby, when it was promoted.
+    All times are market ms. `created_at_ms` is when it was decided to run there, or when its machine was requested, if
+    that was later (the site had to start first); for a standby, when it was promoted.
     `repeated_steps` had been done by an earlier run and lost with it. `machine_from_ms` is set if an earlier run had
     the same machine: the machine's bill began then, and this run's own interval is the rest. `moved_bytes` of
     checkpoint were brought to its machine from the location `moved_from` (provider/region/zone); `kept_bytes` is the

@@ -116,7 +116,8 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
-    """The control plane. `since_ms` is None if none runs."""
+    """The control plane. `since_ms` is None if none runs. `ray_running`: whether Ray runs on this machine, as it does
+    while jobs need it."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -124,6 +125,7 @@ class ControlPlaneView:
     pid: int | None
     host: str | None
     since_ms: int | None
+    ray_running: bool = False
 
 
 @dataclass(frozen=True, slots=True)

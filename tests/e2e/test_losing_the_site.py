@@ -1,4 +1,5 @@
-"""The site itself: what it listens on, who may use it, starts that fail, its head killed, all of it shut down."""
+"""The site itself: what it listens on, who may use it, starts that fail, its head killed, all of it shut down; and Ray
+only while something runs."""
 
 from __future__ import annotations
 
@@ -124,8 +125,25 @@ def test_down_leaves_no_process_and_a_job_resumes_after_up(
     assert tradewind.left_behind() == []
     assert not tradewind.unsettled(job)
 
-    tradewind.command("up")
+    tradewind.environment["TRADEWIND_SITE_STOP_AFTER_IDLE_S"] = "1"
+    started = tradewind.command("up")
+    assert "Ray: not running (starts with the first job)" in started.stdout
+    assert _only_the_control_plane(tradewind), "up started Ray without a job"
     tradewind.command("resume", job)
     tradewind.finish(job)
     assert tradewind.losses(job) == reference.losses()
     assert tradewind.weights_hash(job) == reference.weights_hash()
+
+
+def test_ray_ends_when_nothing_has_run_for_a_while_and_the_next_job_starts_it_again(tradewind: Tradewind) -> None:
+    until("Ray has ended", lambda: _only_the_control_plane(tradewind))
+    assert tradewind.site.read_head() is None
+    train = {"script": "attached_script.py", "steps": 1}
+    job = tradewind.ended(tradewind.submit("after-a-pause", train=train, retries=0), "finished")
+    assert len(tradewind.events(job.id, "site.starting")) == 1
+    assert not tradewind.events(job.id, "site.unavailable")
+    until("Ray has ended again", lambda: _only_the_control_plane(tradewind))
+
+
+def _only_the_control_plane(tradewind: Tradewind) -> bool:
+    return [int(left.split()[0]) for left in tradewind.left_behind()] == [tradewind.leader_pid]

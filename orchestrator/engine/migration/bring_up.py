@@ -5,6 +5,7 @@ The intent, a row with a deterministic token, is stored before the launch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from orchestrator.engine.context import Context
@@ -14,7 +15,7 @@ from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.runtime import RunReport
-from orchestrator.errors import LimitError
+from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Migration, Run, Step
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
@@ -37,13 +38,15 @@ def provision(ctx: Context, move: Move) -> bool:
     Each call is counted before it is made, so that an abort knows whether a machine may exist.
     """
     migration, job, target = move.migration, move.job, move.target
-    if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
-        return False
     provider = ctx.installation.providers.get(provider_of(migration.offer_id))
     if provider is None:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:
         return abort(ctx, move, missing)  # before money is spent on a machine that could not train
+    if migration.attempt == 0 and not _site_is_up(ctx, move):
+        return False
+    if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
+        return False
     if no_longer_pays(ctx, move):
         return True
     spec = launch_spec(ctx, migration, job)
@@ -52,6 +55,8 @@ def provision(ctx: Context, move: Move) -> bool:
             check_limits(ctx, tx, migration.offer_id, besides=target.id)
             if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
                 return False
+            if migration.attempt == 0:  # what the site took to start is not the offer's time
+                tx.update_run(target.id, created_at_ms=ctx.now_ms)
         (instance_id,) = provider.launch(spec)
     except LimitError as error:
         return abort(ctx, move, str(error))
@@ -64,6 +69,20 @@ def provision(ctx: Context, move: Move) -> bool:
             message = f"rented {migration.offer_id}"
             ctx.event(tx, "migration.provision", message, job, run=target, migration=migration, instance_id=instance_id)
     return True
+
+
+def _site_is_up(ctx: Context, move: Move) -> bool:
+    """Whether a machine could join. If not, the site is being started, an event says so, and nothing is rented."""
+    try:
+        if ctx.runtime.up():
+            return True
+        kind, message = "site.starting", "Ray is starting on this host; the machine is rented once it runs"
+    except SiteError as error:
+        kind, message = "site.unavailable", f"nothing is rented until Ray runs on this host: {error} ({error.hint})"
+    if ctx.due(f"{kind}/{move.migration.id}", math.inf):
+        with ctx.write() as tx:
+            ctx.event(tx, kind, message, move.job, run=move.target, migration=move.migration)
+    return False
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from providers.local import process
 from providers.procfs import process_start
 
 NAMESPACE = "tradewind"
+END_IF_UNUSED = signal.SIGUSR1  # to the head
 NODE_RESOURCE = "tradewind-node-"  # + launch token: the resource label that identifies a node
 
 
@@ -160,6 +162,17 @@ def end_session(session: int) -> None:
         process.kill_session(session)
     except ProviderError as error:
         raise SiteError(str(error), hint=error.hint) from error
+
+
+def ask_to_end(head: Head) -> None:
+    """Ask a head to end unless a node is joined. Does not wait for it; no other process can be meant."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(head.pid)
+        try:
+            if alive(head):
+                signal.pidfd_send_signal(handle, END_IF_UNUSED)
+        finally:
+            os.close(handle)
 
 
 def end_head(head: Head) -> None:

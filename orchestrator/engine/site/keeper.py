@@ -1,4 +1,4 @@
-"""HeadKeeper: keeps one head of this host's site running."""
+"""HeadKeeper: starts one head of this host's site when it is needed, and ends it when it is not."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from orchestrator.engine.site.environment import (
     Head,
     SiteFiles,
     alive,
+    ask_to_end,
     end_head,
     end_session,
     ray_environment,
     writing,
 )
-from orchestrator.engine.site.head import TAKEN
+from orchestrator.engine.site.head import ENDED, TAKEN
 from orchestrator.errors import SiteError
 
 START_S = 60.0
 START_ATTEMPTS = 3
 RETRY_S = 10.0  # the pause after START_ATTEMPTS failures
 TAKEN_PAUSE_S = 0.5
-POLL_S = 0.05
+RELEASED_S = 10.0  # a head that was asked to end is not used for so long: after that, it has refused
 
 
 class HeadKeeper:
@@ -39,14 +40,15 @@ class HeadKeeper:
         self._deadline = 0.0
         self._failures = 0
         self._not_before = 0.0
+        self._released: Head | None = None
+        self._released_until = 0.0
 
     def head(self) -> Head | None:
         """The living head; None while one starts (perhaps because of this call). Raises SiteError if none starts."""
-        head = self._files.read_head()
+        head, now = self._files.read_head(), time.monotonic()
         if head is not None and alive(head):
             self._failures = 0
-            return head
-        now = time.monotonic()
+            return None if head == self._released and now < self._released_until else head
         if self._child is not None:
             if self._child.poll() is None and now < self._deadline:
                 return None
@@ -62,11 +64,14 @@ class HeadKeeper:
         self._start(head, now)
         return None
 
-    def wait(self) -> Head:
-        """Wait for a living head. Raises SiteError."""
-        while (head := self.head()) is None:
-            time.sleep(POLL_S)
-        return head
+    def release(self) -> None:
+        """Ask the head to end, which it does unless a node is joined. Does not wait; idempotent."""
+        head = self._files.read_head()
+        if head is not None and alive(head):
+            self._released, self._released_until = head, time.monotonic() + RELEASED_S
+            ask_to_end(head)
+        elif self._child is not None and self._child.poll() is not None:
+            self._collect(self._child, head, time.monotonic())
 
     def end(self) -> None:
         """End the head and every process of its session. Idempotent."""
@@ -85,7 +90,7 @@ class HeadKeeper:
         code = child.wait()
         if code == TAKEN:
             self._not_before = now + TAKEN_PAUSE_S  # another keeper's head is about to start
-        elif head is None or head.pid != child.pid:
+        elif code != ENDED and (head is None or head.pid != child.pid):
             self._failures += 1
             if self._failures == START_ATTEMPTS:
                 self._not_before = now + RETRY_S

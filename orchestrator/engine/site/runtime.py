@@ -1,8 +1,8 @@
 """RayRuntime: this host's site as seen by the engine.
 
-Head and bridge are started in the background when needed, the bridge again if it dies or hangs, and both if the head
-dies. Until they are up, every call raises SiteError, so that the engine's loop never waits for them. Everything that
-Ray runs outlives this object.
+Head and bridge are started in the background when the first run needs them, the bridge again if it dies or hangs, and
+both if the head dies while it is needed. Until they are up, calls about runs raise SiteError, so that the engine's loop
+never waits for them. Everything that Ray runs outlives this object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.config import Config
 from orchestrator.config.private import append_privately
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec
-from orchestrator.engine.site.environment import Answer, Head, Request, SiteFiles, ray_environment, writing
+from orchestrator.engine.site.environment import Answer, Head, Request, SiteFiles, alive, ray_environment, writing
 from orchestrator.engine.site.keeper import HeadKeeper
 from orchestrator.errors import MissingExtraError, SiteError
 from orchestrator.formats.codec import CodecError, dumps, loads
@@ -41,6 +41,12 @@ UNREACHED_S = 60.0  # a living head to which no bridge can attach for this long,
 def site_files(config: Config) -> SiteFiles:
     """The files of this host's site."""
     return SiteFiles(config.state_dir / "site", config.site.temp_dir)
+
+
+def head_lives(config: Config) -> bool:
+    """Whether Ray runs on this host."""
+    head = site_files(config).read_head()
+    return head is not None and alive(head)
 
 
 def site_runtime(installation: Installation, environment: Mapping[str, str] = os.environ) -> RayRuntime:
@@ -70,6 +76,15 @@ class RayRuntime:
         self._reached_at = time.monotonic()
 
     # -- Runtime ----------------------------------------------------------------------------------------------------
+    def up(self) -> bool:
+        """See Runtime.up."""
+        return self._keeper.head() is not None
+
+    def release(self) -> None:
+        """See Runtime.release."""
+        self._drop_bridge()
+        self._keeper.release()
+
     def bootstrap(self, *, token: str) -> str:
         """See Runtime.bootstrap."""
         command = [
@@ -124,7 +139,9 @@ class RayRuntime:
 
     def kill(self, run_id: str) -> None:
         """See Runtime.kill."""
-        self._ask("kill", run_id=run_id)
+        head = self._files.read_head()
+        if head is not None and alive(head):  # no run outlives its head, so none is started for this
+            self._ask("kill", run_id=run_id)
 
     def close(self) -> None:
         """See Runtime.close."""
@@ -140,11 +157,6 @@ class RayRuntime:
             self._bridge = None
 
     # -- head -------------------------------------------------------------------------------------------------------
-    def ensure_head(self) -> Head:
-        """Start a head if there is none and wait for it. Raises SiteError, MissingExtraError."""
-        _require_ray()
-        return self._keeper.wait()
-
     def stop_head(self) -> None:
         """End the head and every process of its session. Idempotent."""
         self.close()
@@ -182,7 +194,7 @@ class RayRuntime:
         return connection
 
     def _start_bridge(self, head: Head) -> socket.socket:
-        _require_ray()
+        require_ray()
         ours, theirs = socket.socketpair()
         folder, temp_dir = str(self._files.folder), str(self._files.temp_dir)
         with theirs, writing(self._files.folder), append_privately(self._files.folder / "bridge.log") as log:
@@ -239,6 +251,7 @@ class RayRuntime:
         self.close()
 
 
-def _require_ray() -> None:
+def require_ray() -> None:
+    """Raises MissingExtraError if Ray is not installed."""
     if find_spec("ray") is None:
         raise MissingExtraError("ray", "ray")

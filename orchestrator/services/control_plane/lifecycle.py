@@ -1,7 +1,7 @@
 """Starts and ends this host's control plane and site, for the command line and the SDK.
 
-`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane, every local instance and Ray's
-head, and leaves no process behind.
+`up` is idempotent; the control plane starts Ray when a job needs it. `down` pauses every job with a checkpoint, ends
+the control plane, every local instance and Ray's head, and leaves no process behind.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
-from orchestrator.engine.site.environment import alive
-from orchestrator.engine.site.runtime import site_files, site_runtime
+from orchestrator.engine.site.runtime import head_lives, require_ray, site_runtime
 from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
@@ -53,7 +52,7 @@ def control_plane(installation: Installation) -> LeaderInfo | None:
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
-    """Starts this host's site and control plane in the background, unless they run. Raises SiteError;
+    """Starts this host's control plane in the background, unless it runs. Raises SiteError, MissingExtraError;
     SupersededError if this store is a copy and the original has acted since it was copied."""
     installation = open_installation(config, starts=True)
     try:
@@ -102,14 +101,9 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 
 
 def _start(installation: Installation, progress: Callable[[str], None]) -> LeaderInfo:
-    environment = environment_to_keep(installation)
-    runtime = site_runtime(installation, environment)
-    if not _head_lives(installation.config):
-        progress("starting Ray's head on this host")
-    runtime.ensure_head()
-    runtime.close()
+    require_ray()  # the control plane could start without it, but no job
     progress("starting the control plane")
-    return start_in_background(installation, environment)
+    return start_in_background(installation, environment_to_keep(installation))
 
 
 def start_in_background(installation: Installation, environment: Mapping[str, str]) -> LeaderInfo:
@@ -136,11 +130,6 @@ def start_in_background(installation: Installation, environment: Mapping[str, st
         time.sleep(0.05)
     why = background_log.last_words(log_path, begin_bytes)
     raise SiteError(f"the control plane did not start{f': {why}' if why else ''}", hint=f"see its log: {log_path}")
-
-
-def _head_lives(config: Config) -> bool:
-    head = site_files(config).read_head()
-    return head is not None and alive(head)
 
 
 def environment_to_keep(installation: Installation, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -180,7 +169,7 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
             if running is None and refused is not None:
                 break
         if not keep_jobs:
-            if _head_lives(config):
+            if head_lives(config):
                 progress("ending Ray's head")
             site_runtime(installation).stop_head()
         if refused:

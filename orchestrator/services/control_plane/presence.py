@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.site.runtime import head_lives
 from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
@@ -16,10 +17,11 @@ DOWN = "down:"
 def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
     """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
     seconds that it sends no heartbeat."""
+    ray = head_lives(installation.config)
     leader = installation.store.leader(watch=watch)
     if leader is None or not may_act(leader):
-        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
-    return ControlPlaneView(running=True, pid=leader.pid, host=leader.host, since_ms=leader.since_ms)
+        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None, ray_running=ray)
+    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, ray)
 
 
 def may_act(leader: LeaderInfo) -> bool:

@@ -76,16 +76,17 @@ def engine(installation: Installation) -> Check:
 
 
 def site(installation: Installation) -> Check:
-    """Ray's head on this machine."""
-    from orchestrator.engine.site.environment import alive
-    from orchestrator.engine.site.runtime import site_files
+    """Ray on this machine: it runs only while jobs need it."""
+    from orchestrator.engine.site.runtime import head_lives
 
-    head = site_files(installation.config).read_head()
-    if head is None:
-        return Check("site", "ok", "Ray's head does not run; `up` starts it")
-    if alive(head):
-        return Check("site", "ok", "Ray's head runs on this machine")
-    return Check("site", "warn", "Ray's head has died", "tradewind up (jobs resume from their checkpoints)")
+    if head_lives(installation.config):
+        return Check("site", "ok", "Ray runs on this machine")
+    with installation.store.read() as tx:
+        up = sum(run.end is None and run.instance_id is not None for run in tx.unsettled_runs(lambda _id, _error: None))
+    if up:
+        found = f"Ray does not run on this machine, and {up} run(s) need it"
+        return Check("site", "warn", found, "tradewind up (jobs continue from their checkpoints)")
+    return Check("site", "ok", "Ray: not running (starts with the first job)")
 
 
 def installation(installation: Installation) -> Check:

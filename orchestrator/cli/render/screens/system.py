@@ -20,11 +20,12 @@ def conversion(view: Conversion, _screen: Screen) -> str:
 
 
 def control_plane(view: ControlPlaneView, screen: Screen) -> str:
-    """Whether a control plane runs, and what it does."""
+    """Whether a control plane runs, and whether Ray does."""
     if not view.running:
         return "no control plane is running here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
-    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
+    ray = "running" if view.ray_running else "not running (starts with the first job)"
+    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}\nRay: {ray}"
 
 
 def settings(view: SettingList, screen: Screen) -> str:
