@@ -79,7 +79,7 @@ def history(
             cursor=cursor,
         )
         if output is HistoryFormat.CSV:
-            from orchestrator.services.prices.prices import history_csv
+            from orchestrator.services.prices.history import history_csv
 
             out.data(history_csv(view))
         else:

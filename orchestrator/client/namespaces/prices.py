@@ -19,8 +19,9 @@ from orchestrator.prices.views import (
     PriceImport,
     PriceStatus,
 )
-from orchestrator.services.prices import prices
+from orchestrator.services.prices import history, prices
 from orchestrator.services.prices.accept import accept
+from orchestrator.services.prices.history import PriceQuery
 
 
 class Prices:
@@ -47,17 +48,8 @@ class Prices:
     ) -> PriceHistory:
         """Every price change of an offer, or of those that match, the cheapest per GPU first. All pages end at the
         instant of the first. Raises NotFoundError, UsageError."""
-        return prices.history(
-            self._session.installation,
-            offer_id,
-            gpu=gpu,
-            provider=provider,
-            region=region,
-            spot=spot,
-            since=since,
-            limit=limit,
-            cursor=cursor,
-        )
+        query = PriceQuery(offer_id, gpu, provider, region, spot)
+        return history.history(self._session.installation, query, since=since, limit=limit, cursor=cursor)
 
     def polls(self, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None) -> PollList:
         """Each time that prices of a provider (None: of any) were asked for, with the result; the newest first. Raises
@@ -100,7 +92,7 @@ class Prices:
             installation.store,
             [Path(path) for path in paths],
             provider=provider,
-            at_ms=prices.instant_of(at, installation.clock.now_ms()) if at else None,
+            at_ms=history.instant_of(at, installation.clock.now_ms()) if at else None,
             now_ms=installation.outside_clock.now_ms(),
             reserved=installation.providers.keys(),
             progress=progress,
@@ -111,7 +103,7 @@ class Prices:
     ) -> PriceExport:
         """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
         installation = self._session.installation
-        from_ms = prices.instant_of(since, installation.clock.now_ms()) if since else 0
+        from_ms = history.instant_of(since, installation.clock.now_ms()) if since else 0
         return archive.export(installation.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
 
     def archive(self, *, keep_days: int = 400) -> PriceArchive:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.model import Job, Migration, Run
+from orchestrator.model import Job, JobSpec, Migration, Run
 from providers.hardware import GPUS
 from trainers.spec import SetupSpec, TrainerSpec
 
@@ -13,15 +16,38 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
     """The run that this migration brings up. Raises MissingSecret."""
     values = ctx.secrets.of(job)
     run_dir = ctx.installation.run_dir(migration.target_run_id)
-    train = job.spec.train
-    spec = TrainerSpec(
+    spec = trainer_spec(
+        job.spec,
         job_id=job.id,
         run_id=migration.target_run_id,
         generation=migration.generation,
-        attempt=1,
         checkpoint_root=str(ctx.checkpoint_root(job)),
+        run_dir=run_dir,
+        output_dir=ctx.installation.output_dir(job.id),
+    )
+    spec = replace(spec, throttle=throttle(ctx, migration.offer_id), manifest=migration.manifest)
+    return RunSpec(
+        run_id=migration.target_run_id,
+        job_id=job.id,
+        generation=migration.generation,
+        trainer=spec.to_json(),
+        secrets=values,
+    )
+
+
+def trainer_spec(
+    spec: JobSpec, *, job_id: str, run_id: str, generation: int, checkpoint_root: str, run_dir: Path, output_dir: Path
+) -> TrainerSpec:
+    """What a job file says of its trainer, with the folders of one run."""
+    train = spec.train
+    return TrainerSpec(
+        job_id=job_id,
+        run_id=run_id,
+        generation=generation,
+        attempt=1,
+        checkpoint_root=checkpoint_root,
         control_dir=str(run_dir / "control"),
-        output_dir=str(ctx.installation.output_dir(job.id)),
+        output_dir=str(output_dir),
         workdir=train.workdir,
         entry=train.entry,
         script=train.script,
@@ -30,20 +56,11 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         env=dict(train.env),
         steps=train.steps,
         epochs=train.epochs,
-        keep=job.spec.checkpoint.keep,
-        max_overhead=job.spec.checkpoint.max_overhead,
-        threads=job.spec.reproducible.threads,
-        deterministic=job.spec.reproducible.deterministic,
-        seed=job.spec.reproducible.seed,
-        throttle=throttle(ctx, migration.offer_id),
-        manifest=migration.manifest,
-    )
-    return RunSpec(
-        run_id=migration.target_run_id,
-        job_id=job.id,
-        generation=migration.generation,
-        trainer=spec.to_json(),
-        secrets=values,
+        keep=spec.checkpoint.keep,
+        max_overhead=spec.checkpoint.max_overhead,
+        threads=spec.reproducible.threads,
+        deterministic=spec.reproducible.deterministic,
+        seed=spec.reproducible.seed,
     )
 
 

@@ -1,19 +1,15 @@
-"""Prices: status, history, live changes and collection."""
+"""Prices: status, polls, live changes and collection."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from orchestrator.engine.machines.collect import collect as poll_providers
 from orchestrator.engine.machines.collect import collector
-from orchestrator.errors import NotFoundError, ProviderFailure, UsageError, did_you_mean
-from orchestrator.formats.csv_cells import table
-from orchestrator.formats.readable import iso
+from orchestrator.errors import ProviderFailure, UsageError
 from orchestrator.installation import Installation
-from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.prices.sources import SOURCES, asked_sources, configured_sources
 from orchestrator.prices.views import (
     CollectedRegion,
@@ -21,18 +17,14 @@ from orchestrator.prices.views import (
     PriceChange,
     PriceCollection,
     PricedRegion,
-    PriceHistory,
-    PriceSeries,
     PriceStatus,
 )
-from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.paging import Cursors, checked_limit
-from orchestrator.store import Interval, PollState, Tx
+from orchestrator.services.prices.history import gpu_kinds
+from orchestrator.store import PollState
 from providers.collect.runner import PollOutcome, SourceSpec
 from providers.errors import ProviderError
-from providers.hardware import GPUS, gpus_named
-from providers.money import NANO_USD
-from providers.offer import Offer, provider_of, region_of
+from providers.offer import region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
@@ -41,23 +33,12 @@ LOOK_EVERY_S = 60.0  # at least, because the clock may be changed
 OnRegion = Callable[[CollectedRegion], None]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Rank:
-    """Sort position of a series in a history that ends at `to_ms`."""
-
-    to_ms: int
-    past: bool
-    nano_usd_per_gpu_hour: float
-    offer_id: str
-
-
 @dataclass(frozen=True, slots=True)
 class _Poll:
     seq: int
 
 
-_CURSORS = Cursors("price-history", _Rank)
-_POLL_CURSORS = Cursors("price-polls", _Poll)
+_CURSORS = Cursors("price-polls", _Poll)
 
 
 def status(installation: Installation) -> PriceStatus:
@@ -94,108 +75,26 @@ def _of_this_market(installation: Installation, state: PollState) -> bool:
     return state.source in installation.providers
 
 
-def history(
-    installation: Installation,
-    offer_id: str | None = None,
-    *,
-    gpu: str | None = None,
-    provider: str | None = None,
-    region: str | None = None,
-    spot: bool | None = None,
-    since: str = "30d",
-    limit: int | None = 6,
-    cursor: str | None = None,
-) -> PriceHistory:
-    """The price history of an offer, or of the `limit` matching offers that are cheapest per GPU at the end; offers
-    that are available or changed in the period come first.
-
-    Real and simulated markets have different clocks: if offers of both match, only the real ones are returned.
-
-    `since` is a time as in `instant_of`. `cursor` continues a listing, as of the same time. Raises NotFoundError,
-    UsageError.
-    """
-    most = checked_limit(limit)
-    filters = {"offer": offer_id, "gpu": gpu, "provider": provider, "region": region, "spot": spot, "since": since}
-    last = _CURSORS.read(cursor, filters)
-    offer_id = None if offer_id is None else checked_offer_id(offer_id)
-    if offer_id is None and gpu is None and provider is None:
-        raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
-    with installation.store.read() as tx:
-        found = tx.find_offers(offer_id=offer_id, gpus=_gpus(gpu), provider=provider, region=region, spot=spot)
-        if not found:
-            raise _unknown(tx, offer_id)
-        matching, found = found, [each for each in found if not each.simulated] or found
-        if last is None:
-            now = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
-            ends = tx.price_points_of([Interval(each.id, now, now + 1) for each in found])
-            in_force = {each.id: points[-1] for points, each in zip(ends, found, strict=True) if points}
-        else:  # newer prices do not change the order
-            now = last.to_ms
-            in_force = {point.offer_id: point for point in tx.payable_as_of(now)}
-        start = instant_of(since, now)
-        listed = tx.listed_among([each.id for each in found])
-        priced = [each for each in found if each.id in in_force]
-        ranked = sorted(
-            ((_rank(now, in_force[each.id], each, start, listed), each) for each in priced), key=lambda pair: pair[0]
-        )
-        to_come = ranked if last is None else [pair for pair in ranked if pair[0] > last]
-        page = to_come[:most]
-        chosen = [each for _, each in page]
-        series = tuple(_series(tx, each, start, now, each.id in listed) for each in chosen)
-    simulated = any(each.simulated for each in chosen)
-    return PriceHistory(
-        from_ms=start,
-        to_ms=now,
-        series=series,
-        left_out=len(found) - len(chosen),
-        simulated=simulated,
-        other_market=len(matching) - len(found),
-        next_cursor=_CURSORS.write(page[-1][0], filters) if len(page) < len(to_come) else None,
-    )
-
-
 def polls(
     installation: Installation, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None
 ) -> PollList:
     """The latest `limit` price polls of a provider (None: of all), newest first; `cursor` continues a listing. Raises
     UsageError for an invalid limit or cursor."""
     most, filters = checked_limit(limit), {"provider": provider}
-    before = _POLL_CURSORS.read(cursor, filters)
+    before = _CURSORS.read(cursor, filters)
     with installation.store.read() as tx:
         found = tx.polls(
             provider, None if most is None else most + 1, before_seq=None if before is None else before.seq
         )
     page = found[:most]
     more = len(page) < len(found)
-    return PollList(tuple(page), _POLL_CURSORS.write(_Poll(page[-1].seq), filters) if more else None)
-
-
-def history_csv(view: PriceHistory) -> str:
-    """A price history as CSV: one row per change, in exact USD per hour for the whole machine."""
-    columns = ("offer_id", "gpu", "gpu_count", "effective_at", "observed_at", "price_per_hour")
-    rows = (
-        (
-            series.offer_id,
-            series.gpu,
-            series.gpu_count,
-            iso(effective_ms),
-            iso(observed_ms),
-            f"{price // NANO_USD}.{price % NANO_USD:09}",
-        )
-        for series in view.series
-        for effective_ms, observed_ms, price in series.points
-    )
-    return table(columns, rows).rstrip("\n")
-
-
-def _exact_usd(price_nano_usd: int) -> str:
-    return f"{price_nano_usd // NANO_USD}.{price_nano_usd % NANO_USD:09}"
+    return PollList(tuple(page), _CURSORS.write(_Poll(page[-1].seq), filters) if more else None)
 
 
 def watch(installation: Installation, *, gpu: str | None = None, every_wall_s: float = 2.0) -> Iterator[PriceChange]:
     """Price changes and failed or untrusted polls, as they are stored; it never ends. Times are those of each market:
     simulated market time runs faster. Raises UsageError."""
-    kinds = _gpus(gpu)
+    kinds = gpu_kinds(gpu)
     prices, troubles = _snapshot(installation, kinds)
     while True:
         installation.clock.sleep(every_wall_s)
@@ -302,25 +201,6 @@ def _collected(poll: PollOutcome) -> CollectedRegion:
     )
 
 
-def _rank(now_ms: int, last: PricePoint, offer: Offer, start_ms: int, listed: Collection[str]) -> _Rank:
-    """Offers that are available or changed since `start_ms` come first, then the cheapest per GPU."""
-    past = offer.id not in listed and last.effective_at_ms < start_ms
-    return _Rank(now_ms, past, last.nano_usd_per_hour / max(1, offer.gpu_count), offer.id)
-
-
-def _series(tx: Tx, offer: Offer, start_ms: int, end_ms: int, listed: bool) -> PriceSeries:
-    points = tx.price_points(offer.id, start_ms, end_ms + 1)
-    return PriceSeries(
-        offer_id=offer.id,
-        gpu=offer.gpu,
-        gpu_count=offer.gpu_count,
-        listed=listed,
-        known_to_ms=tx.priced_to_ms(offer.id),
-        points=tuple((each.effective_at_ms, each.observed_at_ms, each.nano_usd_per_hour) for each in points),
-        flags=tuple(flag for flag in tx.flags_of(offer.id) if flag.cleared_ms is None or flag.cleared_ms >= start_ms),
-    )
-
-
 def _snapshot(
     installation: Installation, gpus: Collection[str]
 ) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
@@ -340,38 +220,3 @@ def _snapshot(
         for each in states
     }
     return prices, troubles
-
-
-def instant_of(text: str, now_ms: int) -> int:
-    """The epoch ms of `30d` (that long ago), `2026-11-21` or `2026-11-21T13:00:00Z` (UTC by default).
-
-    Raises UsageError.
-    """
-    try:
-        return now_ms - round(parse_duration(text) * 1000)
-    except BadValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(f"{text!r} is not a time", hint="write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z") from None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _gpus(name: str | None) -> tuple[str, ...]:
-    """The GPU kinds that a name means; empty: all."""
-    if name is None:
-        return ()
-    kinds = gpus_named(name)
-    if not kinds:
-        raise UsageError(f"unknown GPU {name}", hint=did_you_mean(name, GPUS) or "see: tradewind offers")
-    return kinds
-
-
-def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:
-    if offer_id is None:
-        return NotFoundError("no offer matches", hint="see: tradewind prices status")
-    ids = [offer.id for offer in tx.find_offers(provider=provider_of(offer_id))]
-    return NotFoundError(
-        f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "see: tradewind offers"
-    )

@@ -15,9 +15,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orchestrator.engine.jobs.trainer_spec import trainer_spec
 from orchestrator.errors import Problem, SpecError
 from orchestrator.formats.codec import CodecError, loads
 from orchestrator.jobfile.program.arguments import misfit, settled
@@ -50,7 +51,7 @@ def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
     require_secrets(spec)
     with tempfile.TemporaryDirectory(prefix="tradewind-entry-") as name:
         folder = Path(name)
-        trainer_spec(spec, folder).save(folder / "spec.json")
+        trial_spec(spec, folder).save(folder / "spec.json")
         verdict = folder / "verdict.json"
         # -P: ignore a `trainers` package in the current folder; the child adds the job's own folder
         command = [sys.executable, "-P", "-m", "trainers.process.entry_check", str(folder / "spec.json"), str(verdict)]
@@ -87,29 +88,18 @@ def would_repeat(spec: JobSpec, error: str) -> SpecError:
     return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
 
 
-def trainer_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:
+def trial_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:
     """The specification of a trainer that runs the job's program on this machine as a trial, in `folder`."""
-    train = spec.train
-    return TrainerSpec(
+    trial = trainer_spec(
+        spec,
         job_id="profile",
         run_id="profile",
         generation=1,
-        attempt=1,
         checkpoint_root=str(folder / "checkpoints"),
-        control_dir=str(folder / "run" / "control"),
-        output_dir=str(folder / "outputs"),
-        workdir=train.workdir,
-        entry=train.entry,
-        script=train.script,
-        args=dict(train.args),
-        argv=train.argv,
-        env=dict(train.env),
-        steps=None if train.steps is None else max(train.steps, least_steps),
-        epochs=train.epochs,
-        threads=spec.reproducible.threads,
-        deterministic=spec.reproducible.deterministic,
-        seed=spec.reproducible.seed,
+        run_dir=folder / "run",
+        output_dir=folder / "outputs",
     )
+    return trial if trial.steps is None else replace(trial, steps=max(trial.steps, least_steps))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> bool:

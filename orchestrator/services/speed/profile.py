@@ -23,7 +23,7 @@ from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.jobs.plan import freshen
 from orchestrator.services.secrets.submission import require_secrets
-from orchestrator.services.speed.entry_check import trainer_spec, would_repeat
+from orchestrator.services.speed.entry_check import trial_spec, would_repeat
 from orchestrator.services.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS, Precision
@@ -148,7 +148,7 @@ def _cheapest(tx: Tx, now_ms: int) -> Mapping[InstanceKind, int | None]:
 def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCounts:
     with tempfile.TemporaryDirectory(prefix="tradewind-profile-") as name:
         folder = Path(name)
-        trainer = trainer_spec(spec, folder, least_steps=STEPS)
+        trainer = trial_spec(spec, folder, least_steps=STEPS)
         trainer.save(folder / "spec.json")
         # -P: ignore a `trainers` or `torch` in the current folder; the runner adds the job's own folder.
         command = [

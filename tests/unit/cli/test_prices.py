@@ -20,7 +20,8 @@ from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
 from orchestrator.installation import Installation, open_installation
 from orchestrator.prices.views import CollectedRegion, PricedRegion, PriceStatus
-from orchestrator.services.prices import prices
+from orchestrator.services.prices import history, prices
+from orchestrator.services.prices.history import PriceQuery
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
@@ -181,11 +182,11 @@ def test_a_history_goes_by_the_clock_of_its_market_and_never_shows_two(tmp_path:
             tx.put_offers(offer.provider, [offer])
             ago = ((days, now_ms - days * day_ms) for days in (60, 20, 10))
             tx.add_prices(PricePoint(offer.id, days * 10**8, at_ms, at_ms, "x") for days, at_ms in ago)
-    both = prices.history(installation, gpu="V100", since="15d")
+    both = history.history(installation, PriceQuery(gpu="V100"), since="15d")
     assert [(each.offer_id, len(each.points)) for each in both.series] == [(real.id, 2)]
     assert (both.simulated, both.left_out, both.other_market) == (False, 0, 1)
     assert "1 simulated offers match, too" in render(both, Screen())
-    alone = prices.history(installation, gpu="V100", provider="fake", since="15d")
+    alone = history.history(installation, PriceQuery(gpu="V100", provider="fake"), since="15d")
     assert [(each.offer_id, len(each.points)) for each in alone.series] == [(simulated.id, 2)]
     made.close()
 

@@ -21,11 +21,11 @@ from orchestrator.services.jobs import apply, current
 from orchestrator.services.jobs.explain import explain
 from orchestrator.services.jobs.plan import preview
 from orchestrator.services.jobs.wait import wait
-from orchestrator.services.prices import prices
+from orchestrator.services.prices import history
 from providers.clock import VirtualClock
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
-from tests.unit.services.recorded_history import Past, spec, submit_job
+from tests.unit.services.recorded_history import Past, program, spec, submit_job
 
 STEP = 5
 """SQLite reports every so many instructions."""
@@ -83,7 +83,7 @@ def test_what_is_asked_of_few_jobs_costs_the_same_beside_many(
     with installation.store.write() as tx:  # as the control plane does: else a listing would decide about them
         open_ones = (past.conv, past.lstm, waiting.id)
         tx.put_forecasts(dict.fromkeys(open_ones, "nothing fits"), installation.clock.now_ms())
-    view = preview(installation, [spec("new")])
+    view = preview(installation, [spec("new", train=program(tmp_path))])
     apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
         plan = tx.latest_plan(waiting.id)
@@ -104,7 +104,7 @@ def test_what_is_asked_of_few_jobs_costs_the_same_beside_many(
         "up and submit: the environment to keep": lambda: environment_to_keep(installation, {}),
         "doctor: the control plane": lambda: state.control_plane(installation),
         "wait": lambda: wait(installation, "gpt"),
-        "prices history OFFER": lambda: prices.history(installation, offer_id),
+        "prices history OFFER": lambda: history.history(installation, history.PriceQuery(offer_id)),
     }
     crowd(installation, 0, 40)
     for ask in asked.values():

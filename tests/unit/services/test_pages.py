@@ -17,7 +17,8 @@ from orchestrator.installation import Installation
 from orchestrator.services.jobs import current, events
 from orchestrator.services.offers import listing
 from orchestrator.services.offers.filters import OfferQuery
-from orchestrator.services.prices import prices
+from orchestrator.services.prices import history, prices
+from orchestrator.services.prices.history import PriceQuery
 from orchestrator.services.store import ledger_entries
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud
@@ -150,7 +151,7 @@ def test_the_price_history_as_of_the_first_page(
     installation: Installation, cloud: FakeCloud, clock: VirtualClock, limit: int
 ) -> None:
     collect(installation)
-    listed = partial(prices.history, installation, provider="fake", since="1h")
+    listed = partial(history.history, installation, PriceQuery(provider="fake"), since="1h")
     whole = listed(limit=None)
     seen = read_through(
         listed, lambda page: [each.offer_id for each in page.series], moved(installation, cloud, clock), limit
@@ -201,7 +202,7 @@ def test_a_limit_is_a_number_of_rows(installation: Installation, clock: VirtualC
         lambda: events.events(installation, limit=limit),
         lambda: ledger_entries.entries(installation, limit=limit),
         lambda: prices.polls(installation, limit=limit),
-        lambda: prices.history(installation, provider="fake", limit=limit),
+        lambda: history.history(installation, PriceQuery(provider="fake"), limit=limit),
         lambda: listing.offers(installation.config, lambda: installation, now_ms=clock.now_ms(), limit=limit),
     ]
     for call in asked:

@@ -13,7 +13,7 @@ from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.prices.archive import archive, export
 from orchestrator.prices.recorded import import_prices
 from orchestrator.prices.views import PriceImport
-from orchestrator.services.prices.prices import instant_of
+from orchestrator.services.prices.history import instant_of
 from orchestrator.store import Store
 from providers.clock import VirtualClock
 from providers.money import usd
