@@ -265,7 +265,7 @@ def test_a_row_that_cannot_be_read_harms_its_own_job_alone(home: SimulatedInstal
         _write(home, f"UPDATE migration SET step = 'sideways' WHERE job_id = '{struck.id}'")
     home.until_state(innocent, "finished")
     (reported,) = home.events(struck, "job.quarantined")
-    assert reported.data["compartment"] == "look"
+    assert reported.data["compartment"] == "read"
     assert {view.name for view in job_views.jobs(home.installation).jobs} == {"struck"}
     assert "cannot be read" in str(job_views.status(home.installation, "struck").job.quarantine)
     home.ask("cancel", struck)
