@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.config import Config, load_config
 from orchestrator.errors import UsageError
@@ -69,7 +70,7 @@ class Client:
                 hint='for example Client(state_dir="state", caller=Caller("ann"))',
             )
         if config is None:
-            config = load_config({} if state_dir is None else {"state_dir": str(state_dir)})
+            config = load_config({} if state_dir is None else {"state_dir": path_of(state_dir)})
         self._session = Session(config, Caller.from_environment() if caller is None else caller)
 
     def __enter__(self) -> Self:

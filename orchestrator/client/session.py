@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.client.paths import path_of
 from orchestrator.config import Config
 from orchestrator.errors import UsageError
 from orchestrator.services.caller import Caller
@@ -80,4 +81,4 @@ class Session:
         now_ms = self.installation.clock.now_ms()
         if isinstance(work, Mapping):
             return job_from_mapping(work, now_ms=now_ms, submitting=True, project=self.caller.project)
-        return load_job(os.fspath(work), now_ms=now_ms, submitting=True, project=self.caller.project)
+        return load_job(path_of(work), now_ms=now_ms, submitting=True, project=self.caller.project)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from orchestrator.config.paths import why_no_path
 from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
@@ -52,7 +53,10 @@ def _text(value: object) -> str:
 
 
 def _path(value: object) -> Path:
-    return value if isinstance(value, Path) else Path(_text(value))
+    text = str(value) if isinstance(value, Path) else _text(value)
+    if wrong := why_no_path(text):
+        raise ValueError(wrong)
+    return Path(text)
 
 
 def _url(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -36,6 +37,8 @@ from orchestrator.model import (
     Where,
 )
 
+LARGEST_FILE_BYTES = 256 * 1024  # of a job file or another tool's task file: parsing YAML takes seconds per megabyte
+
 
 def load_job(
     path: str | Path, *, now_ms: int | None = None, submitting: bool = False, project: str = DEFAULT_PROJECT
@@ -47,11 +50,14 @@ def load_job(
 def read_text(path: str | Path) -> str:
     """The text of a file. Raises SpecError where it cannot be read or is not UTF-8."""
     try:
-        content = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "give the path of a job file")
         raise SpecError([problem]) from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise _too_large(content.decode("utf-8", "replace"), path)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -74,6 +80,8 @@ def parse_job(
     A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `unsupported_fields`.
     `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
     """
+    if len(text) > LARGEST_FILE_BYTES:
+        raise _too_large(text, path)
     try:
         value, source_map, findings = read_yaml(text)
     except YamlSyntaxError as error:
@@ -85,6 +93,15 @@ def parse_job(
         findings.append(Finding((), "the file is empty", 'start with "name: my-job"'))
     source = _Source(str(path), Path(path).parent, source_map, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
+
+
+def _too_large(text: str, path: str | Path) -> SpecError:
+    """At the line where the file becomes too large, and the field that is being written there."""
+    before = text[:LARGEST_FILE_BYTES]
+    field = (["", *re.findall(r"^(\w+):", before, re.MULTILINE)])[-1]
+    hint = "put long lists and texts into files that the program reads"
+    message = f"the file is larger than {LARGEST_FILE_BYTES // 1024} KiB"
+    return SpecError([Problem(str(path), before.count("\n") + 1, 1, field, message, hint)])
 
 
 def _refuse_foreign(tool: Tool | None, path: str | Path) -> None:

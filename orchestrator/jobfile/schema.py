@@ -20,6 +20,7 @@ from orchestrator.jobfile.values import (
     Gpu,
     Gpus,
     Keep,
+    Labels,
     Many,
     Money,
     Mount,
@@ -246,8 +247,11 @@ class JobFile(Section):
 
     name: Name = _about("What the job is called in every list.", "name", "gpt-small")
     project: Name = _about("Budgets and reports group by it.", "name", "research", default=DEFAULT_PROJECT)
-    labels: dict[Name, SettingText] = _about(
-        "Your own marks, to filter and group by.", "mapping of text", "{cost-center: ml-42}", default={}
+    labels: Labels = _about(
+        "Your own marks, to filter and group by: at most 64, each at most 256 characters.",
+        "mapping of text",
+        "{cost-center: ml-42}",
+        default={},
     )
     train: TrainSection = _about("", "section", "")
     data: tuple[DataSection, ...] = _about("", "list of sections", "", default=())

@@ -19,6 +19,8 @@ from providers import hardware
 from providers.hardware import GPUS, gpus_named
 from providers.offer import CapacityType
 
+MOST_LABELS = 64  # every event and ledger entry of the job carries them
+LONGEST_LABEL = 256  # characters
 LONGEST_COMMAND_BYTES = 100_000  # Linux takes at most 128 KiB as one argument
 _TAKEN_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
 
@@ -106,6 +108,19 @@ def _setting_text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise BadValueError("must be text", "put it in quotes")
+
+
+def _label(value: object) -> str:
+    text = _setting_text(value)
+    if len(text) > LONGEST_LABEL:
+        raise BadValueError(f"is longer than {LONGEST_LABEL} characters", "shorten it")
+    return text
+
+
+def _few_labels(labels: dict[str, str]) -> dict[str, str]:
+    if len(labels) > MOST_LABELS:
+        raise BadValueError(f"has {len(labels)} labels; at most {MOST_LABELS} are allowed", "delete some")
+    return labels
 
 
 def _gpus(value: object) -> tuple[GpuRequest, ...]:
@@ -287,6 +302,7 @@ _read_name = _matching(
 Name = Annotated[str, PlainValidator(_read_name)]
 NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
 SettingText = Annotated[str, PlainValidator(_setting_text)]
+Labels = Annotated[dict[Name, Annotated[str, PlainValidator(_label)]], AfterValidator(_few_labels)]
 Variable = Annotated[str, PlainValidator(_variable)]
 Pattern = Annotated[
     str, PlainValidator(_matching(r"[A-Za-z0-9*?\[\]!._-]{1,100}", 'is not a valid name or pattern, such as "eu-*"'))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile.convert import task_file
 from orchestrator.jobfile.convert.task_file import Conversion
@@ -38,7 +39,8 @@ class JobFiles:
 
         Raises SpecError for a file that is not theirs or cannot be read, UsageError where it cannot be written.
         """
-        conversion = task_file.convert_file(path, to)
-        if to is not None:
-            task_file.write_conversion(conversion, to, force=force)
+        target = None if to is None else path_of(to)
+        conversion = task_file.convert_file(path_of(path), target)
+        if target is not None:
+            task_file.write_conversion(conversion, target, force=force)
         return conversion

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
 from orchestrator.services.jobs import commands, current, explain, fetch, logs, plan, submit, wait
@@ -84,7 +85,7 @@ class Jobs:
     def fetch(self, job: str, to: str | Path | None = None) -> Fetched:
         """Copy the job's outputs below `to` (default: ./<job name>). What the job file names and the job has not made
         is in `missing`."""
-        return fetch.fetch(self._session.installation, job, None if to is None else Path(to))
+        return fetch.fetch(self._session.installation, job, None if to is None else path_of(to))
 
     def migrate(self, job: str, offer_id: str | None = None) -> Accepted:
         """Move a running job, to an offer or to the best other one. Raises UsageError, InfeasibleError, LimitError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.jobs import apply as applying
 from orchestrator.services.jobs import plan
@@ -42,8 +43,8 @@ class Plans:
 
     def save(self, view: PlanView, path: str | Path) -> None:
         """Write a plan document for `load` and `apply`. Raises UsageError when it cannot be written."""
-        applying.save(view, Path(path))
+        applying.save(view, path_of(path))
 
     def load(self, path: str | Path) -> PlanView:
         """Read a plan document. Raises NotFoundError, SpecError."""
-        return applying.load(self._session.installation, Path(path))
+        return applying.load(self._session.installation, path_of(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.prices import archive, recorded
 from orchestrator.prices.views import (
@@ -90,7 +91,7 @@ class Prices:
         installation = self._session.installation
         return recorded.import_prices(
             installation.store,
-            [Path(path) for path in paths],
+            [path_of(path) for path in paths],
             provider=provider,
             at_ms=history.instant_of(at, installation.clock.now_ms()) if at else None,
             now_ms=installation.outside_clock.now_ms(),
@@ -104,7 +105,7 @@ class Prices:
         """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
         installation = self._session.installation
         from_ms = history.instant_of(since, installation.clock.now_ms()) if since else 0
-        return archive.export(installation.store, Path(path), gpu=gpu, provider=provider, from_ms=from_ms)
+        return archive.export(installation.store, path_of(path), gpu=gpu, provider=provider, from_ms=from_ms)
 
     def archive(self, *, keep_days: int = 400) -> PriceArchive:
         """Write months that are over to files, and let prices older than `keep_days` leave the store. Raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
 from orchestrator.reports import report
@@ -37,6 +38,6 @@ class Reports:
     def write_html(self, view: ReportView, path: str | Path) -> None:
         """Write a report as one self-contained page. Raises UsageError when it cannot be written."""
         try:
-            Path(path).write_text(page(view), encoding="utf-8")
+            path_of(path).write_text(page(view), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error

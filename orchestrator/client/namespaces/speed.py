@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.speed import profile, throughputs, trial
 from orchestrator.services.views import ImportedTable, ProfileView, Trial
@@ -37,4 +38,4 @@ class Speed:
     def import_table(self, table: str | Path) -> ImportedTable:
         """Take over a table of speeds that others measured: CSV, or Gavel's CSV or JSON. Raises UsageError, SpecError
         with every bad row."""
-        return throughputs.import_throughputs(self._session.installation, Path(table))
+        return throughputs.import_throughputs(self._session.installation, path_of(table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.store import backups, check
 from orchestrator.services.store.views import StoreBackup, StoreDiagnosis, StoreRestored
@@ -22,12 +23,12 @@ class Store:
 
     def backup(self, path: str | Path) -> StoreBackup:
         """Write a copy of the store to a file that does not exist yet, while others go on."""
-        return backups.backup(self._session.config, Path(path))
+        return backups.backup(self._session.config, path_of(path))
 
     def restore(self, path: str | Path) -> StoreRestored:
         """Put a backup in the place of the store, which is kept. Raises StoreError while anything uses the store."""
         with self._session.closed():
-            return backups.restore(self._session.config, Path(path))
+            return backups.restore(self._session.config, path_of(path))
 
     def adopt(self) -> Accepted:
         """Let this copy of a store take the place of the one that it was copied from."""

@@ -11,6 +11,8 @@ from orchestrator.jobfile.units import quoted
 
 _MAX_DEPTH = 40
 _MAX_INT = 2**63 - 1  # what every store holds
+MOST_ENTRIES = 1000  # of any list or mapping
+LONGEST_TEXT = 131_072  # characters: Linux takes no longer argument or variable
 
 
 def to_plain(value: object) -> tuple[object, list[Finding]]:
@@ -22,6 +24,10 @@ def to_plain(value: object) -> tuple[object, list[Finding]]:
 def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
     if len(loc) > _MAX_DEPTH:
         findings.append(Finding(loc, "nested too deeply"))
+        return None
+    if isinstance(value, Mapping | list | tuple) and len(value) > MOST_ENTRIES:
+        wrong = f"has {len(value):,} entries; at most {MOST_ENTRIES:,} are allowed"
+        findings.append(Finding(loc, wrong, "put them into a file that the program reads", "key"))
         return None
     if isinstance(value, Mapping):
         return _plain_mapping(value, loc, findings)
@@ -60,6 +66,8 @@ def _plain_mapping(value: Mapping[object, object], loc: Loc, findings: list[Find
 
 
 def _wrong_text(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        return f"is longer than {LONGEST_TEXT:,} characters"
     if "\0" in text:
         return "contains a NUL character"
     if any("\ud800" <= char <= "\udfff" for char in text):

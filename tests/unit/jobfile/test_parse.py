@@ -447,3 +447,42 @@ def test_any_text_is_a_job_or_a_spec_error_with_places(folder: Path, text: str) 
         assert isinstance(parse_job(text, folder / "job.yaml"), JobSpec)
     except SpecError as error:
         can_be_shown(error, in_text=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "line", "words"),
+    [(65, 4, "at most 64"), (1001, 3, "at most 1,000"), (100_000, 16_728, "larger than")],
+)
+def test_too_many_labels_are_refused_with_the_line_and_the_field(
+    count: int, line: int, words: str, tmp_path: Path
+) -> None:
+    text = "name: a\ntrain: {script: train.py}\nlabels:\n" + "".join(f"  k{i}: v{i}\n" for i in range(count))
+    (tmp_path / "train.py").touch()
+    with pytest.raises(SpecError) as caught:
+        parse_job(text, tmp_path / "job.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.field, problem.hint != "") == (line, "labels", True)
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("field", ["labels", "train.args", "train.env", "train.secrets", "data", "outputs"])
+def test_no_list_or_mapping_of_a_job_file_has_more_than_a_thousand_entries(field: str, tmp_path: Path) -> None:
+    section, _, name = field.rpartition(".")
+    many = {f"K{i}": "v" for i in range(1001)} if field in ("labels", "train.args", "train.env") else ["x"] * 1001
+    job: dict[str, Any] = {"name": "a", "train": {"script": "train.py"}}
+    (job[section] if section else job)[name] = many
+    (tmp_path / "train.py").touch()
+    with pytest.raises(SpecError) as caught:
+        job_from_mapping(job, tmp_path)
+    assert [(each.field, "at most 1,000" in each.message) for each in caught.value.problems] == [(field, True)]
+
+
+def test_texts_of_a_job_file_have_a_longest_length(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    job = {"name": "a", "train": {"script": "train.py", "env": {"A": "x" * 131_073}}, "labels": {"a": "x" * 257}}
+    with pytest.raises(SpecError) as caught:
+        job_from_mapping(job, tmp_path)
+    assert {each.field: "is longer than" in each.message for each in caught.value.problems} == {
+        "train.env.A": True,
+        "labels.a": True,
+    }
