@@ -9,6 +9,7 @@ from typing import TypedDict
 from orchestrator.engine.inputs.snapshot import current_run, left_out
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.migration.move import attempt_failed, waits
+from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
@@ -145,10 +146,13 @@ def job_views(
 
 
 def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
-    """The stored data of these jobs, by job id, in a fixed number of queries."""
+    """The stored data of these jobs, by job id, in a fixed number of queries. Raises RowError, also for a job whose
+    damaged id finds no row."""
     ids, now_ms = [job.id for job in jobs], installation.clock.now_ms()
     runs, migrations = tx.runs_of(ids, left_out), tx.migrations_of(ids, left_out)
     facts, newest = tx.job_facts_of(ids), tx.newest_events(ids)
+    if lost := set(ids) - facts.keys():
+        raise UnreadableRowError("job", min(lost), "id: no row is found by it")
     booked: dict[str, list[LedgerSum]] = {job_id: [] for job_id in ids}
     for each in tx.ledger_sums(ids):
         booked[each.job_id].append(each)
