@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.cli.render.text import Screen, clean, folded, width_of
+from orchestrator.cli.render.text import Screen, clean, folded, longest_word, width_of
 
 GAP = "  "
 TEXT = 40  # columns that sentences get rather than a number of little weight
@@ -38,9 +38,9 @@ def numbers(head: str, drop: int = 0) -> Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Screen) -> str:
-    """Aligned columns under a dim head, no line wider than the screen unless a single word is. A column without any
-    content is left out unless it stays always. Where even those that stay are too wide together, the first one has
-    lines of its own."""
+    """Aligned columns under a dim head, no line wider than the screen unless a single word or a command is. A column
+    without any content is left out unless it stays always. Where even those that stay are too wide together, the first
+    one has lines of its own."""
     cells = [[clean(cell) for cell in row] for row in rows]
     natural = [max(width_of(text) for text in (column.head, *_column(cells, i))) for i, column in enumerate(columns)]
     kept = [i for i, column in enumerate(columns) if _wanted(column, _column(cells, i), screen)]
@@ -68,9 +68,9 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Scre
 
 
 def _least(columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Sequence[int], text: int) -> list[int]:
-    """How narrow each column may be: sentences as narrow as `text`, or their longest word."""
-    words = ((max(map(width_of, cell.split()), default=0) for cell in _column(cells, i)) for i in range(len(columns)))
-    longest = [max(each, default=0) for each in words]
+    """How narrow each column may be: sentences as narrow as `text`, or their longest word. A command may be wider,
+    because it stays whole."""
+    longest = [max(map(longest_word, _column(cells, i)), default=0) for i in range(len(columns))]
     return [
         min(width, max(text, word)) if column.text else width
         for column, width, word in zip(columns, natural, longest, strict=True)

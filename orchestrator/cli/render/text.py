@@ -19,6 +19,7 @@ from providers.offer import OfferId
 SIMULATED = "simulated"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
+_COMMAND_WORD = COMMAND.removeprefix(": ")
 _PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
@@ -122,6 +123,11 @@ def folded(text: str, width: int | None) -> list[str]:
     return lines
 
 
+def longest_word(text: str) -> int:
+    """Columns of its longest word outside commands, which may be wider than the screen."""
+    return max((width_of(word) for word in _words(text) if not word.startswith(_COMMAND_WORD)), default=0)
+
+
 def _words(text: str) -> Iterator[str]:
     """Its words, a command as one of them."""
     prose = 0
@@ -152,6 +158,11 @@ def fitted(text: str, width: int | None) -> str:
         first, *rest = folded(bare, width - len(indent) - FOLDED_INDENT)
         lines += [indent + first, *(f"{indent}{' ' * FOLDED_INDENT}{each}" for each in rest)]
     return "\n".join(lines)
+
+
+def rows(text: str, width: int | None) -> int:
+    """Rows that a terminal of `width` columns takes for it: lines that are wider go on in the next row."""
+    return sum(1 if width is None else max(1, -(-width_of(line) // width)) for line in text.split("\n"))
 
 
 def money(nano_usd: int | None, places: int = 2) -> str:

@@ -107,7 +107,7 @@ def test_columns_in_the_environment_set_the_width(rich: Run, monkeypatch: pytest
 
 def _whole(line: str) -> bool:
     """What stays on one line however long it is, so that it can be copied: one word, or a command."""
-    return len(line.split()) == 1 or line.startswith("  tradewind ")
+    return len(line.split()) == 1 or line.lstrip().startswith("tradewind ")
 
 
 def _words(text: str) -> set[str]:
@@ -164,6 +164,28 @@ def test_the_first_screen_of_a_plan_is_at_most_twelve_lines(
     assert {"why", "cost", "runner-up", "missing"} <= set(labels)
     assert {"finish", "changes if"} <= set(labels) or not known
     assert len(tradewind(*command, "--why").stdout.splitlines()) > FIRST_SCREEN
+
+
+@pytest.mark.parametrize("command", [("plan",), ("submit", "--dry-run"), ("plan", "--anywhere")], ids=" ".join)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("folder", ["data" * 49, "my data " * 24 + "here"], ids=["a word", "words"])
+def test_the_first_screen_of_a_long_path_is_at_most_twelve_lines_and_its_commands_can_be_pasted(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], known: bool, folder: str
+) -> None:
+    text = Path("job.yaml").read_text()
+    Path(folder).mkdir()
+    file = Path(folder) / "job.yaml"
+    (file.parent / "train.py").write_text("def main(**args): pass\n")
+    file.write_text((text if known else text.partition("expected:")[0]) + "deadline: 48h\nbudget: 1 USD\n")
+    (view, screen), _ = _shown(tradewind, monkeypatch, *command, str(file))
+    for width in (70, 80, 120):
+        lines = render(view, replace(screen, width=width)).splitlines()
+        assert len(lines) <= FIRST_SCREEN, "\n".join(lines)
+        assert not [line for line in lines if width_of(line) > width and not _whole(line)], (width, lines)
+        assert {"why", "cost", "runner-up"} <= {line.split("  ")[1] for line in lines if line.startswith("  ")}
+        commands = [found[0] for line in lines if (found := re.search(r"tradewind .*--why$", line))]
+        assert [shlex.split(each)[:1] + shlex.split(each)[-1:] for each in commands] == [["tradewind", "--why"]]
+        assert str(file) in shlex.split(commands[0])
 
 
 def test_the_rate_per_step_and_the_cost_agree_on_sight(tradewind: Run) -> None:

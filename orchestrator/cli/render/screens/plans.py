@@ -3,6 +3,8 @@ everything else where `--why` asks for it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from orchestrator.cli.render.screens.decisions import decision
 from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.table import Column, numbers, table
@@ -12,10 +14,12 @@ from orchestrator.cli.render.text import (
     blocks,
     capacity,
     clean,
+    fitted,
     instant,
     machine,
     note_simulated,
     rate,
+    rows,
     span,
     ways_to_know,
     where,
@@ -24,6 +28,8 @@ from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
+FIRST_SCREEN = 12  # rows of a terminal
+LEAST_NEEDED = ("not enabled", "made of", "missing", "changes if")  # left out in this order where a screen is too long
 
 
 def plan(view: PlanView, screen: Screen) -> str:
@@ -34,8 +40,19 @@ def plan(view: PlanView, screen: Screen) -> str:
         shown = [text for each in view.decisions for text in (" ", decision(each, screen))]
         return blocks(_head(view, screen), *shown, _foot(view, screen))
     if len(view.decisions) == 1:
-        return blocks(first_screen(view.decisions[0], screen), _head(view, screen), _foot(view, screen))
+        return _first_screen(view, screen)
     return blocks(_together(view, screen), _head(view, screen), _foot(view, screen))
+
+
+def _first_screen(view: PlanView, screen: Screen) -> str:
+    """A plan for one job. A command is never cut, because it is pasted; so where the path of the job file is long, what
+    is LEAST_NEEDED is left to `--why`."""
+    for count in range(len(LEAST_NEEDED) + 1):
+        less = LEAST_NEEDED[:count]
+        text = blocks(_one_job(view.decisions[0], screen, less), _head(view, screen), _foot(view, screen, less))
+        if rows(fitted(text, screen.limit), screen.limit) <= FIRST_SCREEN:
+            break
+    return text
 
 
 def _head(view: PlanView, screen: Screen) -> str:
@@ -49,8 +66,8 @@ def _head(view: PlanView, screen: Screen) -> str:
     return screen(text, "bold" if screen.why else "dim")
 
 
-def _foot(view: PlanView, screen: Screen) -> str:
-    clouds = ", ".join(view.not_enabled)
+def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
+    clouds = "" if "not enabled" in less else ", ".join(view.not_enabled)
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
@@ -59,20 +76,20 @@ def _foot(view: PlanView, screen: Screen) -> str:
     return screen(blocks(*lines), "dim") if any(lines) else ""
 
 
-def first_screen(view: Decision, screen: Screen) -> str:
-    """At most ten lines of one job."""
+def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
+    """The lines of one job, without those that `less` names."""
     chosen = chosen_of(view)
     rest = f"{VERBS[view.action]} {_place(chosen)}" if chosen is not None and view.action in VERBS else view.action
     lines = [
-        ("why", clean(view.reason)),
-        ("cost", _cost(view, chosen)),
-        ("", _made_of(view, chosen)),
-        ("finish", _finish(view, chosen)),
-        ("runner-up", _runner_up(view, chosen)),
-        ("changes if", _changes(view)),
-        ("missing", _missing(view, screen)),
+        ("why", "why", clean(view.reason)),
+        ("cost", "cost", _cost(view, chosen)),
+        ("made of", "", _made_of(view, chosen)),
+        ("finish", "finish", _finish(view, chosen)),
+        ("runner-up", "runner-up", _runner_up(view, chosen)),
+        ("changes if", "changes if", _changes(view)),
+        ("missing", "missing", _missing(view, screen)),
     ]
-    shown = [(f"  {label}", text) for label, text in lines if text]
+    shown = [(f"  {label}", text) for name, label, text in lines if text and name not in less]
     return blocks(screen(f"{clean(view.name)}: {clean(rest)}", "bold"), table(LABELLED, shown, screen))
 
 
@@ -192,8 +209,8 @@ def explanation(view: Explanation, screen: Screen) -> str:
         decided = f"\ndecided {instant(view.planned_at_ms)} in {view.plan_id} (prices and ages as of then)"
     steps = ""
     if view.steps:
-        rows = [(step.step, instant(step.at_ms), span(step.duration_s)) for step in view.steps]
-        steps = "\n" + table((Column("step"), Column("from"), numbers("took")), rows, screen)
+        taken = [(step.step, instant(step.at_ms), span(step.duration_s)) for step in view.steps]
+        steps = "\n" + table((Column("step"), Column("from"), numbers("took")), taken, screen)
     history = "\n" + "\n".join(event_lines(view.history, screen)) if view.history else ""
     return blocks(
         screen(clean(view.headline), "bold"),
