@@ -9,7 +9,9 @@ from orchestrator.engine.migration import timeouts, wasted
 from orchestrator.model import Job, JobSpec, Setup, Step
 from orchestrator.perf import kind_of
 from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
+from trainers.errors import SetupError
 
+FAILED = SetupError("the set-up failed: `pip install` exited with status 1: no such package", hint="correct it")
 SETUP = Setup(command="pip install -r requirements.txt")
 
 
@@ -58,13 +60,13 @@ def test_its_time_depends_on_the_job_and_is_not_a_measurement_of_machines(home: 
 
 
 def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: SimulatedInstallation) -> None:
-    home.site.set_up_takes(5.0, lambda _: "the set-up failed: `pip install` exited with status 1:\nno such package\n")
+    home.site.set_up_takes(5.0, lambda _: f"no such package\n{FAILED}")
     job = submit(home, retries=2)
     home.until(lambda: home.job(job).state == "failed", limit_s=1000.0)
     assert len(home.runs(job)) == 3
     assert {run.end for run in home.runs(job)} == {"failed"}
     (event,) = home.events(job, "job.failed")
-    assert "no such package" in event.message
+    assert str(FAILED) in event.message
     assert "after 3 attempts" in event.message
     assert blamed(home, job) == ()
     home.settle()

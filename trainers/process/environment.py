@@ -10,6 +10,7 @@ A build removes environments that have not been used for UNUSED_S.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -82,24 +83,25 @@ class Builder:
     _mask: Mask = field(default_factory=lambda: Mask({}), init=False)
 
     def environment(self, setup: SetupSpec, secrets: Mapping[str, str]) -> Environment:
-        """The environment for `setup`, built if it does not exist. Raises SetupError, OSError."""
+        """The environment for `setup`, built if it does not exist. Raises SetupError."""
         self._mask = Mask(secrets)
         give_up_s = self.timers.monotonic() + setup.timeout_s
         key = key_of(setup)
         folder = self.root / key
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self.root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._lock(lock, folder, give_up_s, setup)
-        present = _is_complete(folder)
-        if not present:
-            self._remove_unused(key)
-            shutil.rmtree(folder, ignore_errors=True)
-            self._build(folder, setup, secrets, lock, give_up_s)
-            if not _python(folder).exists():
-                raise SetupError(f"the set-up has removed {_python(folder)}", hint=_REMEDY)
-            (folder / _COMPLETE).touch()
-        os.utime(folder / _COMPLETE)
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        with named_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self.root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._lock(lock, folder, give_up_s, setup)
+                present = _is_complete(folder)
+                if not present:
+                    self._remove_unused(key)
+                    self._build_anew(folder, setup, secrets, lock, give_up_s)
+                os.utime(folder / _COMPLETE)
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            except BaseException:
+                os.close(lock)
+                raise
         return Environment(folder, lock, built=not present)
 
     def _lock(self, lock: int, folder: Path, give_up_s: float, setup: SetupSpec) -> None:
@@ -120,6 +122,22 @@ class Builder:
             if self.timers.monotonic() > give_up_s:
                 raise self._timed_out(setup)
             self.timers.sleep(_POLL_S)
+
+    def _build_anew(
+        self, folder: Path, setup: SetupSpec, secrets: Mapping[str, str], lock: int, give_up_s: float
+    ) -> None:
+        """Build in an empty folder, which is removed if that fails: what is half made must neither be used nor take
+        up a disk that may be full."""
+        _remove(folder)
+        try:
+            self._build(folder, setup, secrets, lock, give_up_s)
+            if not _python(folder).exists():
+                raise SetupError(f"the set-up has removed {_python(folder)}", hint=_REMEDY)
+            (folder / _COMPLETE).touch()
+        except BaseException:
+            with suppress(OSError):  # the error that is raised matters more, and the next set-up removes it or fails
+                _remove(folder)
+            raise
 
     def _build(self, folder: Path, setup: SetupSpec, secrets: Mapping[str, str], lock: int, give_up_s: float) -> None:
         python = _interpreter(setup.python)
@@ -185,8 +203,8 @@ class Builder:
             why = f"exited with status {child.returncode}"
             if child.returncode < 0:
                 why = f"was killed by signal {-child.returncode}"
-            last = "\n".join(self._tail[-SHOWN_LINES:])
-            raise SetupError(f"the set-up failed: `{_short(shown)}` {why}:\n{last}\n", hint=_REMEDY)
+            message = self._after_output(f"the set-up failed: `{_short(shown)}` {why}")
+            raise SetupError(message, hint=_remedy(child.returncode, self._tail))
 
     def _follow(self, child: subprocess.Popen[bytes], output: int, setup: SetupSpec, give_up_s: float) -> None:
         """Copy the output until the command has ended; a process that it leaves behind may keep the pipe
@@ -213,9 +231,13 @@ class Builder:
         end.close()
 
     def _timed_out(self, setup: SetupSpec) -> SetupError:
-        last = "\n".join(self._tail[-SHOWN_LINES:])
-        message = f"the set-up took longer than {setup.timeout_s:g} s; its last output:\n{last}\n"
+        message = self._after_output(f"the set-up took longer than {setup.timeout_s:g} s")
         return SetupError(message, hint="make it shorter, or raise stalls.setup_fail_after_s")
+
+    def _after_output(self, what: str) -> str:
+        """The end of the output, then `what` with its last line: events quote the last line of an error."""
+        tail = self._tail[-SHOWN_LINES:]
+        return "\n".join([*tail, f"{what}: {tail[-1]}" if tail else what])
 
     def _log(self, text: str) -> None:
         self._write(f"[set-up] {text}\n".encode())
@@ -261,6 +283,48 @@ class _End:
 
 
 _REMEDY = "correct train.setup, train.requirements or train.python"
+_MAKE_ROOM = "free disk space on the machine, raise the quota or the limit of file sizes (ulimit -f), or install less"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_ROOM_SIGNS = tuple(map(os.strerror, _NO_ROOM))
+_TOO_LARGE = {-signal.SIGXFSZ, 128 + signal.SIGXFSZ}
+_KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Convert the operating system's refusal to write at or below `path` to a SetupError with its remedy."""
+    try:
+        yield
+    except OSError as error:
+        what = f"the set-up cannot write {error.filename or path}: {error.strerror or error}"
+        if error.errno in _NO_ROOM:
+            raise SetupError(what, hint=_MAKE_ROOM) from error
+        raise SetupError(what, hint=f"make {path} and all in it writable for this user, or remove it") from error
+
+
+def _remedy(status: int, output: list[str]) -> str:
+    """What to do about a command that ended with this exit status (minus a signal's number) after this output."""
+    if status in _TOO_LARGE or any(sign in line for line in output for sign in _NO_ROOM_SIGNS):
+        return _MAKE_ROOM
+    if status in _KILLED:
+        return "the machine may have run out of memory: ask for more (resources.memory), or install less at once"
+    return _REMEDY
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, also what is read-only in it. Raises OSError if anything is left."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        if folder.exists():
+            raise
+    except PermissionError:
+        folder.chmod(0o700)
+        for parent, names, _ in os.walk(folder):
+            for path in (Path(parent, name) for name in names):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+        shutil.rmtree(folder)
 
 
 def _python(folder: Path) -> Path:

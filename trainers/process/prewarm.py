@@ -180,7 +180,7 @@ def _serve(folder: str, connection: socket.socket, prepared: Mapping[str, object
 
 def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) -> dict[str, object]:
     """Replace this process by one in the environment of the job. Returns only if that failed."""
-    from trainers.process.environment import Builder
+    from trainers.process.environment import Builder, named_errors
     from trainers.process.log_pump import MaskedLog
     from trainers.spec import SetupSpec
 
@@ -191,10 +191,11 @@ def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) ->
 
     def build_and_restart() -> str:
         path = Path(setup.log)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        masked = MaskedLog(path, secrets) if secrets else None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        log = os.open(path, flags, 0o666) if masked is None else masked.descriptor
+        with named_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            masked = MaskedLog(path, secrets) if secrets else None
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            log = os.open(path, flags, 0o666) if masked is None else masked.descriptor
         try:
             environment = Builder(Path(setup.root), log, driver_gone).environment(setup, secrets)
         finally:
