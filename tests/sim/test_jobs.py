@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.context import REPORTED_AGAIN_S
+from orchestrator.engine.context import FAULT_KEY, REPORTED_AGAIN_S
 from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
@@ -181,14 +181,14 @@ def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_tha
     home.until(lambda: remembered("unknown:") == [f"unknown:{provider.name}:{instance_id}"])
     home.run_for(70)
     assert remembered("unknown:")
-    assert remembered("struck:")
+    assert remembered(FAULT_KEY)
     provider.terminate(instance_id)
     home.run_for(20)
     assert not remembered("unknown:")
-    assert remembered("struck:")
+    assert remembered(FAULT_KEY)
     home.clock.advance(REPORTED_AGAIN_S)
     home.run_for(70)
-    assert not remembered("struck:")
+    assert not remembered(FAULT_KEY)
 
 
 def test_no_more_instances_than_the_limits_allow_and_the_reason_is_reported_once(install: Install) -> None:

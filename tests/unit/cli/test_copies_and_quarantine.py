@@ -100,7 +100,7 @@ def test_status_queue_and_doctor_say_that_a_job_is_in_quarantine_and_what_broke(
     assert status.exit_code == 0
     assert "in quarantine" in status.stdout
     assert "place: ZeroDivisionError: by zero" in status.stdout
-    assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["job"]["quarantine"].startswith("guard")
+    assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["job"]["quarantine"].startswith("place: ")
     assert "quarantined" in tradewind("queue").stdout
     reported = check(tradewind, "jobs")
     assert reported["state"] == "fail"

@@ -23,5 +23,5 @@ def test_a_demo_makes_a_folder_that_a_client_takes_and_the_next_demo_removes(
     clear(state)
     assert not state.exists()
     state.mkdir()
-    with pytest.raises(UsageError, match="no demo's folder"):
+    with pytest.raises(UsageError, match="not a demo's folder"):
         clear(state)
