@@ -72,7 +72,7 @@ REQUESTS = (  # the ten kinds of request of the earlier measurement
 
 
 @dataclass(frozen=True)
-class World:
+class SeededMarket:
     """A market and the offers and prices that it was built from."""
 
     market: Market
@@ -81,7 +81,7 @@ class World:
     book: PerfBook
 
 
-def world(size: int, seed: int) -> World:
+def seeded_market(size: int, seed: int) -> SeededMarket:
     """A seeded market of `size` offers."""
     draw = random.Random(seed)
     offers: list[Offer] = []
@@ -120,7 +120,7 @@ def world(size: int, seed: int) -> World:
         for number, (gpu, count) in enumerate(REQUESTS)
     ]
     prices = [point.nano_usd_per_hour for point in points]
-    return World(market, offers, prices, PerfBook.as_of(AT_MS, rates))
+    return SeededMarket(market, offers, prices, PerfBook.as_of(AT_MS, rates))
 
 
 def demand(number: int, resources: Resources, *, steps: int, objective: Objective = CHEAPEST, kind: int = 0) -> Demand:
@@ -146,7 +146,7 @@ def requested(number: int) -> Resources:
     return Resources(gpus=(GpuRequest(gpu, count),))
 
 
-def timed_calls(setting: World, calls: int, *, any_gpu: bool) -> list[float]:
+def timed_calls(setting: SeededMarket, calls: int, *, any_gpu: bool) -> list[float]:
     """CPU seconds of each call. Each call continues with the market of the one before, as in a control plane."""
     draw = random.Random(1)
     market, spent = setting.market, []
@@ -164,7 +164,7 @@ def timed_calls(setting: World, calls: int, *, any_gpu: bool) -> list[float]:
     return spent
 
 
-def timed_jobs(setting: World, jobs: int, *, alike: bool) -> float:
+def timed_jobs(setting: SeededMarket, jobs: int, *, alike: bool) -> float:
     """CPU seconds of one decision about `jobs` jobs of ten kinds; `alike`: the jobs of a kind agree in all but name."""
     demands = [
         demand(n, requested(n), steps=80_000 if alike else 50_000 + 37 * n, kind=n % len(REQUESTS)) for n in range(jobs)
@@ -179,7 +179,7 @@ def timed_jobs(setting: World, jobs: int, *, alike: bool) -> float:
     return spent
 
 
-def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str]:
+def brute_force(setting: SeededMarket, number: int, spot: bool, count: int) -> list[str]:
     """Ids of the cheapest offers for a request, found by brute force."""
     wants = REQUESTS[number]
     fitting = [
@@ -190,7 +190,7 @@ def brute_force(setting: World, number: int, spot: bool, count: int) -> list[str
     return [offer_id for _, offer_id in sorted(fitting)[:count]]
 
 
-def by_price(setting: World, count: int) -> tuple[int, list[float]]:
+def by_price(setting: SeededMarket, count: int) -> tuple[int, list[float]]:
     """(queries whose `count` cheapest differ from brute force, CPU seconds of each)."""
     wrong, spent = 0, []
     for number in range(len(REQUESTS)):
@@ -209,7 +209,7 @@ def p95(seconds: list[float]) -> float:
     return sorted(seconds)[min(int(len(seconds) * 0.95), len(seconds) - 1)]
 
 
-def peers_table(answers: list[Answer], plain: list[float], setting: World) -> Table:
+def peers_table(answers: list[Answer], plain: list[float], setting: SeededMarket) -> Table:
     """The times and answers of the other tools, next to our own query by price and our ranking for a job."""
     table = Table("", "offers of", "queries", "CPU median", "CPU p95", "same cheapest as brute force")
     table.title = "The same offers, by price per hour"
@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--peers", action="store_true", help="also install and query gpuhunt and SkyPilot")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    setting = world(OFFERS, options.seed)
+    setting = seeded_market(OFFERS, options.seed)
     gc.collect()
     gc.freeze()  # keep the garbage collector from scanning the 200,000 objects from which the market was built
     calls = 60 if options.quick else 200

@@ -40,7 +40,7 @@ SOURCE = "benchmark"
 
 
 @dataclass(frozen=True)
-class World:
+class SeededPrices:
     """Offers, and the instants and prices of each one's changes, observed up to ten minutes after they took effect."""
 
     offers: Sequence[Offer]
@@ -55,7 +55,7 @@ class World:
             yield number + 1, effective, observed, price, 1
 
 
-def world(changes: int) -> World:
+def seeded_prices(changes: int) -> SeededPrices:
     """The test data: the same for every database and every run."""
     random = np.random.default_rng(11)
     offers = [
@@ -67,10 +67,10 @@ def world(changes: int) -> World:
     observed = effective + random.integers(0, 600_000, effective.shape)
     steps = random.choice([0.95, 0.98, 1.02, 1.05], effective.shape).cumprod(axis=1)
     prices = (np.clip(20 * steps, 0.1, 90) * 1e9).astype(np.int64) + random.integers(1, 1000, effective.shape)
-    return World(offers, effective, observed, prices)
+    return SeededPrices(offers, effective, observed, prices)
 
 
-def load(store: Store, market: World) -> None:
+def load(store: Store, market: SeededPrices) -> None:
     """Load everything in bulk: with COPY, or with many rows per statement."""
     with store.write() as tx:
         tx.put_offers("aws", market.offers)
@@ -94,7 +94,7 @@ def load(store: Store, market: World) -> None:
         )
 
 
-def measure(name: str, store: Store, market: World, repetitions: int) -> tuple[list[Claim], int, str]:
+def measure(name: str, store: Store, market: SeededPrices, repetitions: int) -> tuple[list[Claim], int, str]:
     """The four figures, the total cost of all runs (to compare the databases), and a note."""
     random = np.random.default_rng(12)
     starts = (T0 + SPAN_MS * (0.05 + 0.85 * random.random(RUNS))).astype(int).tolist()
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", choices=("sqlite", "postgres"))
     options = parser.parse_args(arguments)
     changes = QUICK_CHANGES if options.quick else CHANGES
-    market = world(changes)
+    market = seeded_prices(changes)
     rows = OFFERS * changes
     claims: list[Claim] = []
     notes = [f"{rows:,} price changes of {OFFERS:,} offers in 180 days; medians of 7"]

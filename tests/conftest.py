@@ -1,6 +1,6 @@
 """What holds for every test: no connection leaves this machine, nothing of the user's is seen, and the order.
 
-Quick tests first, whole worlds in virtual time next, then browsers, and real Ray processes last.
+Quick tests first, whole simulations in virtual time next, then browsers, and real Ray processes last.
 """
 
 from __future__ import annotations

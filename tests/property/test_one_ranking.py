@@ -47,7 +47,7 @@ def known_by(evidence: str) -> JobSpec:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder, clock = tmp_path_factory.mktemp("ranking"), VirtualClock(T0)
     config = load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}, cwd=folder)
     store = Store.open(config.store_url, clock)
@@ -87,18 +87,18 @@ FILTERS = st.fixed_dictionaries(
 @settings(max_examples=12)
 @given(WANTED, FILTERS)
 def test_every_surface_tells_the_same_of_an_offer_and_opens_with_the_same_one(
-    world: Installation, wanted: JobSpec, filters: dict[str, object]
+    installation: Installation, wanted: JobSpec, filters: dict[str, object]
 ) -> None:
     try:
-        shown = listed(world, wanted, OfferQuery.of(**filters))  # type: ignore[arg-type]
+        shown = listed(installation, wanted, OfferQuery.of(**filters))  # type: ignore[arg-type]
     except (UsageError, InfeasibleError):
         return
-    for view in (plan.preview(world, [wanted]), plan.preview(world, [wanted], anywhere=True, wall=WALL)):
+    for view in (plan.preview(installation, [wanted]), plan.preview(installation, [wanted], anywhere=True, wall=WALL)):
         planned = {choice.offer_id: choice for choice in view.decisions[0].choices if choice.role != "baseline"}
         for row in shown:
             if row.id in planned and planned[row.id].role != "no":
                 assert figures(row) == figures(planned[row.id])
-        everything = [row for row in listed(world, wanted, OfferQuery()) if row.enabled is not view.anywhere]
+        everything = [row for row in listed(installation, wanted, OfferQuery()) if row.enabled is not view.anywhere]
         assert [figures(row) for row in shown if row.enabled is not view.anywhere] == [
             figures(row) for row in everything if row.id in {each.id for each in shown}
         ]
@@ -108,14 +108,14 @@ def test_every_surface_tells_the_same_of_an_offer_and_opens_with_the_same_one(
             assert chosen not in {row.id for row in passing[1:]}
 
 
-def test_a_filter_forgets_nothing_that_is_known_of_a_job(world: Installation) -> None:
+def test_a_filter_forgets_nothing_that_is_known_of_a_job(installation: Installation) -> None:
     """0.122 steps/s became 20.74, and $2.00 became $0.05, as soon as a filter left out the enabled provider."""
-    (row, *_) = listed(world, known_by("run"), OfferQuery.of(gpu="V100:1", cloud=["aws"]))
+    (row, *_) = listed(installation, known_by("run"), OfferQuery.of(gpu="V100:1", cloud=["aws"]))
     assert row.steps_per_s == pytest.approx(0.122)
 
 
-def listed(world: Installation, wanted: JobSpec, query: OfferQuery) -> tuple[OfferRow, ...]:
-    return listing.offers(world.config, lambda: world, query, now_ms=NOW, spec=wanted).offers
+def listed(installation: Installation, wanted: JobSpec, query: OfferQuery) -> tuple[OfferRow, ...]:
+    return listing.offers(installation.config, lambda: installation, query, now_ms=NOW, spec=wanted).offers
 
 
 def figures(reported: OfferRow | Choice) -> tuple[object, ...]:

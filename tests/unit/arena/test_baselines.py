@@ -19,7 +19,7 @@ from orchestrator.arena.optimum import optimum
 from orchestrator.arena.protocol import ON_DEMAND, SPOT
 from orchestrator.arena.ticks import Task, play
 from tests.shared_data import shared
-from tests.unit.arena.worlds import task, trace
+from tests.unit.arena.small_markets import task, trace
 
 
 @pytest.mark.parametrize("speed", [(), (1.0, 0.4, 0.7)])

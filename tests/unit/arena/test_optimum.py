@@ -18,7 +18,7 @@ from orchestrator.arena.optimum import optimum
 from orchestrator.arena.protocol import ON_DEMAND, SPOT
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
-from tests.unit.arena.worlds import task, trace
+from tests.unit.arena.small_markets import task, trace
 
 GATE = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -61,7 +61,7 @@ SHORT, FEW = st.integers(3, 6), st.integers(1, 3)
 
 
 @st.composite
-def worlds(draw, ticks=SHORT, zones=FEW, speeds=(1.0,)):
+def problems(draw, ticks=SHORT, zones=FEW, speeds=(1.0,)):
     count, length = draw(zones), draw(ticks)
     row = st.lists(st.integers(0, 1), min_size=length, max_size=length)
     price = st.lists(st.sampled_from([0.5, 1.0, 1.5, 4.0]), min_size=length, max_size=length)
@@ -78,18 +78,18 @@ def worlds(draw, ticks=SHORT, zones=FEW, speeds=(1.0,)):
 
 
 @GATE
-@given(worlds())
-def test_it_is_what_brute_force_finds(world):
-    job, window = world
+@given(problems())
+def test_it_is_what_brute_force_finds(problem):
+    job, window = problem
     found = optimum(job, window)
     assert found.exact
     assert found.usd == pytest.approx(brute(job, window), rel=1e-9)
 
 
 @GATE
-@given(worlds(ticks=st.integers(5, 30), zones=st.integers(1, 4)))
-def test_no_policy_is_cheaper(world):
-    job, window = world
+@given(problems(ticks=st.integers(5, 30), zones=st.integers(1, 4)))
+def test_no_policy_is_cheaper(problem):
+    job, window = problem
     least = optimum(job, window).usd
     for policy in (OnDemandOnly(), Greedy(), UniformProgress()):
         done = play(policy, job, window)
@@ -100,9 +100,9 @@ MIXED = (0.4, 1.0, 2.5, 3.7)
 
 
 @GATE
-@given(worlds(speeds=MIXED), st.integers(10, 200))
-def test_with_several_kinds_of_machine_it_is_what_brute_force_finds_or_a_lower_bound(world, units):
-    job, window = world
+@given(problems(speeds=MIXED), st.integers(10, 200))
+def test_with_several_kinds_of_machine_it_is_what_brute_force_finds_or_a_lower_bound(problem, units):
+    job, window = problem
     least = brute(job, window)
     for found in (optimum(job, window), optimum(job, window, max_units=units)):
         assert found.usd <= least + 1e-9
@@ -110,9 +110,9 @@ def test_with_several_kinds_of_machine_it_is_what_brute_force_finds_or_a_lower_b
 
 
 @settings(GATE, max_examples=25)
-@given(worlds(ticks=st.integers(8, 40), zones=st.integers(2, 4), speeds=MIXED), st.sampled_from([200, 60_000]))
-def test_no_policy_is_cheaper_than_the_bound_of_several_kinds(world, units):
-    job, window = world
+@given(problems(ticks=st.integers(8, 40), zones=st.integers(2, 4), speeds=MIXED), st.sampled_from([200, 60_000]))
+def test_no_policy_is_cheaper_than_the_bound_of_several_kinds(problem, units):
+    job, window = problem
     least = optimum(job, window, max_units=units).usd
     policies = [make() for make in BASELINES.values()] + [online.make(name) for name in ("daily", "deadline", "decide")]
     for policy in policies:
@@ -135,9 +135,9 @@ def test_no_policy_is_cheaper_than_the_optimum_of_a_gang(seed, gang):
 
 
 @GATE
-@given(worlds(), st.integers(2, 30))
-def test_a_coarser_unit_is_a_lower_bound(world, units):
-    job, window = world
+@given(problems(), st.integers(2, 30))
+def test_a_coarser_unit_is_a_lower_bound(problem, units):
+    job, window = problem
     assert optimum(job, window, max_units=units).usd <= optimum(job, window).usd + 1e-9
 
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.arena.protocol import ON_DEMAND, SPOT
 from orchestrator.arena.ticks import PolicyFailed, play
 from orchestrator.errors import SpecError
-from tests.unit.arena.worlds import task, trace
+from tests.unit.arena.small_markets import task, trace
 
 TICK_H = 1 / 6
 

@@ -16,7 +16,7 @@ from orchestrator.arena.formats import load
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.traces import checked, egress_usd_per_gb, mixed, region_of
 from orchestrator.errors import SpecError
-from tests.unit.arena.worlds import trace
+from tests.unit.arena.small_markets import trace
 
 
 def npz(path, **changes):

@@ -1,4 +1,4 @@
-"""A small world to decide in: offers with prices, jobs with measured throughput, all at one instant."""
+"""A small case to decide: offers with prices, jobs with measured throughput, all at one instant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 
 @dataclass
-class World:
+class DecisionCase:
     """`rates` are steps per market second, measured over enough steps to be certain to 4 %."""
 
     now: int = NOW
@@ -86,14 +86,14 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def case() -> DecisionCase:
+    return DecisionCase()
 
 
 @pytest.fixture
-def at_hour() -> Callable[[World, float], None]:
-    def go(world: World, hours: float) -> None:
-        world.now = NOW + int(hours * HOUR)
+def at_hour() -> Callable[[DecisionCase, float], None]:
+    def go(case: DecisionCase, hours: float) -> None:
+        case.now = NOW + int(hours * HOUR)
 
     return go
 

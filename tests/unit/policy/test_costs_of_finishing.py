@@ -19,48 +19,48 @@ STEPS = 36_000
 GB = 10**9
 
 
-def parts_of(world, demand):
-    placement = world.decide(demand)
+def parts_of(case, demand):
+    placement = case.decide(demand)
     return placement, placement.parts
 
 
-def test_a_job_of_seconds_pays_for_the_shortest_time_that_is_billed(world):
-    world.startup_s = 10
-    world.offer("a", 3.60, provider="aws", gpu="T4")
-    job = world.job(rates={"T4": 1.0})
-    placement, parts = parts_of(world, Demand(job, 20))
+def test_a_job_of_seconds_pays_for_the_shortest_time_that_is_billed(case):
+    case.startup_s = 10
+    case.offer("a", 3.60, provider="aws", gpu="T4")
+    job = case.job(rates={"T4": 1.0})
+    placement, parts = parts_of(case, Demand(job, 20))
     assert placement.cost_nano_usd == pytest.approx(usd(3.60) * rate_card("aws").minimum_ms / MS_PER_HOUR)
     assert parts.minimum_nano_usd == pytest.approx(usd(3.60) * 30 / 3600)
-    long = world.decide(Demand(job, STEPS)).parts
+    long = case.decide(Demand(job, STEPS)).parts
     assert long.minimum_nano_usd == 0
 
 
-def test_simulated_machines_cost_what_their_market_declares_and_bills(world):
-    world.startup_s = 10
-    world.offer("a", 3.60)
+def test_simulated_machines_cost_what_their_market_declares_and_bills(case):
+    case.startup_s = 10
+    case.offer("a", 3.60)
     card = rate_card("local")
-    placement, parts = parts_of(world, Demand(world.job(), 20))
+    placement, parts = parts_of(case, Demand(case.job(), 20))
     assert parts.minimum_nano_usd == pytest.approx(usd(3.60) * (card.minimum_ms - 30_000) / MS_PER_HOUR)
     assert parts.storage_nano_usd == pytest.approx(disk_nano_usd(card, 0, 20_000), abs=1)
     minute = usd(3.60) * card.minimum_ms / MS_PER_HOUR
     assert placement.cost_nano_usd == pytest.approx(minute + disk_nano_usd(card, 0, 30_000), abs=10)
 
 
-def test_kept_checkpoints_are_stored_for_as_long_as_it_trains(world):
-    world.startup_s = 0
-    world.offer("a", 1, provider="aws", gpu="T4")
-    job = world.job(rates={"T4": 1.0}, checkpoint=CheckpointSpec(keep=2, max_overhead=0.0))
-    _, parts = parts_of(world, Demand(job, STEPS, checkpoint_bytes=100 * GB))
+def test_kept_checkpoints_are_stored_for_as_long_as_it_trains(case):
+    case.startup_s = 0
+    case.offer("a", 1, provider="aws", gpu="T4")
+    job = case.job(rates={"T4": 1.0}, checkpoint=CheckpointSpec(keep=2, max_overhead=0.0))
+    _, parts = parts_of(case, Demand(job, STEPS, checkpoint_bytes=100 * GB))
     assert parts.storage_nano_usd == pytest.approx(usd("0.023") * 200 * 10 / 730, rel=1e-6)
 
 
-def test_data_of_another_cloud_is_paid_for_by_each_machine_that_fetches_it(world):
-    aws = world.offer("a", 1.00, provider="aws", gpu="T4")
-    gcp = world.offer("g", 0.99, provider="gcp", gpu="T4")
+def test_data_of_another_cloud_is_paid_for_by_each_machine_that_fetches_it(case):
+    aws = case.offer("a", 1.00, provider="aws", gpu="T4")
+    gcp = case.offer("g", 0.99, provider="gcp", gpu="T4")
     rates = {"T4": 1.0}
-    assert world.decide(Demand(world.job(rates=rates), STEPS)).offer_id == gcp
-    fetching = world.job("job_2", rates=rates, data=(DataSource("s3://bucket/set", "/data", 100 * GB),))
-    placement = world.decide(Demand(fetching, STEPS))
+    assert case.decide(Demand(case.job(rates=rates), STEPS)).offer_id == gcp
+    fetching = case.job("job_2", rates=rates, data=(DataSource("s3://bucket/set", "/data", 100 * GB),))
+    placement = case.decide(Demand(fetching, STEPS))
     assert placement.offer_id == aws
     other = next(each for each in placement.alternatives if each.offer_id == gcp)
     assert other.cost_nano_usd == pytest.approx(usd(9) + usd("0.99") * (10 + 1 / 12), rel=1e-6)
@@ -69,12 +69,12 @@ def test_data_of_another_cloud_is_paid_for_by_each_machine_that_fetches_it(world
     assert location_of("https://example.org/set") is None
 
 
-def test_a_tariff_of_ones_own_is_used_and_an_unknown_region_is_the_nearest(world):
-    offers = [world.offer("a", 1, provider="aws", gpu="T4", region=region) for region in ("eu-1", "us-1")]
+def test_a_tariff_of_ones_own_is_used_and_an_unknown_region_is_the_nearest(case):
+    offers = [case.offer("a", 1, provider="aws", gpu="T4", region=region) for region in ("eu-1", "us-1")]
     table = EgressTable(
         [EgressRow("aws", "eu-1", "us-1", usd("0.5")), EgressRow("gcp", "*", "internet", usd("0.25"))], {}
     )
-    market = Market.as_of(world.now, offers=world.offers, prices=world.prices, tariff=table)
+    market = Market.as_of(case.now, offers=case.offers, prices=case.prices, tariff=table)
     assert [market.place(row)[1] for row in range(2)] == ["eu-1", "us-1"]
     assert market.rates_from(("aws", "eu-1")).tolist() == [0, usd("0.5")]
     assert market.rates_from(("gcp", "x")).tolist() == [usd("0.25")] * 2
@@ -83,54 +83,54 @@ def test_a_tariff_of_ones_own_is_used_and_an_unknown_region_is_the_nearest(world
     assert len(offers) == 2
 
 
-def test_a_public_bucket_stands_for_the_hazard_until_machines_were_seen(world):
-    calm = world.offer("calm", 1, provider="aws", gpu="T4", spot=True)
-    wild = world.offer("wild", 1, provider="aws", gpu="T4", spot=True)
+def test_a_public_bucket_stands_for_the_hazard_until_machines_were_seen(case):
+    calm = case.offer("calm", 1, provider="aws", gpu="T4", spot=True)
+    wild = case.offer("wild", 1, provider="aws", gpu="T4", spot=True)
     prior = {("aws", "eu-1", "calm"): HazardPrior(100.0, "AWS Spot Advisor")}
-    market = Market.as_of(world.now, offers=world.offers, prices=world.prices, priors=prior)
+    market = Market.as_of(case.now, offers=case.offers, prices=case.prices, priors=prior)
     hazard = dict(zip(market.ids, market.hazard.tolist(), strict=True))
     assert (hazard[calm], hazard[wild]) == (1 / 100, 1 / 8)
     assert market.hazard_provenance(market.row(calm)) == "prior: one loss in 100 h (AWS Spot Advisor)"
     for minutes, kind in ((60, "launched"), (0, "lost")):
-        world.happened(calm, kind, minutes)
-    seen = Market.as_of(world.now, offers=world.offers, prices=world.prices, priors=prior, availability=world.seen)
+        case.happened(calm, kind, minutes)
+    seen = Market.as_of(case.now, offers=case.offers, prices=case.prices, priors=prior, availability=case.seen)
     assert seen.hazard[seen.row(calm)] == pytest.approx(2 / 101)
-    assert market.digest != Market.as_of(world.now, offers=world.offers, prices=world.prices).digest
+    assert market.digest != Market.as_of(case.now, offers=case.offers, prices=case.prices).digest
 
 
-def test_the_front_and_the_picks_flip_with_the_objective(world):
-    slow = world.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
-    middle = world.offer("middle", 1.20, gpu="SIM-M")  # 10 h, $12
-    fast = world.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
-    world.offer("worse", 5.00, gpu="SIM-M")
-    job = world.job(rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0})
-    compared = compare(Demand(job, STEPS), world.market(), world.perf(), limits=MoveLimits())
+def test_the_front_and_the_picks_flip_with_the_objective(case):
+    slow = case.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
+    middle = case.offer("middle", 1.20, gpu="SIM-M")  # 10 h, $12
+    fast = case.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
+    case.offer("worse", 5.00, gpu="SIM-M")
+    job = case.job(rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0})
+    compared = compare(Demand(job, STEPS), case.market(), case.perf(), limits=MoveLimits())
     assert [point.offer_id for point in compared.front] == [slow, middle, fast]
     picks = {pick.objective.split()[0] + pick.objective.split()[-1]: pick.offer_id for pick in compared.picks}
     assert (picks["cheapestcheapest"], picks["fastestfastest"]) == (slow, fast)
     assert [pick.offer_id for pick in compared.picks[2:]] == [fast, middle, middle]  # cost x time, deadline, budget
-    dear = world.job(
+    dear = case.job(
         "job_2", rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}, budget_nano_usd=usd(1), objective=FASTEST
     )
-    compared = compare(Demand(dear, STEPS), world.market(), world.perf(), limits=MoveLimits())
+    compared = compare(Demand(dear, STEPS), case.market(), case.perf(), limits=MoveLimits())
     assert compared.picks[-1].objective == "fastest for $1.00"
     assert compared.picks[-1].offer_id is None
 
 
-def test_there_is_nothing_to_compare_without_a_number_of_steps_or_an_offer(world):
-    job = world.job()
-    assert compare(Demand(job, STEPS), world.market(), world.perf(), limits=MoveLimits()) is None
-    world.offer("a", 1)
-    assert compare(Demand(job, None), world.market(), world.perf(), limits=MoveLimits()) is None
+def test_there_is_nothing_to_compare_without_a_number_of_steps_or_an_offer(case):
+    job = case.job()
+    assert compare(Demand(job, STEPS), case.market(), case.perf(), limits=MoveLimits()) is None
+    case.offer("a", 1)
+    assert compare(Demand(job, None), case.market(), case.perf(), limits=MoveLimits()) is None
 
 
-def test_prospects_are_what_decide_would_tell_of_each_offer(world):
+def test_prospects_are_what_decide_would_tell_of_each_offer(case):
     for number in range(5):
-        world.offer(f"m{number}", 1 + number, spot=number % 2 == 0)
-    world.offer("other", 1, region="us-1", gpu=None, count=0)
-    demand = Demand(world.job(), STEPS)
-    found, barred = prospects(demand, world.market(), world.perf(), limits=MoveLimits())
-    reported = {each.offer_id: each for each in world.decide(demand).alternatives}
+        case.offer(f"m{number}", 1 + number, spot=number % 2 == 0)
+    case.offer("other", 1, region="us-1", gpu=None, count=0)
+    demand = Demand(case.job(), STEPS)
+    found, barred = prospects(demand, case.market(), case.perf(), limits=MoveLimits())
+    reported = {each.offer_id: each for each in case.decide(demand).alternatives}
     assert {each.offer_id for each in found} == set(reported)
     for each in found:
         same = reported[each.offer_id]
@@ -142,27 +142,25 @@ def test_prospects_are_what_decide_would_tell_of_each_offer(world):
         assert (each.steps_per_s, each.nano_usd_per_step) == (same.steps_per_s, same.nano_usd_per_step)
     assert barred == {}
     assert (
-        prospects(Demand(world.job(), None), world.market(), PerfBook.as_of(0, ()), limits=MoveLimits())[0][
-            0
-        ].duration_s
+        prospects(Demand(case.job(), None), case.market(), PerfBook.as_of(0, ()), limits=MoveLimits())[0][0].duration_s
         is None
     )
 
 
-def test_another_zone_costs_egress_unless_the_checkpoints_are_in_a_bucket(world):
+def test_another_zone_costs_egress_unless_the_checkpoints_are_in_a_bucket(case):
     offers = [
         Offer("aws", "eu-1", f"eu-1{zone}", "a", "T4", 1, 4, 16 * GB, CapacityType.ON_DEMAND) for zone in ("a", "b")
     ]
-    prices = [PricePoint(offer.id, usd(1), world.now, world.now, "test") for offer in offers]
+    prices = [PricePoint(offer.id, usd(1), case.now, case.now, "test") for offer in offers]
     table = EgressTable([EgressRow("aws", "*", "zone", usd("0.02"))], {})
-    market = Market.as_of(world.now, offers=offers, prices=prices, tariff=table)
+    market = Market.as_of(case.now, offers=offers, prices=prices, tariff=table)
     here = market.place(0)
     for job, fee in (
-        (world.job(rates={"T4": 1.0}), usd("0.20")),
-        (world.job("job_2", rates={"T4": 1.0}, checkpoint=CheckpointSpec(to="s3://bucket/ck", max_overhead=0.0)), 0),
+        (case.job(rates={"T4": 1.0}), usd("0.20")),
+        (case.job("job_2", rates={"T4": 1.0}, checkpoint=CheckpointSpec(to="s3://bucket/ck", max_overhead=0.0)), 0),
     ):
         demand = Demand(job, STEPS, done_steps=1, checkpoint_bytes=10 * GB, checkpoint_at=here)
-        placed = decide([demand], market, world.perf(), {}).placements[0]
+        placed = decide([demand], market, case.perf(), {}).placements[0]
         assert placed.offer_id == offers[0].id or not fee
         cost = {each.offer_id: each.cost_nano_usd for each in placed.alternatives}
         assert cost[offers[1].id] - cost[offers[0].id] == pytest.approx(fee, abs=2)

@@ -25,7 +25,7 @@ class Outcome:
     losses: int
 
 
-def simulate(world, seed: int, deadline_s: float, mean_life_s: float) -> Outcome:
+def simulate(case, seed: int, deadline_s: float, mean_life_s: float) -> Outcome:
     """A job of 36,000 steps among three spot zones and one on-demand offer, decided every quarter of an hour.
 
     Spot machines live exponentially long and are lost together with the work since the last checkpoint (a minute of
@@ -33,11 +33,11 @@ def simulate(world, seed: int, deadline_s: float, mean_life_s: float) -> Outcome
     the rest of that quarter is wasted.
     """
     chance = random.Random(seed)
-    begin = world.now
-    spots = [world.offer(f"spot{i}", SPOT_DOLLARS, spot=True, region=f"eu-{i}") for i in range(3)]
-    kept = world.offer("kept", KEPT_DOLLARS)
-    world.startup_s = STARTUP_S
-    job = world.job(deadline_s=deadline_s, checkpoint=CheckpointSpec(max_overhead=0.035))
+    begin = case.now
+    spots = [case.offer(f"spot{i}", SPOT_DOLLARS, spot=True, region=f"eu-{i}") for i in range(3)]
+    kept = case.offer("kept", KEPT_DOLLARS)
+    case.startup_s = STARTUP_S
+    job = case.job(deadline_s=deadline_s, checkpoint=CheckpointSpec(max_overhead=0.035))
     done, spent, losses = 0.0, 0, 0
     where: str | None = None
     since, busy_until, dies_at = begin, 0, 0
@@ -45,94 +45,94 @@ def simulate(world, seed: int, deadline_s: float, mean_life_s: float) -> Outcome
     while done < STEPS:
         running = None if where is None else Running(where, since)
         demand = Demand(job, STEPS, int(done), spent, checkpoint_s=2.1)
-        placement = world.decide(demand, running)
+        placement = case.decide(demand, running)
         if placement.action in ("place", "move"):
             target = placement.offer_id
-            if down_until.get(target, 0) > world.now:
-                world.happened(target, "refused")
+            if down_until.get(target, 0) > case.now:
+                case.happened(target, "refused")
             else:
-                world.happened(target, "launched")
-                where, since = target, world.now
-                busy_until = world.now + STARTUP_S * 1000
+                case.happened(target, "launched")
+                where, since = target, case.now
+                busy_until = case.now + STARTUP_S * 1000
                 life_s = chance.expovariate(1 / mean_life_s) if target != kept else 1e9
-                dies_at = world.now + int(life_s * 1000)
-        end = world.now + TICK_S * 1000
+                dies_at = case.now + int(life_s * 1000)
+        end = case.now + TICK_S * 1000
         if where is not None:
             alive_until = min(end, dies_at)
             price = SPOT_DOLLARS if where != kept else KEPT_DOLLARS
-            spent += cost_nano_usd([(0, round(price * 1e9))], world.now, alive_until)
-            done += max(alive_until - max(world.now, busy_until), 0) / 1000
+            spent += cost_nano_usd([(0, round(price * 1e9))], case.now, alive_until)
+            done += max(alive_until - max(case.now, busy_until), 0) / 1000
             if dies_at <= end:
                 done, losses = max(done - 60, 0), losses + 1
                 down_until[where] = end + int(chance.expovariate(1 / 3600) * 1000)
-                world.now = end
-                world.happened(where, "lost")
+                case.now = end
+                case.happened(where, "lost")
                 where = None
-        world.now = end
-        assert world.now < begin + 10 * deadline_s * 1000, "the job never ends"
+        case.now = end
+        assert case.now < begin + 10 * deadline_s * 1000, "the job never ends"
     overshoot_s = done - STEPS
-    return Outcome((world.now - begin) / 1000 - overshoot_s, spent, losses)
+    return Outcome((case.now - begin) / 1000 - overshoot_s, spent, losses)
 
 
 @pytest.mark.parametrize("mean_life_s", [1_800, 3 * 3600, 24 * 3600])
 @pytest.mark.parametrize("ratio", [1.12, 1.5, 2.5])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_no_deadline_is_missed_that_on_demand_can_meet(world, seed, ratio, mean_life_s):
+def test_no_deadline_is_missed_that_on_demand_can_meet(case, seed, ratio, mean_life_s):
     deadline_s = ratio * STEPS
-    outcome = simulate(world, seed, deadline_s, mean_life_s)
+    outcome = simulate(case, seed, deadline_s, mean_life_s)
     assert outcome.finished_s <= deadline_s
 
 
-def test_with_slack_the_job_runs_on_spot_and_costs_far_less_than_on_demand(world):
-    outcome = simulate(world, 3, 2.5 * STEPS, 8 * 3600)
+def test_with_slack_the_job_runs_on_spot_and_costs_far_less_than_on_demand(case):
+    outcome = simulate(case, 3, 2.5 * STEPS, 8 * 3600)
     assert outcome.nano_usd < 0.5 * KEPT_DOLLARS * 1e9 * STEPS / 3600
 
 
-def test_losses_eat_the_slack_until_on_demand_steps_in(world):
+def test_losses_eat_the_slack_until_on_demand_steps_in(case):
     """Machines that live for a quarter of an hour bring a job nowhere: its deadline is kept all the same."""
-    outcome = simulate(world, 4, 1.5 * STEPS, 600)
+    outcome = simulate(case, 4, 1.5 * STEPS, 600)
     assert outcome.finished_s <= 1.5 * STEPS
     assert outcome.losses >= 2
 
 
-def test_spot_is_left_when_it_leaves_no_time_to_fall_back(world, settled):
-    spot = world.offer("spot", 0.30, spot=True)
-    kept = world.offer("kept", 1.00)
-    world.happened(spot, "launched", minutes_ago=60 * 2000)  # a calm zone: not one loss in 2,000 h
-    job = world.job(deadline_s=12 * 3600)
-    assert world.decide(Demand(job, STEPS), settled(spot)).action == "stay"
-    world.now += 54 * 60_000  # in which nothing was done
-    placement = world.decide(Demand(job, STEPS), settled(spot))
+def test_spot_is_left_when_it_leaves_no_time_to_fall_back(case, settled):
+    spot = case.offer("spot", 0.30, spot=True)
+    kept = case.offer("kept", 1.00)
+    case.happened(spot, "launched", minutes_ago=60 * 2000)  # a calm zone: not one loss in 2,000 h
+    job = case.job(deadline_s=12 * 3600)
+    assert case.decide(Demand(job, STEPS), settled(spot)).action == "stay"
+    case.now += 54 * 60_000  # in which nothing was done
+    placement = case.decide(Demand(job, STEPS), settled(spot))
     assert (placement.action, placement.offer_id) == ("move", kept)
     assert "no time to switch to on-demand" in placement.reason
 
 
-def test_when_no_offer_is_safe_the_likeliest_is_chosen_and_it_is_on_demand(world):
-    world.offer("spot", 0.30, spot=True)
-    kept = world.offer("kept", 1.00)
+def test_when_no_offer_is_safe_the_likeliest_is_chosen_and_it_is_on_demand(case):
+    case.offer("spot", 0.30, spot=True)
+    kept = case.offer("kept", 1.00)
     # 10.08 h expected, 10.48 h at the 95th percentile, 10.3 h left.
-    placement = world.decide(Demand(world.job(deadline_s=10.3 * 3600), STEPS))
+    placement = case.decide(Demand(case.job(deadline_s=10.3 * 3600), STEPS))
     assert (placement.action, placement.offer_id) == ("place", kept)
     assert re.search(r"no offer is certain .* 8\d% chance", placement.reason)
     assert "likely to meet your limits, the chosen one" in placement.alternatives[1].reason
 
 
-def test_a_slow_spot_machine_that_would_be_too_late_is_not_taken_however_cheap(world):
-    world.offer("slow", 0.01, spot=True, gpu="SIM-S")
-    kept = world.offer("kept", 1.00)
-    job = world.job(rates={"SIM-M": 1.0, "SIM-S": 0.5}, deadline_s=18 * 3600)
-    placement = world.decide(Demand(job, STEPS))
+def test_a_slow_spot_machine_that_would_be_too_late_is_not_taken_however_cheap(case):
+    case.offer("slow", 0.01, spot=True, gpu="SIM-S")
+    kept = case.offer("kept", 1.00)
+    job = case.job(rates={"SIM-M": 1.0, "SIM-S": 0.5}, deadline_s=18 * 3600)
+    placement = case.decide(Demand(job, STEPS))
     assert placement.offer_id == kept
     assert placement.alternatives[1].reason == "would finish 3.7 h after the deadline"
 
 
-def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_little_is_known_of_its_speed_yet(world, settled):
+def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_little_is_known_of_its_speed_yet(case, settled):
     """Nothing to start makes the fastest case of staying much faster, and its chance to be in time no smaller."""
-    here, there = world.offer("here", 1.00, region="eu-1"), world.offer("there", 1.00, region="eu-2")
+    here, there = case.offer("here", 1.00, region="eu-1"), case.offer("there", 1.00, region="eu-2")
     said = Expected(GpuRequest("SIM-M"), 40 / (3.5 * 3600))
-    job = world.job(rates={}, deadline_s=4 * 3600, expected=said)
-    first = world.decide(Demand(job, 40))
+    job = case.job(rates={}, deadline_s=4 * 3600, expected=said)
+    first = case.decide(Demand(job, 40))
     assert first.reason.startswith("no offer is certain"), "the interval must reach past the deadline"
     for running in (here, there):
-        placement = world.decide(Demand(job, 40), settled(running))
+        placement = case.decide(Demand(job, 40), settled(running))
         assert (placement.action, placement.offer_id) == ("stay", running)

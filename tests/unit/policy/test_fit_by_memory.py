@@ -10,7 +10,7 @@ import pytest
 from orchestrator.model import Placement, Resources, Sharding
 from orchestrator.perf import PerfBook, Work, program_of
 from orchestrator.policy import Demand, decide
-from tests.unit.policy.conftest import World
+from tests.unit.policy.conftest import DecisionCase
 
 # 40 GB of weights, gradients and optimizer state, 5 of activations, 1 of the runtime
 BIG = Work(1e12, 0, 1e10, 1000, 10**10, 40 * 10**9, 5 * 10**9, 1.0)
@@ -19,40 +19,40 @@ BIG = Work(1e12, 0, 1e10, 1000, 10**10, 40 * 10**9, 5 * 10**9, 1.0)
 SHARDED = replace(BIG, weight_bytes=10**10, gradient_bytes=10**10)
 
 
-def planned(world: World, **spec: object) -> Placement:
-    job = world.job(rates={}, **spec)
-    perf = PerfBook.as_of(world.now, world.observations, works={program_of(job.spec.train): BIG})
-    return decide([Demand(job=job, total_steps=1000)], world.market(), perf, {}).placements[0]
+def planned(case: DecisionCase, **spec: object) -> Placement:
+    job = case.job(rates={}, **spec)
+    perf = PerfBook.as_of(case.now, case.observations, works={program_of(job.spec.train): BIG})
+    return decide([Demand(job=job, total_steps=1000)], case.market(), perf, {}).placements[0]
 
 
-def test_the_cheapest_gpu_that_is_too_small_is_passed_over(world: World) -> None:
-    small = world.offer("small", 0.5, gpu="V100", provider="aws")
-    large = world.offer("large", 9.0, gpu="A100-80GB", provider="aws")
-    placed = planned(world)
+def test_the_cheapest_gpu_that_is_too_small_is_passed_over(case: DecisionCase) -> None:
+    small = case.offer("small", 0.5, gpu="V100", provider="aws")
+    large = case.offer("large", 9.0, gpu="A100-80GB", provider="aws")
+    placed = planned(case)
     assert placed.offer_id == large
     reasons = {each.offer_id: each.reason for each in placed.alternatives}
     assert reasons[small] == "V100 has 16 GB, 30 GB less than a step takes (profiled)"
     assert [(each.topic, each.count) for each in placed.rejected] == [("GPU memory", 1)]
 
 
-def test_a_job_that_fits_nowhere_names_the_nearest_miss(world: World) -> None:
-    world.offer("small", 0.5, gpu="T4", provider="aws")
-    middle = world.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
-    placed = planned(world)
+def test_a_job_that_fits_nowhere_names_the_nearest_miss(case: DecisionCase) -> None:
+    case.offer("small", 0.5, gpu="T4", provider="aws")
+    middle = case.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
+    placed = planned(case)
     assert placed.action == "wait"
     assert f"nearest miss {middle}: A100-40GB has 40 GB, 6 GB less than a step takes (profiled)" in placed.reason
 
 
-def test_a_wish_for_memory_that_is_met_is_not_blamed(world: World) -> None:
-    world.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
-    placed = planned(world, resources=Resources(gpu_memory_bytes=(30 * 10**9, None)))
+def test_a_wish_for_memory_that_is_met_is_not_blamed(case: DecisionCase) -> None:
+    case.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
+    placed = planned(case, resources=Resources(gpu_memory_bytes=(30 * 10**9, None)))
     assert "6 GB less than a step takes" in placed.reason
 
 
-def test_where_it_has_run_it_fits(world: World) -> None:
-    middle = world.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
-    world.job(rates={"A100-40GB": 1.0})
-    assert planned(world).offer_id == middle
+def test_where_it_has_run_it_fits(case: DecisionCase) -> None:
+    middle = case.offer("middle", 4.0, gpu="A100-40GB", provider="aws")
+    case.job(rates={"A100-40GB": 1.0})
+    assert planned(case).offer_id == middle
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_sharded_state_is_divided_over_the_gpus_of_a_machine(sharding: Sharding,
     assert SHARDED.shortfall_bytes(("V100", 8), sharding) == max(state_gb * 10**9 + rest - 16 * 10**9, 0)
 
 
-def test_a_job_that_says_how_it_is_sharded_may_use_machines_of_small_gpus(world: World) -> None:
-    world.offer("one", 0.5, gpu="V100", provider="aws")
-    eight = world.offer("eight", 4.0, gpu="V100", count=8, provider="aws")
-    large = world.offer("large", 9.0, gpu="A100-80GB", provider="aws")
-    assert planned(world).offer_id == large
-    placed = planned(world, sharding="fsdp")
+def test_a_job_that_says_how_it_is_sharded_may_use_machines_of_small_gpus(case: DecisionCase) -> None:
+    case.offer("one", 0.5, gpu="V100", provider="aws")
+    eight = case.offer("eight", 4.0, gpu="V100", count=8, provider="aws")
+    large = case.offer("large", 9.0, gpu="A100-80GB", provider="aws")
+    assert planned(case).offer_id == large
+    placed = planned(case, sharding="fsdp")
     assert placed.offer_id == eight
     assert [(each.topic, each.count) for each in placed.rejected] == [("GPU memory", 1)]
 

@@ -14,193 +14,193 @@ from providers.money import usd
 STEPS = 360_000  # 100 h at 1 step/s
 
 
-def test_a_much_cheaper_offer_is_worth_a_move(world, settled):
-    here = world.offer("here", 2.00)
-    there = world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS), settled(here))
+def test_a_much_cheaper_offer_is_worth_a_move(case, settled):
+    here = case.offer("here", 2.00)
+    there = case.offer("there", 1.00)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
     # 100 h at half the price, less 6 min of double billing at $1 and one minute of the old machine.
     assert placement.saving_nano_usd == pytest.approx(usd(100) - usd(1) * 360 / 3600 - usd(2) * 60 / 3600, rel=1e-6)
     assert "$99.87" in placement.reason
 
 
-def test_a_slightly_cheaper_offer_is_not(world, settled):
-    here = world.offer("here", 2.00)
-    world.offer("there", 1.90)
-    placement = world.decide(Demand(world.job(), STEPS), settled(here))
+def test_a_slightly_cheaper_offer_is_not(case, settled):
+    here = case.offer("here", 2.00)
+    case.offer("there", 1.90)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here))
     assert (placement.action, placement.offer_id) == ("stay", here)
     assert placement.alternatives[0].offer_id == here
     assert re.search(r"\$9\.78 .* does not pay for the move", placement.alternatives[1].reason)
 
 
-def test_a_job_that_is_almost_done_stays(world, settled):
-    here = world.offer("here", 2.00)
-    world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS, done_steps=STEPS - 600), settled(here))
+def test_a_job_that_is_almost_done_stays(case, settled):
+    here = case.offer("here", 2.00)
+    case.offer("there", 1.00)
+    placement = case.decide(Demand(case.job(), STEPS, done_steps=STEPS - 600), settled(here))
     assert placement.action == "stay"
 
 
-def test_egress_of_a_huge_checkpoint_keeps_a_job_where_it_is(world, settled):
-    here = world.offer("here", 2.00, provider="aws")
-    world.offer("there", 1.00, provider="gcp")
-    job = world.job()
-    assert world.decide(Demand(job, STEPS, checkpoint_bytes=10**9), settled(here)).action == "move"
-    placement = world.decide(Demand(job, STEPS, checkpoint_bytes=2 * 10**12), settled(here))
+def test_egress_of_a_huge_checkpoint_keeps_a_job_where_it_is(case, settled):
+    here = case.offer("here", 2.00, provider="aws")
+    case.offer("there", 1.00, provider="gcp")
+    job = case.job()
+    assert case.decide(Demand(job, STEPS, checkpoint_bytes=10**9), settled(here)).action == "move"
+    placement = case.decide(Demand(job, STEPS, checkpoint_bytes=2 * 10**12), settled(here))
     assert placement.action == "stay"  # $180 to save $100
 
 
-def test_the_threshold_price_is_exactly_where_the_move_begins_to_pay(world, settled):
-    here = world.offer("here", 2.00, region="eu-1")
-    there = world.offer("there", 1.95, region="eu-2")
-    demand = Demand(world.job(), STEPS, checkpoint_bytes=10**10)
-    threshold = world.decide(demand, settled(here)).would_move_below_nano_usd_per_hour
+def test_the_threshold_price_is_exactly_where_the_move_begins_to_pay(case, settled):
+    here = case.offer("here", 2.00, region="eu-1")
+    there = case.offer("there", 1.95, region="eu-2")
+    demand = Demand(case.job(), STEPS, checkpoint_bytes=10**10)
+    threshold = case.decide(demand, settled(here)).would_move_below_nano_usd_per_hour
     assert usd("1.00") < threshold < usd("1.80")
-    world.price(there, (threshold + 1000) / 1e9)
-    assert world.decide(demand, settled(here)).action == "stay"
-    world.now += 1
-    world.price(there, (threshold - 1000) / 1e9)
-    assert world.decide(demand, settled(here)).action == "move"
+    case.price(there, (threshold + 1000) / 1e9)
+    assert case.decide(demand, settled(here)).action == "stay"
+    case.now += 1
+    case.price(there, (threshold - 1000) / 1e9)
+    assert case.decide(demand, settled(here)).action == "move"
 
 
-def test_no_price_makes_a_job_that_wants_speed_move_to_a_slower_machine(world, settled):
-    here = world.offer("here", 2.00, gpu="SIM-L")
-    world.offer("there", 1.95)
-    job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, objective=FASTEST)
-    placement = world.decide(Demand(job, STEPS), settled(here))
+def test_no_price_makes_a_job_that_wants_speed_move_to_a_slower_machine(case, settled):
+    here = case.offer("here", 2.00, gpu="SIM-L")
+    case.offer("there", 1.95)
+    job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, objective=FASTEST)
+    placement = case.decide(Demand(job, STEPS), settled(here))
     assert placement.action == "stay"
     assert placement.would_move_below_nano_usd_per_hour is None
 
 
-def test_a_job_moves_to_a_faster_machine_when_speed_is_its_objective(world, settled):
-    here = world.offer("here", 1.00)
-    there = world.offer("there", 9.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, objective=FASTEST)
-    placement = world.decide(Demand(job, STEPS), settled(here))
+def test_a_job_moves_to_a_faster_machine_when_speed_is_its_objective(case, settled):
+    here = case.offer("here", 1.00)
+    there = case.offer("there", 9.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, objective=FASTEST)
+    placement = case.decide(Demand(job, STEPS), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "2 days faster than staying"
 
 
-def test_a_job_dwells_after_it_came(world):
-    here = world.offer("here", 2.00)
-    world.offer("there", 1.00)
-    demand = Demand(world.job(), STEPS)
-    placement = world.decide(demand, Running(here, world.now - 10 * 60_000))
+def test_a_job_dwells_after_it_came(case):
+    here = case.offer("here", 2.00)
+    case.offer("there", 1.00)
+    demand = Demand(case.job(), STEPS)
+    placement = case.decide(demand, Running(here, case.now - 10 * 60_000))
     assert placement.action == "stay"
     assert placement.alternatives[1].reason.endswith("but the job has been here for less than 60 min")
-    assert world.decide(demand, Running(here, world.now - 61 * 60_000)).action == "move"
+    assert case.decide(demand, Running(here, case.now - 61 * 60_000)).action == "move"
 
 
-def test_a_job_makes_only_so_many_moves_a_day(world, settled):
-    here = world.offer("here", 2.00)
-    world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS), settled(here, migrations_today=4))
+def test_a_job_makes_only_so_many_moves_a_day(case, settled):
+    here = case.offer("here", 2.00)
+    case.offer("there", 1.00)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here, migrations_today=4))
     assert placement.action == "stay"
     assert placement.reason.endswith("the job has moved 4 times today")
     limits = MoveLimits(max_migrations_per_day=8)
-    assert world.decide(Demand(world.job(), STEPS), settled(here, migrations_today=4), limits).action == "move"
+    assert case.decide(Demand(case.job(), STEPS), settled(here, migrations_today=4), limits).action == "move"
 
 
-def test_a_job_whose_deadline_is_in_danger_moves_at_once(world):
-    here = world.offer("here", 1.00)
-    there = world.offer("there", 9.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
-    placement = world.decide(Demand(job, STEPS), Running(here, world.now, migrations_today=9))
+def test_a_job_whose_deadline_is_in_danger_moves_at_once(case):
+    here = case.offer("here", 1.00)
+    there = case.offer("there", 9.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
+    placement = case.decide(Demand(job, STEPS), Running(here, case.now, migrations_today=9))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "its current offer is ruled out: could finish 5.0 h after the deadline"
 
 
-def test_a_job_that_would_pass_its_budget_moves_at_once(world):
-    here = world.offer("here", 3.00)
-    there = world.offer("there", 1.00)
-    job = world.job(objective=FASTEST, budget_nano_usd=usd(200))
-    placement = world.decide(Demand(job, STEPS), Running(here, world.now))
+def test_a_job_that_would_pass_its_budget_moves_at_once(case):
+    here = case.offer("here", 3.00)
+    there = case.offer("there", 1.00)
+    job = case.job(objective=FASTEST, budget_nano_usd=usd(200))
+    placement = case.decide(Demand(job, STEPS), Running(here, case.now))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "its current offer is ruled out: would cost $100.05 over the budget"
 
 
-def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(world, settled):
-    here = world.offer("here", 3.00)
-    job = world.job(budget_nano_usd=usd(200))
-    placement = world.decide(Demand(job, STEPS), settled(here))
+def test_a_running_job_that_cannot_finish_within_its_budget_is_to_stop(case, settled):
+    here = case.offer("here", 3.00)
+    job = case.job(budget_nano_usd=usd(200))
+    placement = case.decide(Demand(job, STEPS), settled(here))
     assert placement.action == "wait"
     assert "would cost $100.05 over the budget; a budget of $" in placement.reason
 
 
-def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(world, settled):
-    here = world.offer("here", 3.00)
-    job = world.job(budget_nano_usd=usd(2))
-    placement = world.decide(Demand(job, None, spent_nano_usd=usd(2)), settled(here))
+def test_a_used_up_budget_stops_a_job_even_if_its_length_is_unknown(case, settled):
+    here = case.offer("here", 3.00)
+    job = case.job(budget_nano_usd=usd(2))
+    placement = case.decide(Demand(job, None, spent_nano_usd=usd(2)), settled(here))
     assert placement.action == "wait"
     assert placement.reason.endswith("tradewind budget set job_1 USD")
 
 
-def test_a_late_job_that_has_started_continues_for_the_earliest_finish(world, settled):
-    here = world.offer("here", 1.00)
-    there = world.offer("there", 9.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=3600)
-    placement = world.decide(Demand(job, STEPS, done_steps=1), settled(here))
+def test_a_late_job_that_has_started_continues_for_the_earliest_finish(case, settled):
+    here = case.offer("here", 1.00)
+    there = case.offer("there", 9.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=3600)
+    placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "the deadline can no longer be met; earliest finish, 2 days late"
 
 
-def test_a_job_does_not_stay_on_a_machine_with_notice(world):
-    here = world.offer("here", 1.00, spot=True)
-    there = world.offer("there", 2.00)
-    world.happened(here, "notice")
-    placement = world.decide(Demand(world.job(), STEPS), Running(here, world.now, leaving=True))
+def test_a_job_does_not_stay_on_a_machine_with_notice(case):
+    here = case.offer("here", 1.00, spot=True)
+    there = case.offer("there", 2.00)
+    case.happened(here, "notice")
+    placement = case.decide(Demand(case.job(), STEPS), Running(here, case.now, leaving=True))
     assert (placement.action, placement.offer_id) == ("place", there)
 
 
-def test_missing_capacity_or_a_stale_price_does_not_drive_out_who_is_there(world, settled):
-    here = world.offer("here", 1.00, age_s=10 * 86_400)
-    world.offer("there", 1.05)
-    world.happened(here, "refused")
-    assert world.decide(Demand(world.job(), STEPS), settled(here)).action == "stay"
+def test_missing_capacity_or_a_stale_price_does_not_drive_out_who_is_there(case, settled):
+    here = case.offer("here", 1.00, age_s=10 * 86_400)
+    case.offer("there", 1.05)
+    case.happened(here, "refused")
+    assert case.decide(Demand(case.job(), STEPS), settled(here)).action == "stay"
 
 
-def test_a_job_on_an_offer_that_is_no_longer_listed_stays(world, settled):
-    world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS), settled("local/eu-1/eu-1a/gone/spot"))
+def test_a_job_on_an_offer_that_is_no_longer_listed_stays(case, settled):
+    case.offer("there", 1.00)
+    placement = case.decide(Demand(case.job(), STEPS), settled("local/eu-1/eu-1a/gone/spot"))
     assert (placement.action, placement.offer_id) == ("stay", "local/eu-1/eu-1a/gone/spot")
     assert "no longer listed" in placement.reason
 
 
-def test_a_move_under_way_is_left_alone(world, settled):
-    here = world.offer("here", 2.00)
-    world.offer("there", 1.00)
-    placement = world.decide(Demand(world.job(), STEPS), settled(here, migrating=True))
+def test_a_move_under_way_is_left_alone(case, settled):
+    here = case.offer("here", 2.00)
+    case.offer("there", 1.00)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here, migrating=True))
     assert (placement.action, placement.offer_id) == ("none", here)
 
 
-def test_noisy_prices_make_no_ping_pong(world):
+def test_noisy_prices_make_no_ping_pong(case):
     """Two offers whose prices wobble by 5 % around the same mean, decided every hour for two weeks."""
     noise = random.Random(5)
-    here = world.offer("a", 2.00, spot=True)
-    other = world.offer("b", 2.00, spot=True)
-    demand = Demand(world.job(), 100 * STEPS)
-    running, moves = Running(here, world.now), 0
+    here = case.offer("a", 2.00, spot=True)
+    other = case.offer("b", 2.00, spot=True)
+    demand = Demand(case.job(), 100 * STEPS)
+    running, moves = Running(here, case.now), 0
     for _ in range(14 * 24):
-        world.now += 3_600_000
+        case.now += 3_600_000
         for offer in (here, other):
-            world.price(offer, 2.00 * noise.uniform(0.95, 1.05))
-        placement = world.decide(demand, running)
+            case.price(offer, 2.00 * noise.uniform(0.95, 1.05))
+        placement = case.decide(demand, running)
         if placement.action == "move":
             moves += 1
-            running = Running(placement.offer_id, world.now, world.now)
+            running = Running(placement.offer_id, case.now, case.now)
     assert moves == 0
 
 
-def test_a_lasting_drop_in_price_leads_to_one_move(world):
-    here = world.offer("a", 2.00)
-    other = world.offer("b", 2.00)
-    demand = Demand(world.job(), STEPS)
-    running, seen = Running(here, world.now), []
+def test_a_lasting_drop_in_price_leads_to_one_move(case):
+    here = case.offer("a", 2.00)
+    other = case.offer("b", 2.00)
+    demand = Demand(case.job(), STEPS)
+    running, seen = Running(here, case.now), []
     for hour in range(48):
-        world.now += 3_600_000
+        case.now += 3_600_000
         if hour == 10:
-            world.price(other, 1.20)
-        placement = world.decide(demand, running)
+            case.price(other, 1.20)
+        placement = case.decide(demand, running)
         if placement.action == "move":
             seen.append((hour, placement.offer_id))
-            running = Running(placement.offer_id, world.now, world.now)
+            running = Running(placement.offer_id, case.now, case.now)
     assert seen == [(10, other)]

@@ -19,108 +19,108 @@ def disk(hours: float) -> int:
     return disk_nano_usd(rate_card("local"), 0, round(hours * MS_PER_HOUR))
 
 
-def test_cheapest_goes_by_dollars_per_step_and_not_per_hour(world):
-    slow = world.offer("slow", 0.80, gpu="SIM-S")  # $/h winner: 20 h, $16
-    fast = world.offer("fast", 1.20, gpu="SIM-L")  # 5 h, $6
-    placement = world.decide(Demand(world.job(rates=RATES), STEPS))
+def test_cheapest_goes_by_dollars_per_step_and_not_per_hour(case):
+    slow = case.offer("slow", 0.80, gpu="SIM-S")  # $/h winner: 20 h, $16
+    fast = case.offer("fast", 1.20, gpu="SIM-L")  # 5 h, $6
+    placement = case.decide(Demand(case.job(rates=RATES), STEPS))
     assert placement.action == "place"
     assert placement.offer_id == fast
     # 5 h of work and 5 min of start-up at $1.20
     assert placement.cost_nano_usd == pytest.approx(usd("6.10") + disk(5 + 1 / 12), rel=1e-9)
-    assert placement.finish_at_ms == world.now + 18_300_000
+    assert placement.finish_at_ms == case.now + 18_300_000
     by_id = {a.offer_id: a for a in placement.alternatives}
     assert by_id[slow].nano_usd_per_hour < by_id[fast].nano_usd_per_hour
     assert by_id[slow].nano_usd_per_step > by_id[fast].nano_usd_per_step
     assert by_id[slow].reason.endswith("more to finish")
 
 
-def test_cheapest_counts_what_preemptions_of_spot_cost(world):
-    world.startup_s = 3600
-    spot = world.offer("spot", 0.95, spot=True)
-    kept = world.offer("kept", 1.00)
+def test_cheapest_counts_what_preemptions_of_spot_cost(case):
+    case.startup_s = 3600
+    spot = case.offer("spot", 0.95, spot=True)
+    kept = case.offer("kept", 1.00)
     # One loss in 8 h, each taking an hour of start-up: spot takes 8/7 of the time, so 5 % off does not pay.
-    assert world.decide(Demand(world.job(), STEPS)).offer_id == kept
-    world.price(spot, 0.80)
-    assert world.decide(Demand(world.job(), STEPS)).offer_id == spot
+    assert case.decide(Demand(case.job(), STEPS)).offer_id == kept
+    case.price(spot, 0.80)
+    assert case.decide(Demand(case.job(), STEPS)).offer_id == spot
 
 
-def test_fastest_takes_the_fastest_machine_at_any_price(world):
-    world.offer("slow", 0.01, gpu="SIM-M")
-    fast = world.offer("fast", 50, gpu="SIM-L")
-    placement = world.decide(Demand(world.job(rates=RATES, objective=FASTEST), STEPS))
+def test_fastest_takes_the_fastest_machine_at_any_price(case):
+    case.offer("slow", 0.01, gpu="SIM-M")
+    fast = case.offer("fast", 50, gpu="SIM-L")
+    placement = case.decide(Demand(case.job(rates=RATES, objective=FASTEST), STEPS))
     assert placement.offer_id == fast
     assert placement.alternatives[1].reason == "5.0 h slower"
 
 
-def test_fastest_prefers_the_cheaper_of_two_equally_fast_machines(world):
-    world.offer("dear", 2.00)
-    cheap = world.offer("cheap", 1.00)
-    placement = world.decide(Demand(world.job(objective=FASTEST), STEPS))
+def test_fastest_prefers_the_cheaper_of_two_equally_fast_machines(case):
+    case.offer("dear", 2.00)
+    cheap = case.offer("cheap", 1.00)
+    placement = case.decide(Demand(case.job(objective=FASTEST), STEPS))
     assert placement.offer_id == cheap
     assert placement.alternatives[1].reason == "no faster, $10.08 more"
 
 
-def test_fastest_under_a_budget_takes_the_fastest_that_surely_fits(world):
-    world.offer("fast", 8.00, gpu="SIM-L")  # 5 h, $40
-    middle = world.offer("middle", 2.00, gpu="SIM-M")  # 10 h, $20
-    world.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
-    demand = Demand(world.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd(25)), STEPS)
-    placement = world.decide(demand)
+def test_fastest_under_a_budget_takes_the_fastest_that_surely_fits(case):
+    case.offer("fast", 8.00, gpu="SIM-L")  # 5 h, $40
+    middle = case.offer("middle", 2.00, gpu="SIM-M")  # 10 h, $20
+    case.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
+    demand = Demand(case.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd(25)), STEPS)
+    placement = case.decide(demand)
     assert placement.offer_id == middle
     rejected = {a.offer_id: a.reason for a in placement.alternatives if not a.feasible}
     assert rejected == {"local/eu-1/eu-1a/fast/on_demand": "would cost $15.67 over the budget"}
 
 
-def test_money_spent_before_counts_against_the_budget(world):
-    world.offer("middle", 2.00, gpu="SIM-M")
-    slow = world.offer("slow", 0.50, gpu="SIM-S")
-    job = world.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd(25))
-    assert world.decide(Demand(job, STEPS, spent_nano_usd=usd(10))).offer_id == slow
+def test_money_spent_before_counts_against_the_budget(case):
+    case.offer("middle", 2.00, gpu="SIM-M")
+    slow = case.offer("slow", 0.50, gpu="SIM-S")
+    job = case.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd(25))
+    assert case.decide(Demand(job, STEPS, spent_nano_usd=usd(10))).offer_id == slow
 
 
-def test_an_offer_that_might_break_the_budget_is_not_taken_while_another_surely_keeps_it(world):
+def test_an_offer_that_might_break_the_budget_is_not_taken_while_another_surely_keeps_it(case):
     # 10 h at $2 are $20.17 expected and $20.97 at the 90th percentile: it might pass $20.50.
-    world.offer("middle", 2.00, gpu="SIM-M")
-    slow = world.offer("slow", 0.50, gpu="SIM-S")
-    placement = world.decide(Demand(world.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd("20.50")), STEPS))
+    case.offer("middle", 2.00, gpu="SIM-M")
+    slow = case.offer("slow", 0.50, gpu="SIM-S")
+    placement = case.decide(Demand(case.job(rates=RATES, objective=FASTEST, budget_nano_usd=usd("20.50")), STEPS))
     assert placement.offer_id == slow
     assert placement.alternatives[-1].reason.startswith("could cost $0.")
 
 
-def test_cheapest_under_a_deadline_takes_the_cheapest_that_surely_meets_it(world):
-    world.offer("fast", 8.00, gpu="SIM-L")
-    middle = world.offer("middle", 2.00, gpu="SIM-M")
-    slow = world.offer("slow", 0.50, gpu="SIM-S")
-    placement = world.decide(Demand(world.job(rates=RATES, deadline_s=12 * 3600), STEPS))
+def test_cheapest_under_a_deadline_takes_the_cheapest_that_surely_meets_it(case):
+    case.offer("fast", 8.00, gpu="SIM-L")
+    middle = case.offer("middle", 2.00, gpu="SIM-M")
+    slow = case.offer("slow", 0.50, gpu="SIM-S")
+    placement = case.decide(Demand(case.job(rates=RATES, deadline_s=12 * 3600), STEPS))
     assert placement.offer_id == middle
     assert {a.offer_id: a.reason for a in placement.alternatives}[slow] == "would finish 8.1 h after the deadline"
 
 
 @pytest.mark.parametrize(("weight", "winner"), [(1.0, "slow"), (0.75, "slow"), (0.25, "fast"), (0.0, "fast")])
-def test_a_weighted_objective_trades_cost_for_time(world, weight, winner):
-    world.startup_s = 0
-    world.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
-    world.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10: half the cost, four times the time
+def test_a_weighted_objective_trades_cost_for_time(case, weight, winner):
+    case.startup_s = 0
+    case.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
+    case.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10: half the cost, four times the time
     objective = Objective(weight, 1 - weight)
-    placement = world.decide(Demand(world.job(rates=RATES, objective=objective), STEPS))
+    placement = case.decide(Demand(case.job(rates=RATES, objective=objective), STEPS))
     assert f"/{winner}/" in placement.offer_id
 
 
-def test_the_baseline_is_the_cheapest_on_demand_offer_even_for_a_job_that_takes_only_spot(world):
-    spot = world.offer("a", 0.30, spot=True)
-    kept = world.offer("b", 1.00)
-    world.offer("c", 1.50)
-    placement = world.decide(Demand(world.job(capacity=(CapacityType.SPOT,)), STEPS))
+def test_the_baseline_is_the_cheapest_on_demand_offer_even_for_a_job_that_takes_only_spot(case):
+    spot = case.offer("a", 0.30, spot=True)
+    kept = case.offer("b", 1.00)
+    case.offer("c", 1.50)
+    placement = case.decide(Demand(case.job(capacity=(CapacityType.SPOT,)), STEPS))
     assert placement.offer_id == spot
     assert placement.baseline.offer_id == kept
     assert placement.baseline.cost_nano_usd == pytest.approx(usd(1) * (10 + 1 / 12) + disk(10 + 1 / 12), rel=1e-9)
     assert placement.saving_nano_usd == placement.baseline.cost_nano_usd - placement.cost_nano_usd
 
 
-def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(world):
-    world.offer("slow", 0.80, gpu="SIM-S")
-    fast = world.offer("fast", 1.20, gpu="SIM-L")
-    placement = world.decide(Demand(world.job(rates=RATES, deadline_s=60), None))
+def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(case):
+    case.offer("slow", 0.80, gpu="SIM-S")
+    fast = case.offer("fast", 1.20, gpu="SIM-L")
+    placement = case.decide(Demand(case.job(rates=RATES, deadline_s=60), None))
     assert placement.offer_id == fast
     assert placement.cost_nano_usd is None
     assert placement.finish_at_ms is None
@@ -128,10 +128,10 @@ def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(world):
     assert placement.alternatives[1].reason.endswith("more per step")
 
 
-def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_shown(world):
-    world.offer("slow", 0.80, gpu="SIM-S")
-    fast = world.offer("fast", 1.20, gpu="SIM-L")
-    placement = world.decide(Demand(world.job(rates={}, objective=CHEAPEST), STEPS))
+def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_shown(case):
+    case.offer("slow", 0.80, gpu="SIM-S")
+    fast = case.offer("fast", 1.20, gpu="SIM-L")
+    placement = case.decide(Demand(case.job(rates={}, objective=CHEAPEST), STEPS))
     assert placement.offer_id == fast
     chosen = placement.alternatives[0]
     assert (placement.throughput, chosen.cost_nano_usd, chosen.duration_s) == (None, None, None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
 from orchestrator.policy.tick_market import TickAdapter
-from tests.unit.arena.worlds import task, trace
+from tests.unit.arena.small_markets import task, trace
 
 NAMES = ("daily", "deadline", "decide")
 GATE = settings(deadline=None, derandomize=True, max_examples=12)

@@ -45,59 +45,59 @@ def reasons(placement):
         ({"age_s": 3 * 86_400}, {}, "price is 3 days old"),
     ],
 )
-def test_a_constraint_is_named_with_its_figure(world, offer, spec, reason):
-    world.offer("good", 5)
-    world.offer("bad", 1, **offer)
-    placement = world.decide(Demand(world.job(**spec), STEPS))
+def test_a_constraint_is_named_with_its_figure(case, offer, spec, reason):
+    case.offer("good", 5)
+    case.offer("bad", 1, **offer)
+    placement = case.decide(Demand(case.job(**spec), STEPS))
     assert reasons(placement) == {"good": "", "bad": reason}
     assert [a.feasible for a in placement.alternatives] == [True, False]
 
 
-def test_too_few_cpus_are_named(world):
-    world.offer("bad", 1)
-    placement = world.decide(Demand(world.job(resources=Resources(cpu=8)), STEPS))
+def test_too_few_cpus_are_named(case):
+    case.offer("bad", 1)
+    placement = case.decide(Demand(case.job(resources=Resources(cpu=8)), STEPS))
     assert reasons(placement) == {"bad": "has 4 CPUs, resources.cpu asks for 8"}
 
 
-def test_an_offer_without_a_price_is_named(world):
-    world.offer("good", 5)
-    world.offer("bad", 1)
-    world.prices.pop()
-    assert reasons(world.decide(Demand(world.job(), STEPS)))["bad"] == "no price is known"
+def test_an_offer_without_a_price_is_named(case):
+    case.offer("good", 5)
+    case.offer("bad", 1)
+    case.prices.pop()
+    assert reasons(case.decide(Demand(case.job(), STEPS)))["bad"] == "no price is known"
 
 
-def test_a_refused_offer_is_left_alone_for_a_while_and_says_since_when(world):
-    cheap = world.offer("cheap", 1)
-    dear = world.offer("dear", 5)
-    world.happened(cheap, "refused", minutes_ago=12)
-    placement = world.decide(Demand(world.job(), STEPS))
+def test_a_refused_offer_is_left_alone_for_a_while_and_says_since_when(case):
+    cheap = case.offer("cheap", 1)
+    dear = case.offer("dear", 5)
+    case.happened(cheap, "refused", minutes_ago=12)
+    placement = case.decide(Demand(case.job(), STEPS))
     assert placement.offer_id == dear
     assert reasons(placement)["cheap"] == "no capacity 12 min ago"
-    world.now += 4 * 60_000
-    assert world.decide(Demand(world.job(), STEPS)).offer_id == cheap
+    case.now += 4 * 60_000
+    assert case.decide(Demand(case.job(), STEPS)).offer_id == cheap
 
 
-def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(world):
-    cheap = world.offer("cheap", 1, spot=True)
-    world.offer("dear", 5)
-    world.happened(cheap, "launched", minutes_ago=30)
-    world.happened(cheap, "lost", minutes_ago=2)
-    assert reasons(world.decide(Demand(world.job(), STEPS)))["cheap"] == "a machine was lost there 2 min ago"
+def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(case):
+    cheap = case.offer("cheap", 1, spot=True)
+    case.offer("dear", 5)
+    case.happened(cheap, "launched", minutes_ago=30)
+    case.happened(cheap, "lost", minutes_ago=2)
+    assert reasons(case.decide(Demand(case.job(), STEPS)))["cheap"] == "a machine was lost there 2 min ago"
 
 
-def test_only_the_first_of_several_rejection_reasons_is_shown(world):
-    world.offer("good", 5)
-    world.offer("bad", 1, gpu="SIM-S", region="us-1", age_s=10 * 86_400)
-    job = world.job(resources=Resources((GpuRequest("SIM-M"),)), where=Where(regions=("eu-*",)))
-    assert reasons(world.decide(Demand(job, STEPS)))["bad"] == "GPU SIM-S is not in resources.gpu"
+def test_only_the_first_of_several_rejection_reasons_is_shown(case):
+    case.offer("good", 5)
+    case.offer("bad", 1, gpu="SIM-S", region="us-1", age_s=10 * 86_400)
+    job = case.job(resources=Resources((GpuRequest("SIM-M"),)), where=Where(regions=("eu-*",)))
+    assert reasons(case.decide(Demand(job, STEPS)))["bad"] == "GPU SIM-S is not in resources.gpu"
 
 
-def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_nearest_miss(world):
+def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_nearest_miss(case):
     for number in range(3):
-        world.offer(f"us{number}", 1, region="us-1")
-    world.offer("dear", 5)
-    job = world.job(where=Where(regions=("eu-*",)), budget_nano_usd=usd(40))
-    placement = world.decide(Demand(job, STEPS))
+        case.offer(f"us{number}", 1, region="us-1")
+    case.offer("dear", 5)
+    job = case.job(where=Where(regions=("eu-*",)), budget_nano_usd=usd(40))
+    placement = case.decide(Demand(job, STEPS))
     assert placement.action == "wait"
     assert placement.offer_id is None
     assert placement.reason == (
@@ -107,11 +107,11 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
 
 
 @pytest.mark.parametrize("spent", [0, 1, 39.5, 41])
-def test_the_suggested_budget_is_enough(world, spent):
-    world.offer("dear", 5)
-    job = world.job(budget_nano_usd=usd(40))
+def test_the_suggested_budget_is_enough(case, spent):
+    case.offer("dear", 5)
+    job = case.job(budget_nano_usd=usd(40))
     demand = Demand(job, STEPS, done_steps=0, spent_nano_usd=usd(spent))
-    placement = world.decide(demand)
+    placement = case.decide(demand)
     assert placement.action == "wait"
     said = placement.reason.rpartition("; ")[2]
     if spent:
@@ -124,33 +124,33 @@ def test_the_suggested_budget_is_enough(world, spent):
         replace(demand, job=replace(job, spec=replace(job.spec, budget_nano_usd=usd(amount) - short)))
         for short in (0, usd("0.02"))
     )
-    assert world.decide(enough).action == "place"
-    assert world.decide(enough).chance is None, "kept at the 95th percentile"
-    assert world.decide(less).chance is not None or world.decide(less).action == "wait"
+    assert case.decide(enough).action == "place"
+    assert case.decide(enough).chance is None, "kept at the 95th percentile"
+    assert case.decide(less).chance is not None or case.decide(less).action == "wait"
 
 
-def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(world):
-    world.offer("only", 1)
-    placement = world.decide(Demand(world.job(deadline_s=3600), STEPS))
+def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(case):
+    case.offer("only", 1)
+    placement = case.decide(Demand(case.job(deadline_s=3600), STEPS))
     assert placement.action == "wait"
     assert "would finish 9.1 h after the deadline" in placement.reason
 
 
-def test_an_empty_market_is_reported(world):
-    assert world.decide(Demand(world.job(), STEPS)).reason == "no offers are known"
+def test_an_empty_market_is_reported(case):
+    assert case.decide(Demand(case.job(), STEPS)).reason == "no offers are known"
 
 
-def test_the_limit_of_a_price_age_is_a_rail(world):
-    world.offer("only", 1, age_s=3600)
-    demand = Demand(world.job(), STEPS)
-    assert world.decide(demand, limits=MoveLimits(max_price_age_s=1800)).action == "wait"
+def test_the_limit_of_a_price_age_is_a_rail(case):
+    case.offer("only", 1, age_s=3600)
+    demand = Demand(case.job(), STEPS)
+    assert case.decide(demand, limits=MoveLimits(max_price_age_s=1800)).action == "wait"
 
 
-def test_alternatives_list_every_offer_once_the_chosen_first_the_rejected_last(world):
-    world.offer("b", 2)
-    world.offer("a", 3)
-    world.offer("c", 1, region="us-1")
-    world.offer("d", 1.5)
-    placement = world.decide(Demand(world.job(where=Where(regions=("eu-*",))), STEPS))
+def test_alternatives_list_every_offer_once_the_chosen_first_the_rejected_last(case):
+    case.offer("b", 2)
+    case.offer("a", 3)
+    case.offer("c", 1, region="us-1")
+    case.offer("d", 1.5)
+    placement = case.decide(Demand(case.job(where=Where(regions=("eu-*",))), STEPS))
     assert [a.offer_id.split("/")[3] for a in placement.alternatives] == ["d", "b", "a", "c"]
     assert [bool(a.reason) for a in placement.alternatives] == [False, True, True, True]

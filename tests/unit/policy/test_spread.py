@@ -9,7 +9,7 @@ from orchestrator.market import Course, Market
 from orchestrator.market.reversion import Prior, course
 from orchestrator.model import Alternative, Estimate
 from orchestrator.policy import Demand, decide
-from tests.unit.policy.conftest import World
+from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 36_000
 
@@ -19,23 +19,23 @@ def prices_stray(down: float, up: float, hold_h: float) -> Course:
 
 
 def chosen(
-    world: World, *, prices: Course | None = None, start: Estimate | float = 300.0, **spec: object
+    case: DecisionCase, *, prices: Course | None = None, start: Estimate | float = 300.0, **spec: object
 ) -> Alternative:
     market = Market.as_of(
-        world.now,
-        offers=world.offers,
-        prices=world.prices,
+        case.now,
+        offers=case.offers,
+        prices=case.prices,
         startup_s={"local": start},
         courses={} if prices is None else {"local": prices},
     )
-    world.observations.clear()
-    job = world.job(rates={"SIM-M": 10.0}, **spec)
-    return decide([Demand(job, STEPS)], market, world.perf(), {}).placements[0].alternatives[0]
+    case.observations.clear()
+    job = case.job(rates={"SIM-M": 10.0}, **spec)
+    return decide([Demand(job, STEPS)], market, case.perf(), {}).placements[0].alternatives[0]
 
 
-def test_on_demand_only_speed_and_start_are_uncertain(world: World) -> None:
-    world.offer("it", 1.0)
-    each = chosen(world)
+def test_on_demand_only_speed_and_start_are_uncertain(case: DecisionCase) -> None:
+    case.offer("it", 1.0)
+    each = chosen(case)
     assert each.duration_s == pytest.approx(3900)
     assert 0.95 * 3900 < each.duration_low_s < 3900 < each.duration_high_s < 1.05 * 3900
     low, high = each.cost_low_nano_usd, each.cost_high_nano_usd
@@ -43,52 +43,52 @@ def test_on_demand_only_speed_and_start_are_uncertain(world: World) -> None:
     assert high / each.cost_nano_usd == pytest.approx(each.duration_high_s / each.duration_s, rel=1e-3)
 
 
-def test_a_start_that_is_hardly_known_is_in_the_interval_of_time_and_cost(world: World) -> None:
-    world.offer("it", 1.0)
-    each = chosen(world, start=Estimate(300.0, 100.0, 900.0, "prior"))
+def test_a_start_that_is_hardly_known_is_in_the_interval_of_time_and_cost(case: DecisionCase) -> None:
+    case.offer("it", 1.0)
+    each = chosen(case, start=Estimate(300.0, 100.0, 900.0, "prior"))
     assert each.duration_high_s > 3900 + 600
     assert each.duration_low_s < 3900 - 200
     assert each.cost_high_nano_usd / each.cost_nano_usd == pytest.approx(each.duration_high_s / 3900, rel=1e-3)
 
 
-def test_a_spot_price_strays_and_an_on_demand_price_does_not(world: World) -> None:
-    world.offer("it", 1.0, spot=True)
-    world.offer("sure", 3.0)
-    calm, stormy = chosen(world), chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
+def test_a_spot_price_strays_and_an_on_demand_price_does_not(case: DecisionCase) -> None:
+    case.offer("it", 1.0, spot=True)
+    case.offer("sure", 3.0)
+    calm, stormy = chosen(case), chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
     assert stormy.cost_high_nano_usd > stormy.cost_nano_usd * np.exp(0.7)
     assert stormy.cost_low_nano_usd < stormy.cost_nano_usd * np.exp(-0.15)
     assert calm.cost_high_nano_usd < stormy.cost_high_nano_usd
     assert (calm.duration_low_s, calm.duration_high_s) == (stormy.duration_low_s, stormy.duration_high_s)
 
 
-def test_a_short_job_finishes_before_the_price_can_change(world: World) -> None:
-    world.offer("it", 1.0, spot=True)
-    quick, slow = chosen(world, prices=prices_stray(0.2, 0.7, 100.0)), chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
+def test_a_short_job_finishes_before_the_price_can_change(case: DecisionCase) -> None:
+    case.offer("it", 1.0, spot=True)
+    quick, slow = chosen(case, prices=prices_stray(0.2, 0.7, 100.0)), chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
     assert quick.cost_high_nano_usd - quick.cost_nano_usd < (slow.cost_high_nano_usd - slow.cost_nano_usd) / 2
 
 
-def test_deviations_add_up_as_squares_not_as_worst_cases(world: World) -> None:
-    world.offer("it", 1.0)
-    speed = chosen(world)
-    both = chosen(world, start=Estimate(300.0, 100.0, 500.0, "prior"))
+def test_deviations_add_up_as_squares_not_as_worst_cases(case: DecisionCase) -> None:
+    case.offer("it", 1.0)
+    speed = chosen(case)
+    both = chosen(case, start=Estimate(300.0, 100.0, 500.0, "prior"))
     by_speed = speed.duration_high_s - 3900
     assert both.duration_high_s - 3900 == pytest.approx(np.hypot(by_speed, 200), rel=1e-6)
 
 
-def test_of_a_product_logarithms_stray_so_that_no_cost_comes_near_nothing(world: World) -> None:
-    world.offer("it", 1.0, spot=True)
-    each = chosen(world, prices=prices_stray(1.5, 1.5, 0.5), start=Estimate(3000.0, 100.0, 9000.0, "prior"))
+def test_of_a_product_logarithms_stray_so_that_no_cost_comes_near_nothing(case: DecisionCase) -> None:
+    case.offer("it", 1.0, spot=True)
+    each = chosen(case, prices=prices_stray(1.5, 1.5, 0.5), start=Estimate(3000.0, 100.0, 9000.0, "prior"))
     shorter = 1 - 2900 / 6600
     share = each.cost_low_nano_usd / each.cost_nano_usd
     assert share == pytest.approx(np.exp(-np.hypot(1.5, np.log(shorter))), rel=0.1)
 
 
-def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(world: World) -> None:
-    world.offer("slow", 1.0, spot=True)
-    alone = chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
-    world.offer("fast", 2.4, gpu="SIM-L", spot=True)
-    dear = chosen(world, prices=prices_stray(0.2, 0.1, 0.5))
-    near = chosen(world, prices=prices_stray(0.2, 0.7, 0.5))
+def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(case: DecisionCase) -> None:
+    case.offer("slow", 1.0, spot=True)
+    alone = chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
+    case.offer("fast", 2.4, gpu="SIM-L", spot=True)
+    dear = chosen(case, prices=prices_stray(0.2, 0.1, 0.5))
+    near = chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
     assert near.offer_id == dear.offer_id == alone.offer_id
     assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s

@@ -10,58 +10,58 @@ from hypothesis import strategies as st
 from orchestrator.model import FASTEST, Objective, Placement
 from orchestrator.policy import Demand, Running, Underway
 from providers.money import usd
-from tests.unit.policy.conftest import HOUR, NOW, World
+from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
 STEPS = 36_000  # 10 h at 1 step/s
 
 
 def again(
-    world: World, demand: Demand, running: Running, to: str, reason: str = "cheaper offer", **so_far: bool
+    case: DecisionCase, demand: Demand, running: Running, to: str, reason: str = "cheaper offer", **so_far: bool
 ) -> Placement:
-    return world.decide(demand, replace(running, move=Underway(to, reason, **so_far)))  # type: ignore[arg-type]
+    return case.decide(demand, replace(running, move=Underway(to, reason, **so_far)))  # type: ignore[arg-type]
 
 
-def test_a_move_that_still_pays_continues(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
-    placement = again(world, Demand(world.job(), STEPS), settled(here), there)
+def test_a_move_that_still_pays_continues(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
+    placement = again(case, Demand(case.job(), STEPS), settled(here), there)
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == f"the move to {there} still pays"
     assert placement.saving_nano_usd > 0
 
 
-def test_a_move_is_aborted_when_the_price_there_has_risen(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
-    world.price(there, 2.10)
-    placement = again(world, Demand(world.job(), STEPS), settled(here), there)
+def test_a_move_is_aborted_when_the_price_there_has_risen(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
+    case.price(there, 2.10)
+    placement = again(case, Demand(case.job(), STEPS), settled(here), there)
     assert (placement.action, placement.offer_id) == ("stay", here)
     # 10 h at $0.10 more, 6 min of double billing at $2.10 and a minute of the old machine
     assert placement.reason == "finishing there would cost $1.24 more than staying"
 
 
-def test_a_job_that_is_almost_done_by_now_stays_where_it_is(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
-    demand = Demand(world.job(), STEPS, done_steps=STEPS - 60)
-    placement = again(world, demand, settled(here), there, ready=True)
+def test_a_job_that_is_almost_done_by_now_stays_where_it_is(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
+    demand = Demand(case.job(), STEPS, done_steps=STEPS - 60)
+    placement = again(case, demand, settled(here), there, ready=True)
     assert placement.action == "stay"
     assert "more than staying" in placement.reason
 
 
-def test_what_was_paid_counts_no_more(world, settled):
+def test_what_was_paid_counts_no_more(case, settled):
     """400 seconds of work are left: they do not pay for a start, but they pay for the rest once that was paid."""
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
-    demand = Demand(world.job(), STEPS, done_steps=STEPS - 400)
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
+    demand = Demand(case.job(), STEPS, done_steps=STEPS - 400)
     answers = {}
     for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
-        answers[len(so_far)] = again(world, demand, settled(here), there, **so_far)
+        answers[len(so_far)] = again(case, demand, settled(here), there, **so_far)
     assert [answers[n].action for n in (0, 1, 2)] == ["stay", "move", "move"]
     saved = [answers[n].saving_nano_usd for n in (1, 2)]
     assert saved[0] < saved[1] == usd(1) * 400 // 3600  # nothing but the price per hour is left to compare
 
 
-def test_the_parts_of_a_cost_add_up_at_every_stage(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00)
+def test_the_parts_of_a_cost_add_up_at_every_stage(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
     for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
-        placement = again(world, Demand(world.job(), STEPS, checkpoint_bytes=10**9), settled(here), there, **so_far)
+        placement = again(case, Demand(case.job(), STEPS, checkpoint_bytes=10**9), settled(here), there, **so_far)
         parts = placement.parts
         assert parts is not None
         amounts = [getattr(parts, name) for name in type(parts).__slots__]
@@ -69,127 +69,127 @@ def test_the_parts_of_a_cost_add_up_at_every_stage(world, settled):
         assert min(amounts) >= 0
 
 
-def test_a_move_for_a_deadline_is_aborted_once_staying_meets_it(world, settled):
+def test_a_move_for_a_deadline_is_aborted_once_staying_meets_it(case, settled):
     """The case of a job that was moved for its last 12 % to a dear machine, for a deadline that it beat by 10 h."""
-    here = world.offer("here", 1.00, spot=True)
-    there = world.offer("there", 9.00)
-    demand = Demand(world.job(deadline_s=11 * 3600), STEPS)
+    here = case.offer("here", 1.00, spot=True)
+    there = case.offer("there", 9.00)
+    demand = Demand(case.job(deadline_s=11 * 3600), STEPS)
     running = settled(here)
-    decided = world.decide(demand, running)
+    decided = case.decide(demand, running)
     assert (decided.action, decided.offer_id) == ("move", there)
-    assert again(world, demand, running, there, "objective").action == "move"
+    assert again(case, demand, running, there, "objective").action == "move"
     later = replace(demand, done_steps=STEPS * 88 // 100)  # it got on faster than was thought
-    placement = again(world, later, running, there, "objective", ready=True)
+    placement = again(case, later, running, there, "objective", ready=True)
     assert placement.action == "stay"
     assert placement.reason.startswith("it meets its deadline without the move, and finishing there would cost $")
 
 
-def test_a_move_is_aborted_when_it_would_miss_a_limit_that_staying_meets(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.6}, deadline_s=12 * 3600)
-    placement = again(world, Demand(job, STEPS), settled(here), there)
+def test_a_move_is_aborted_when_it_would_miss_a_limit_that_staying_meets(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.6}, deadline_s=12 * 3600)
+    placement = again(case, Demand(job, STEPS), settled(here), there)
     assert placement.action == "stay"
     assert placement.reason.startswith("there, it would finish ")
     assert placement.reason.endswith("after the deadline")
 
 
-def test_a_move_that_meets_a_limit_continues_whatever_it_costs(world, settled):
-    here, there = world.offer("here", 1.00), world.offer("there", 9.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
-    assert again(world, Demand(job, STEPS), settled(here), there, "objective").action == "move"
+def test_a_move_that_meets_a_limit_continues_whatever_it_costs(case, settled):
+    here, there = case.offer("here", 1.00), case.offer("there", 9.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
+    assert again(case, Demand(job, STEPS), settled(here), there, "objective").action == "move"
 
 
-def test_a_move_from_a_machine_that_is_being_preempted_continues(world, settled):
-    here, there = world.offer("here", 1.00, spot=True), world.offer("there", 1.05)
-    placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
+def test_a_move_from_a_machine_that_is_being_preempted_continues(case, settled):
+    here, there = case.offer("here", 1.00, spot=True), case.offer("there", 1.05)
+    placement = again(case, Demand(case.job(), STEPS), settled(here, leaving=True), there)
     assert (placement.action, placement.offer_id) == ("move", there)
-    world.price(there, 9.00)
-    placement = again(world, Demand(world.job(), STEPS), settled(here, leaving=True), there)
+    case.price(there, 9.00)
+    placement = again(case, Demand(case.job(), STEPS), settled(here, leaving=True), there)
     assert (placement.action, placement.offer_id) == ("stay", None)
     assert placement.reason.startswith(f"{here} now costs $")
 
 
-def first(world: World, demand: Demand, to: str, reason: str = "first placement") -> Placement:
+def first(case: DecisionCase, demand: Demand, to: str, reason: str = "first placement") -> Placement:
     """A job that runs nowhere and is bound for an offer."""
-    return world.decide(demand, underway=Underway(to, reason))  # type: ignore[arg-type]
+    return case.decide(demand, underway=Underway(to, reason))  # type: ignore[arg-type]
 
 
-def test_a_place_that_is_still_about_the_best_is_taken(world):
-    there = world.offer("there", 1.05)
-    world.offer("other", 1.00)
-    placement = first(world, Demand(world.job(), STEPS), there)
+def test_a_place_that_is_still_about_the_best_is_taken(case):
+    there = case.offer("there", 1.05)
+    case.offer("other", 1.00)
+    placement = first(case, Demand(case.job(), STEPS), there)
     assert (placement.action, placement.offer_id) == ("move", there)
     assert there in placement.reason
 
 
-def test_a_placement_is_aborted_with_the_reason_when_another_offer_is_better_by_now(world):
-    there, other = world.offer("there", 1.05), world.offer("other", 0.50)
-    placement = first(world, Demand(world.job(), STEPS), there)
+def test_a_placement_is_aborted_with_the_reason_when_another_offer_is_better_by_now(case):
+    there, other = case.offer("there", 1.05), case.offer("other", 0.50)
+    placement = first(case, Demand(case.job(), STEPS), there)
     assert (placement.action, placement.offer_id) == ("stay", None)
     assert placement.reason == f"{other} now costs $5.55 less"  # 10 h, and 6 min of its start
-    faster = Demand(world.job(objective=FASTEST, rates={"SIM-M": 1.0, "SIM-L": 2.0}), STEPS)
-    best = world.offer("fast", 9.00, gpu="SIM-L")
-    assert first(world, faster, there).reason == f"{best} would finish 5.0 h sooner now"
+    faster = Demand(case.job(objective=FASTEST, rates={"SIM-M": 1.0, "SIM-L": 2.0}), STEPS)
+    best = case.offer("fast", 9.00, gpu="SIM-L")
+    assert first(case, faster, there).reason == f"{best} would finish 5.0 h sooner now"
 
 
-def test_a_placement_that_misses_a_limit_which_another_offer_meets_is_aborted(world):
-    there, other = world.offer("there", 1.00), world.offer("other", 9.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
-    placement = first(world, Demand(job, STEPS), there, "lost")
+def test_a_placement_that_misses_a_limit_which_another_offer_meets_is_aborted(case):
+    there, other = case.offer("there", 1.00), case.offer("other", 9.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 2.0}, deadline_s=8 * 3600)
+    placement = first(case, Demand(job, STEPS), there, "lost")
     assert placement.action == "stay"
     assert placement.reason.startswith(f"{there}: would finish ")
-    assert first(world, Demand(job, STEPS), other, "lost").action == "move"
+    assert first(case, Demand(job, STEPS), other, "lost").action == "move"
 
 
-def test_a_placement_of_an_unmeasured_job_is_evaluated_again_too(world):
-    there, other = world.offer("there", 1.00), world.offer("other", 0.95)
-    demand = Demand(world.job(rates={}), STEPS)
-    assert first(world, demand, there).action == "move", "a few per cent are no reason"
-    world.price(there, 3.00)
-    placement = first(world, demand, there)
+def test_a_placement_of_an_unmeasured_job_is_evaluated_again_too(case):
+    there, other = case.offer("there", 1.00), case.offer("other", 0.95)
+    demand = Demand(case.job(rates={}), STEPS)
+    assert first(case, demand, there).action == "move", "a few per cent are no reason"
+    case.price(there, 3.00)
+    placement = first(case, demand, there)
     assert (placement.action, placement.offer_id) == ("stay", None)
     assert f"{other} now costs 68% less" in placement.reason
-    world.happened(other, "refused")
-    assert first(world, demand, there).action == "move", "there is no other by now"
-    world.happened(there, "refused")
-    assert first(world, demand, there).action == "move", "whether a machine is to be had shows when it is rented"
-    world.prices = [price for price in world.prices if price.offer_id != there]
-    assert first(world, demand, there).reason == f"{there}: no price is known"
+    case.happened(other, "refused")
+    assert first(case, demand, there).action == "move", "there is no other by now"
+    case.happened(there, "refused")
+    assert first(case, demand, there).action == "move", "whether a machine is to be had shows when it is rented"
+    case.prices = [price for price in case.prices if price.offer_id != there]
+    assert first(case, demand, there).reason == f"{there}: no price is known"
 
 
-def test_a_placement_that_costs_nothing_is_kept_for_an_unmeasured_job(world):
-    there, _ = world.offer("there", 0.0), world.offer("other", 0.0)
-    assert first(world, Demand(world.job(rates={}), STEPS), there).action == "move"
+def test_a_placement_that_costs_nothing_is_kept_for_an_unmeasured_job(case):
+    there, _ = case.offer("there", 0.0), case.offer("other", 0.0)
+    assert first(case, Demand(case.job(rates={}), STEPS), there).action == "move"
 
 
-def test_a_placement_that_may_no_longer_be_best_is_aborted_for_an_unmeasured_job(world):
-    there, other = world.offer("there", 1.00, gpu="SIM-S"), world.offer("other", 1.10, gpu="SIM-L")
-    demand = Demand(world.job(rates={}), STEPS)
-    assert world.decide(demand).offer_id == other, "four times as fast"
-    placement = first(world, demand, there)
+def test_a_placement_that_may_no_longer_be_best_is_aborted_for_an_unmeasured_job(case):
+    there, other = case.offer("there", 1.00, gpu="SIM-S"), case.offer("other", 1.10, gpu="SIM-L")
+    demand = Demand(case.job(rates={}), STEPS)
+    assert case.decide(demand).offer_id == other, "four times as fast"
+    placement = first(case, demand, there)
     assert (placement.action, placement.offer_id) == ("stay", None)
     assert placement.reason == f"{other} is 72.4% better in cheapest now"
 
 
-def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_aborted(world, settled):
-    here = world.offer("here", 1.00)
+def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_aborted(case, settled):
+    here = case.offer("here", 1.00)
     gone = "local/eu-1/eu-1a/gone/spot"
-    assert again(world, Demand(world.job(), STEPS), settled(here), gone).reason == f"{gone} is no longer offered"
-    there = world.offer("there", 0.10)
-    world.prices = [price for price in world.prices if price.offer_id != there]
-    assert again(world, Demand(world.job(), STEPS), settled(here), there).reason == f"{there}: no price is known"
+    assert again(case, Demand(case.job(), STEPS), settled(here), gone).reason == f"{gone} is no longer offered"
+    there = case.offer("there", 0.10)
+    case.prices = [price for price in case.prices if price.offer_id != there]
+    assert again(case, Demand(case.job(), STEPS), settled(here), there).reason == f"{there}: no price is known"
 
 
-def test_what_only_the_moment_speaks_against_gives_nothing_up(world, settled):
-    here, there = world.offer("here", 2.00), world.offer("there", 1.00, age_s=10 * 86_400)
-    world.happened(there, "refused")
-    assert again(world, Demand(world.job(), STEPS), settled(here), there).action == "move"
+def test_what_only_the_moment_speaks_against_gives_nothing_up(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00, age_s=10 * 86_400)
+    case.happened(there, "refused")
+    assert again(case, Demand(case.job(), STEPS), settled(here), there).action == "move"
 
 
-def test_a_move_that_makes_a_job_slower_by_now_is_aborted_when_speed_is_its_objective(world, settled):
-    here, there = world.offer("here", 1.00), world.offer("there", 1.00, gpu="SIM-L")
-    job = world.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
-    placement = again(world, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
+def test_a_move_that_makes_a_job_slower_by_now_is_aborted_when_speed_is_its_objective(case, settled):
+    here, there = case.offer("here", 1.00), case.offer("there", 1.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
+    placement = again(case, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
     assert placement.reason == "finishing there would take 1.1 h longer than staying"
 
 
@@ -209,28 +209,28 @@ def test_no_move_that_would_be_decided_now_is_aborted_now(
     here_usd, there_usd, other_usd, spot, rates, done, deadline_h, budget, weight
 ):
     """Or a job would go to and fro: begin a move, give it up, begin it again."""
-    world = World()
-    here = world.offer("here", here_usd, spot=spot[0], gpu="SIM-M")
-    world.offer("there", there_usd, spot=spot[1], gpu="SIM-L")
-    world.offer("other", other_usd, spot=spot[2], gpu="SIM-L", region="eu-2")
-    job = world.job(
+    case = DecisionCase()
+    here = case.offer("here", here_usd, spot=spot[0], gpu="SIM-M")
+    case.offer("there", there_usd, spot=spot[1], gpu="SIM-L")
+    case.offer("other", other_usd, spot=spot[2], gpu="SIM-L", region="eu-2")
+    job = case.job(
         rates={"SIM-M": rates[0], "SIM-L": rates[1]},
         objective=Objective(*weight),
         deadline_s=None if deadline_h is None else deadline_h * 3600,
         budget_nano_usd=None if budget is None else usd(budget),
     )
     demand, running = Demand(job, STEPS, done_steps=done), Running(here, NOW - 24 * HOUR)
-    decided = world.decide(demand, running)
+    decided = case.decide(demand, running)
     if decided.action == "move" and decided.offer_id is not None:
         for so_far in ({}, {"ready": True}, {"ready": True, "restored": True}):
-            placement = again(world, demand, running, decided.offer_id, **so_far)
+            placement = again(case, demand, running, decided.offer_id, **so_far)
             assert (placement.action, placement.offer_id) == ("move", decided.offer_id), placement.reason
     for where in (None, replace(running, leaving=True)):  # a first placement or a recovery, and one after a notice
-        decided = world.decide(demand, where)
+        decided = case.decide(demand, where)
         if decided.action == "place" and decided.offer_id is not None:
             move = Underway(decided.offer_id, "first placement" if decided.probe is None else "probe")
             if where is None:
-                placement = world.decide(demand, underway=move)
+                placement = case.decide(demand, underway=move)
             else:
-                placement = world.decide(demand, replace(where, move=move))
+                placement = case.decide(demand, replace(where, move=move))
             assert (placement.action, placement.offer_id) == ("move", decided.offer_id), placement.reason

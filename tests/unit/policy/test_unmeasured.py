@@ -11,17 +11,17 @@ from orchestrator.model import CHEAPEST, FASTEST, Expected, GpuRequest, Job, Obj
 from orchestrator.perf import Observation
 from orchestrator.policy import Demand, MoveLimits, Running, compare, prospects
 from providers.money import usd
-from tests.unit.policy.conftest import World
+from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 36_000
 
 
-def job(world: World, **spec: object) -> Job:
-    return world.job(rates={}, **spec)
+def job(case: DecisionCase, **spec: object) -> Job:
+    return case.job(rates={}, **spec)
 
 
 @pytest.fixture
-def gpus(world: World) -> dict[str, str]:
+def gpus(case: DecisionCase) -> dict[str, str]:
     """Spot and on-demand of two kinds whose ratio is known only so well."""
     prices = {"L4": 0.30, "A100-80GB": 1.60}
     offers = {}
@@ -29,17 +29,17 @@ def gpus(world: World) -> dict[str, str]:
         for spot in (True, False):
             named = f"{gpu} {'spot' if spot else 'on demand'}"
             price = dollars if spot else 4.8 * dollars
-            offers[named] = world.offer(f"one.{gpu}", price, gpu=gpu, spot=spot, provider="aws")
+            offers[named] = case.offer(f"one.{gpu}", price, gpu=gpu, spot=spot, provider="aws")
     return offers
 
 
 @pytest.mark.parametrize("objective", [CHEAPEST, FASTEST, Objective(0.5, 0.5)])
 @pytest.mark.parametrize("spec", [{}, {"deadline_s": 60.0}, {"budget_nano_usd": usd("1.00")}])
 def test_without_evidence_a_plan_tells_no_time_no_cost_and_no_promise(
-    world: World, gpus: dict[str, str], objective: Objective, spec: dict[str, object]
+    case: DecisionCase, gpus: dict[str, str], objective: Objective, spec: dict[str, object]
 ) -> None:
-    demand = Demand(job(world, objective=objective, **spec), STEPS)
-    placed = world.decide(demand)
+    demand = Demand(job(case, objective=objective, **spec), STEPS)
+    placed = case.decide(demand)
     assert placed.action == "place"
     assert placed.evidence == "none"
     reported = (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput, placed.parts, placed.expected_losses)
@@ -55,14 +55,14 @@ def test_without_evidence_a_plan_tells_no_time_no_cost_and_no_promise(
         assert (each.duration_s, each.steps_per_s, each.nano_usd_per_step) == (None,) * 3
         assert each.relative_speed is not None
         assert 0 < each.relative_speed.low <= each.relative_speed.value <= each.relative_speed.high
-    assert compare(demand, world.market(), world.perf(), limits=MoveLimits()) is None
-    found, _ = prospects(demand, world.market(), world.perf(), limits=MoveLimits())
+    assert compare(demand, case.market(), case.perf(), limits=MoveLimits()) is None
+    found, _ = prospects(demand, case.market(), case.perf(), limits=MoveLimits())
     assert {(each.cost_nano_usd, each.duration_s, each.nano_usd_per_step) for each in found} == {(None,) * 3}
     assert found[0].offer_id == placed.offer_id
 
 
-def test_ratios_are_to_a_fixed_machine_whatever_else_is_offered(world: World, gpus: dict[str, str]) -> None:
-    reported = {each.offer_id: each.relative_speed for each in world.decide(Demand(job(world), STEPS)).alternatives}
+def test_ratios_are_to_a_fixed_machine_whatever_else_is_offered(case: DecisionCase, gpus: dict[str, str]) -> None:
+    reported = {each.offer_id: each.relative_speed for each in case.decide(Demand(job(case), STEPS)).alternatives}
     reference, small = reported[gpus["A100-80GB spot"]], reported[gpus["L4 spot"]]
     assert reference is not None
     assert small is not None
@@ -72,64 +72,64 @@ def test_ratios_are_to_a_fixed_machine_whatever_else_is_offered(world: World, gp
 
 
 def test_it_begins_on_a_machine_that_may_well_be_best_and_is_cheap_to_be_wrong_on(
-    world: World, gpus: dict[str, str]
+    case: DecisionCase, gpus: dict[str, str]
 ) -> None:
-    placed = world.decide(Demand(job(world), STEPS))
+    placed = case.decide(Demand(job(case), STEPS))
     assert placed.offer_id == gpus["L4 spot"]
-    larger = world.offer("eight", 20.0, gpu="A100-80GB", count=8, spot=True, provider="aws")
-    assert world.decide(Demand(job(world), STEPS)).offer_id == gpus["L4 spot"]
-    assert world.decide(Demand(job(world, objective=FASTEST), STEPS)).offer_id == larger
+    larger = case.offer("eight", 20.0, gpu="A100-80GB", count=8, spot=True, provider="aws")
+    assert case.decide(Demand(job(case), STEPS)).offer_id == gpus["L4 spot"]
+    assert case.decide(Demand(job(case, objective=FASTEST), STEPS)).offer_id == larger
 
 
-def test_where_ratios_are_sure_it_begins_where_it_is_expected_to_be_best(world: World) -> None:
-    world.offer("small", 0.40, gpu="SIM-S")
-    large = world.offer("large", 0.90, gpu="SIM-L")
-    placed = world.decide(Demand(job(world), STEPS))
+def test_where_ratios_are_sure_it_begins_where_it_is_expected_to_be_best(case: DecisionCase) -> None:
+    case.offer("small", 0.40, gpu="SIM-S")
+    large = case.offer("large", 0.90, gpu="SIM-L")
+    placed = case.decide(Demand(job(case), STEPS))
     assert placed.offer_id == large
     assert placed.probe is None
 
 
 def test_a_deadline_buys_nothing_expensive_until_the_measured_speed_requires_it(
-    world: World, gpus: dict[str, str], at_hour: Callable[[World, float], None]
+    case: DecisionCase, gpus: dict[str, str], at_hour: Callable[[DecisionCase, float], None]
 ) -> None:
     """The p95 of a guess bought 2.5 hours of on-demand at 4.8 times the price, 48 hours before they were due."""
-    demand = Demand(job(world, deadline_s=48 * 3600.0), STEPS)
-    placed = world.decide(demand)
+    demand = Demand(job(case, deadline_s=48 * 3600.0), STEPS)
+    placed = case.decide(demand)
     assert placed.offer_id == gpus["L4 spot"]
-    at_hour(world, 0.5)
-    here = Running(gpus["L4 spot"], world.now - 20 * 60_000)
-    quick = measured(world, demand, here, 4.0)
+    at_hour(case, 0.5)
+    here = Running(gpus["L4 spot"], case.now - 20 * 60_000)
+    quick = measured(case, demand, here, 4.0)
     assert (quick.action, quick.offer_id) == ("stay", here.offer_id)
     assert quick.finish_at_ms is not None
     assert quick.finish_at_ms < (demand.job.deadline_at_ms or 0)
-    slow = measured(world, demand, here, 0.22)
+    slow = measured(case, demand, here, 0.22)
     assert slow.action == "move"
     assert str(slow.offer_id).endswith("/on_demand")
 
 
-def measured(world: World, demand: Demand, here: Running, rate: float) -> Placement:
-    world.observations[:] = [Observation(demand.job.id, "L4", 1, rate, 400, world.now)]
-    return world.decide(replace(demand, done_steps=400, spent_nano_usd=1), here)
+def measured(case: DecisionCase, demand: Demand, here: Running, rate: float) -> Placement:
+    case.observations[:] = [Observation(demand.job.id, "L4", 1, rate, 400, case.now)]
+    return case.decide(replace(demand, done_steps=400, spent_nano_usd=1), here)
 
 
 def test_what_runs_unmeasured_is_left_where_it_is_for_the_minutes_that_measuring_takes(
-    world: World, gpus: dict[str, str]
+    case: DecisionCase, gpus: dict[str, str]
 ) -> None:
-    demand = replace(Demand(job(world), STEPS), spent_nano_usd=1)
-    here = Running(gpus["A100-80GB spot"], world.now - 10 * 60_000)
-    placed = world.decide(demand, here)
+    demand = replace(Demand(job(case), STEPS), spent_nano_usd=1)
+    here = Running(gpus["A100-80GB spot"], case.now - 10 * 60_000)
+    placed = case.decide(demand, here)
     assert (placed.action, placed.offer_id) == ("stay", here.offer_id)
     assert "$" not in placed.reason
     assert (placed.cost_nano_usd, placed.finish_at_ms) == (None, None)
 
 
 @pytest.mark.parametrize("known", ["the user", "another GPU"])
-def test_any_evidence_makes_a_forecast(world: World, gpus: dict[str, str], known: str) -> None:
+def test_any_evidence_makes_a_forecast(case: DecisionCase, gpus: dict[str, str], known: str) -> None:
     expected = Expected(GpuRequest("A100-80GB"), 2.5) if known == "the user" else None
-    wanted = job(world, expected=expected)
+    wanted = job(case, expected=expected)
     if expected is None:
-        world.observations.append(Observation(wanted.id, "V100", 1, 1.0, 2209, world.now))
-    placed = world.decide(Demand(wanted, STEPS))
+        case.observations.append(Observation(wanted.id, "V100", 1, 1.0, 2209, case.now))
+    placed = case.decide(Demand(wanted, STEPS))
     assert placed.evidence == ("measured" if expected is None else "expected")
     assert None not in (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput)
     assert all(each.relative_speed is None for each in placed.alternatives)

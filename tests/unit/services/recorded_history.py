@@ -76,7 +76,7 @@ def submit_job(installation: Installation, name: str, **changes: object) -> JobV
 
 
 def record(installation: Installation) -> Past:
-    """Fill the world's store; its clock is taken to stand at the end of it."""
+    """Fill the installation's store; its clock is taken to stand at the end of the recording."""
     collect(installation)
     now = installation.clock.now_ms()
     gpt = submit_job(installation, "gpt", outputs=(OutputSpec("weights"),))

@@ -114,7 +114,7 @@ def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(installat
 
 @dataclass
 class ScriptedClock(VirtualClock):
-    """Lets the world go on by one act at each pause."""
+    """Runs the next act of its script at each pause."""
 
     script: list[object] = field(default_factory=list)
 

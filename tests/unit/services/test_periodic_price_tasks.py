@@ -34,7 +34,7 @@ def feed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fed(installation: Installation, feed: Path, tmp_path: Path) -> Installation:
-    """The world with a feed that is configured."""
+    """The installation with a feed configured."""
     settings = {
         "state_dir": str(installation.state_dir),
         "providers.enabled": "fake",

@@ -21,7 +21,7 @@ from trainers.spec import SPEC_VARIABLE, TrainerSpec
 JOB = "job-1"
 
 
-class World:
+class SimulatedRun:
     """A run of a job whose program takes `step_s` of wall and CPU time a step, on a clock that only it moves."""
 
     def __init__(self, root: Path, **changes: object) -> None:
@@ -33,7 +33,7 @@ class World:
         self.at: list[tuple[float, object]] = []  # (instant, action), done while the run sleeps
         self.trained: list[int] = []
         self.states: list[str] = []
-        self.due_s: dict[str, list[float | None]] = {"step": [], "save": [], "quiesce": []}  # as the world sees it
+        self.due_s: dict[str, list[float | None]] = {"step": [], "save": [], "quiesce": []}  # as seen from outside
         fields = {"generation": 1, "steps": 30, "keep": 100} | changes
         run = root / f"run-{fields['generation']}"
         self.spec = TrainerSpec(
@@ -106,91 +106,91 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
+def run(tmp_path):
     store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
-    return World(tmp_path)
+    return SimulatedRun(tmp_path)
 
 
-def names(world):
-    return [str(name) for name in store.manifests(world.root, JOB)]
+def names(run):
+    return [str(name) for name in store.manifests(run.root, JOB)]
 
 
-def test_an_undisturbed_run_trains_all_steps_and_says_so(world):
-    assert world.train() == "finished"
-    progress = world.progress()
-    assert world.trained == list(range(1, 31))
+def test_an_undisturbed_run_trains_all_steps_and_says_so(run):
+    assert run.train() == "finished"
+    progress = run.progress()
+    assert run.trained == list(range(1, 31))
     assert (progress.step, progress.total_steps, progress.loss) == (30, 30, 30.0)
     assert (progress.manifest, progress.manifest_step) == ("1-30-0", 30)
     assert progress.weights_hash
     assert progress.useful_s == pytest.approx(3.0)
     assert progress.step_wall_s == pytest.approx(0.1)
-    lines = [json.loads(line) for line in (world.control.path.parent / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (run.control.path.parent / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 31))
     assert lines[4]["loss_hex"] == (5.0).hex()
 
 
-def test_a_step_is_due_since_the_last_one_then_the_end_of_a_save_and_nothing_while_a_run_holds(world):
-    world.save_s = 50.0
-    world.at.append((1060.0, lambda: world.control.clear_quiesce()))
-    quiesce = {7: lambda: world.control.put_quiesce(QuiesceOrder(1e9, 2))}
-    assert world.train(before_step=lambda step: quiesce.get(step, lambda: None)()) == "finished"
-    assert "quiesced" in world.states
-    assert set(world.due_s["quiesce"]) == {None}
-    assert None not in world.due_s["save"]
-    assert world.due_s["step"] == pytest.approx(sorted(world.due_s["step"]))
-    assert len(world.due_s["step"]) == 30
-    assert world.progress().still_since_s is None
-    assert world.progress().save_wall_s == pytest.approx(50.0)
+def test_a_step_is_due_since_the_last_one_then_the_end_of_a_save_and_nothing_while_a_run_holds(run):
+    run.save_s = 50.0
+    run.at.append((1060.0, lambda: run.control.clear_quiesce()))
+    quiesce = {7: lambda: run.control.put_quiesce(QuiesceOrder(1e9, 2))}
+    assert run.train(before_step=lambda step: quiesce.get(step, lambda: None)()) == "finished"
+    assert "quiesced" in run.states
+    assert set(run.due_s["quiesce"]) == {None}
+    assert None not in run.due_s["save"]
+    assert run.due_s["step"] == pytest.approx(sorted(run.due_s["step"]))
+    assert len(run.due_s["step"]) == 30
+    assert run.progress().still_since_s is None
+    assert run.progress().save_wall_s == pytest.approx(50.0)
 
 
-def test_after_the_last_step_the_end_of_the_program_is_due(world):
-    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
-    journal = Journal(world.control, timers.monotonic)
-    with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
-        run = attach(model=world.model, optimizer=world)
-        for _ in run.batches():
-            run.step(0.0)
-        assert world.progress().awaited == "end"
-        assert world.progress().still_since_s is not None
+def test_after_the_last_step_the_end_of_the_program_is_due(run):
+    timers = Timers(monotonic=lambda: run.now, sleep=run.sleep, cpu=lambda: run.cpu)
+    journal = Journal(run.control, timers.monotonic)
+    with closing(journal), opened(RunContext(run.spec, run.control, journal, timers)):
+        attached = attach(model=run.model, optimizer=run)
+        for _ in attached.batches():
+            attached.step(0.0)
+        assert run.progress().awaited == "end"
+        assert run.progress().still_since_s is not None
 
 
 def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path):
     store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
-    world = World(tmp_path, steps=100, max_overhead=0.1)
-    world.save_s = 0.2
-    assert world.train() == "finished"
-    steps = [name.step for name in store.manifests(world.root, JOB)]
+    run = SimulatedRun(tmp_path, steps=100, max_overhead=0.1)
+    run.save_s = 0.2
+    assert run.train() == "finished"
+    steps = [name.step for name in store.manifests(run.root, JOB)]
     assert steps == [5, 25, 45, 65, 85, 100]  # the first after 0.5 s, then every 0.2 s / 0.1
-    assert world.progress().checkpoint_s == pytest.approx(6 * 0.2)
+    assert run.progress().checkpoint_s == pytest.approx(6 * 0.2)
 
 
-def test_training_waits_for_the_fence_of_its_generation(world):
-    world = World(world.root.parent, generation=2)
-    store.write_fence(world.root, JOB, 1, None)
-    world.at.append((1001.0, lambda: store.write_fence(world.root, JOB, 2, None)))
-    assert world.train() == "finished"
-    assert set(world.states) == {"restored"}
-    assert world.now >= 1004
+def test_training_waits_for_the_fence_of_its_generation(run):
+    run = SimulatedRun(run.root.parent, generation=2)
+    store.write_fence(run.root, JOB, 1, None)
+    run.at.append((1001.0, lambda: store.write_fence(run.root, JOB, 2, None)))
+    assert run.train() == "finished"
+    assert set(run.states) == {"restored"}
+    assert run.now >= 1004
 
 
-def test_a_run_that_waits_for_its_fence_can_be_stopped(world):
-    world = World(world.root.parent, generation=2)
-    world.at.append((1001.0, world.control.request_stop))
-    assert world.train() == "checkpointed_and_stopped"
-    assert world.trained == []
+def test_a_run_that_waits_for_its_fence_can_be_stopped(run):
+    run = SimulatedRun(run.root.parent, generation=2)
+    run.at.append((1001.0, run.control.request_stop))
+    assert run.train() == "checkpointed_and_stopped"
+    assert run.trained == []
 
 
-def test_a_run_that_waits_ends_when_another_generation_gets_the_job(world):
-    world = World(world.root.parent, generation=2)
-    world.at.append((1001.0, lambda: store.write_fence(world.root, JOB, 3, None)))
-    assert world.train() == "fenced"
-    assert world.trained == []
+def test_a_run_that_waits_ends_when_another_generation_gets_the_job(run):
+    run = SimulatedRun(run.root.parent, generation=2)
+    run.at.append((1001.0, lambda: store.write_fence(run.root, JOB, 3, None)))
+    assert run.train() == "fenced"
+    assert run.trained == []
 
 
-def test_a_run_starts_from_the_checkpoint_that_the_fence_names_even_if_it_restored_another(world):
-    assert world.train(lambda step: world.control.request_stop() if step == 19 else None) == "checkpointed_and_stopped"
-    assert names(world)[-2:] == ["1-15-0", "1-20-0"]
-    target = World(world.root.parent, generation=2, manifest="1-15-0")
+def test_a_run_starts_from_the_checkpoint_that_the_fence_names_even_if_it_restored_another(run):
+    assert run.train(lambda step: run.control.request_stop() if step == 19 else None) == "checkpointed_and_stopped"
+    assert names(run)[-2:] == ["1-15-0", "1-20-0"]
+    target = SimulatedRun(run.root.parent, generation=2, manifest="1-15-0")
     target.at.append((1000.0, lambda: store.write_fence(target.root, JOB, 2, "1-20-0")))
     assert target.train() == "finished"
     assert target.trained == list(range(21, 31))
@@ -198,231 +198,223 @@ def test_a_run_starts_from_the_checkpoint_that_the_fence_names_even_if_it_restor
     assert target.progress().loss == 30.0
 
 
-def test_a_run_refuses_to_mix_a_restored_state_with_a_fresh_start(world):
-    world.train()
-    target = World(world.root.parent, generation=2)
+def test_a_run_refuses_to_mix_a_restored_state_with_a_fresh_start(run):
+    run.train()
+    target = SimulatedRun(run.root.parent, generation=2)
     target.at.append((1000.0, lambda: store.write_fence(target.root, JOB, 2, None)))
     with pytest.raises(StateError, match="from scratch, but 1-30-0 was restored"):
         target.train()
 
 
-def test_a_stop_request_ends_at_the_next_step_with_a_checkpoint(world):
-    assert world.train(lambda step: world.control.request_stop() if step == 6 else None) == "checkpointed_and_stopped"
-    assert world.trained[-1] == 7
-    assert world.progress().manifest == "1-7-0"
+def test_a_stop_request_ends_at_the_next_step_with_a_checkpoint(run):
+    assert run.train(lambda step: run.control.request_stop() if step == 6 else None) == "checkpointed_and_stopped"
+    assert run.trained[-1] == 7
+    assert run.progress().manifest == "1-7-0"
 
 
-def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(world):
-    world.at.append((1001.5, world.control.clear_quiesce))
-    assert (
-        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
-        == "finished"
-    )
-    assert set(world.states) == {"quiesced"}
-    assert "1-7-0" in names(world)
-    assert world.trained == list(range(1, 31))
-    assert world.now < 1010
-    assert world.progress().useful_s == pytest.approx(3.0)  # waiting is not useful
+def test_a_holding_run_waits_with_a_checkpoint_and_trains_on_when_let_go(run):
+    run.at.append((1001.5, run.control.clear_quiesce))
+    assert run.train(lambda step: run.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None) == "finished"
+    assert set(run.states) == {"quiesced"}
+    assert "1-7-0" in names(run)
+    assert run.trained == list(range(1, 31))
+    assert run.now < 1010
+    assert run.progress().useful_s == pytest.approx(3.0)  # waiting is not useful
 
 
-def test_a_hold_that_nobody_ends_runs_out(world):
-    assert (
-        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
-        == "finished"
-    )
-    assert world.now == pytest.approx(1060 + 2.3, abs=0.1)
+def test_a_hold_that_nobody_ends_runs_out(run):
+    assert run.train(lambda step: run.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None) == "finished"
+    assert run.now == pytest.approx(1060 + 2.3, abs=0.1)
 
 
-def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation_it_held_for(world):
+def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation_it_held_for(run):
     """Whoever asked it to hold may wake up late, and would hand the job over from where it stood then."""
     late = []
 
     def hand_over(step):
         if step == 6:
-            world.control.put_quiesce(QuiesceOrder(1060.0, 2))
+            run.control.put_quiesce(QuiesceOrder(1060.0, 2))
         if step == 25:
             with pytest.raises(FencedError):
-                store.write_fence(world.root, JOB, 2, "1-7-0")
+                store.write_fence(run.root, JOB, 2, "1-7-0")
             late.append(step)
 
-    assert world.train(hand_over) == "finished"
+    assert run.train(hand_over) == "finished"
     assert late == [25]
-    assert world.trained == list(range(1, 31))
+    assert run.trained == list(range(1, 31))
 
 
-def test_a_holding_run_can_be_stopped_without_a_second_checkpoint(world):
-    world.at.append((1002.0, world.control.request_stop))
+def test_a_holding_run_can_be_stopped_without_a_second_checkpoint(run):
+    run.at.append((1002.0, run.control.request_stop))
     assert (
-        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
+        run.train(lambda step: run.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None)
         == "checkpointed_and_stopped"
     )
-    assert names(world) == ["1-5-0", "1-7-0"]
+    assert names(run) == ["1-5-0", "1-7-0"]
 
 
-def test_a_holding_run_whose_job_moved_ends_quietly(world):
-    world.at.append((1002.0, lambda: store.write_fence(world.root, JOB, 2, "1-7-0")))
-    assert (
-        world.train(lambda step: world.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None) == "fenced"
-    )
-    assert names(world) == ["1-5-0", "1-7-0"]
+def test_a_holding_run_whose_job_moved_ends_quietly(run):
+    run.at.append((1002.0, lambda: store.write_fence(run.root, JOB, 2, "1-7-0")))
+    assert run.train(lambda step: run.control.put_quiesce(QuiesceOrder(1060.0, 2)) if step == 6 else None) == "fenced"
+    assert names(run) == ["1-5-0", "1-7-0"]
 
 
-def test_a_notice_is_used_to_the_last_safe_step_and_none_is_lost(world):
-    world.save_s = 0.2
+def test_a_notice_is_used_to_the_last_safe_step_and_none_is_lost(run):
+    run.save_s = 0.2
 
     def notice(step):
         if step == 6:
-            world.control.put_notice(Notice("preemption", world.now + 2.0))
+            run.control.put_notice(Notice("preemption", run.now + 2.0))
 
-    assert world.train(notice) == "checkpointed_and_stopped"
-    assert world.now <= 1000.6 + 0.2 + 2.0
-    assert len(world.trained) > 12
-    assert world.progress().manifest_step == world.trained[-1]
+    assert run.train(notice) == "checkpointed_and_stopped"
+    assert run.now <= 1000.6 + 0.2 + 2.0
+    assert len(run.trained) > 12
+    assert run.progress().manifest_step == run.trained[-1]
 
 
-def test_a_notice_without_time_ends_the_run_at_once_with_a_checkpoint(world):
+def test_a_notice_without_time_ends_the_run_at_once_with_a_checkpoint(run):
     assert (
-        world.train(lambda step: world.control.put_notice(Notice("preemption", world.now + 0.2)) if step == 2 else None)
+        run.train(lambda step: run.control.put_notice(Notice("preemption", run.now + 0.2)) if step == 2 else None)
         == "checkpointed_and_stopped"
     )
-    assert world.trained == [1, 2, 3]
-    assert world.progress().manifest == "1-3-0"
+    assert run.trained == [1, 2, 3]
+    assert run.progress().manifest == "1-3-0"
 
 
-def test_a_run_without_a_checkpoint_secures_its_work_as_soon_as_there_is_a_notice(world):
-    world.train(lambda step: world.control.put_notice(Notice("preemption", world.now + 1.0)) if step == 2 else None)
-    assert names(world)[0] == "1-3-0"
+def test_a_run_without_a_checkpoint_secures_its_work_as_soon_as_there_is_a_notice(run):
+    run.train(lambda step: run.control.put_notice(Notice("preemption", run.now + 1.0)) if step == 2 else None)
+    assert names(run)[0] == "1-3-0"
 
 
-def test_a_run_stops_by_itself_when_its_lease_lapses(world):
-    world.control.put_lease(1001.0)
-    assert world.train() == "fenced"
-    assert world.now < 1001.2
-    assert world.progress().manifest_step <= 10
+def test_a_run_stops_by_itself_when_its_lease_lapses(run):
+    run.control.put_lease(1001.0)
+    assert run.train() == "fenced"
+    assert run.now < 1001.2
+    assert run.progress().manifest_step <= 10
 
 
-def test_a_lease_that_lapses_during_a_save_keeps_it_from_being_committed(world):
-    world.save_s = 2.0
-    world.control.put_lease(1001.0)
-    assert world.train() == "fenced"
-    assert names(world) == []
+def test_a_lease_that_lapses_during_a_save_keeps_it_from_being_committed(run):
+    run.save_s = 2.0
+    run.control.put_lease(1001.0)
+    assert run.train() == "fenced"
+    assert names(run) == []
 
 
-def test_a_lease_that_is_renewed_changes_nothing(world):
-    assert world.train(lambda step: world.control.put_lease(world.now + 0.2)) == "finished"
+def test_a_lease_that_is_renewed_changes_nothing(run):
+    assert run.train(lambda step: run.control.put_lease(run.now + 0.2)) == "finished"
 
 
-def test_a_newer_fence_ends_training_and_nothing_more_is_written(world):
-    assert world.train(lambda step: store.write_fence(world.root, JOB, 2, None) if step == 12 else None) == "fenced"
-    assert world.trained[-1] == 13
-    assert max(name.step for name in store.manifests(world.root, JOB)) == 10
+def test_a_newer_fence_ends_training_and_nothing_more_is_written(run):
+    assert run.train(lambda step: store.write_fence(run.root, JOB, 2, None) if step == 12 else None) == "fenced"
+    assert run.trained[-1] == 13
+    assert max(name.step for name in store.manifests(run.root, JOB)) == 10
 
 
-def test_a_fence_at_the_very_end_keeps_a_zombie_from_calling_itself_finished(world):
-    assert world.train(lambda step: store.write_fence(world.root, JOB, 2, None) if step == 29 else None) == "fenced"
-    assert world.progress().weights_hash is None
+def test_a_fence_at_the_very_end_keeps_a_zombie_from_calling_itself_finished(run):
+    assert run.train(lambda step: store.write_fence(run.root, JOB, 2, None) if step == 29 else None) == "fenced"
+    assert run.progress().weights_hash is None
 
 
 def test_a_throttled_machine_sleeps_in_proportion_to_cpu_time_not_wall_time(tmp_path):
     store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
-    world = World(tmp_path, throttle=0.25, steps=3)
+    run = SimulatedRun(tmp_path, throttle=0.25, steps=3)
 
     def contention(step):
-        world.now += 5.0
+        run.now += 5.0
 
-    assert world.train(contention) == "finished"
-    assert world.slept == pytest.approx([0.3, 0.3, 0.3])
+    assert run.train(contention) == "finished"
+    assert run.slept == pytest.approx([0.3, 0.3, 0.3])
 
 
 @pytest.mark.parametrize("leave_every", [1, 7])
-def test_a_program_that_leaves_its_loop_and_comes_back_goes_on_where_it_was(world, leave_every):
-    assert world.train(leave_every=leave_every) == "finished"
-    assert world.trained == list(range(1, 31))
-    assert len(names(world)) > 4, "checkpoints are made all the same"
+def test_a_program_that_leaves_its_loop_and_comes_back_goes_on_where_it_was(run, leave_every):
+    assert run.train(leave_every=leave_every) == "finished"
+    assert run.trained == list(range(1, 31))
+    assert len(names(run)) > 4, "checkpoints are made all the same"
 
 
-def test_a_program_that_leaves_its_loop_after_each_step_is_stopped_like_any_other(world):
+def test_a_program_that_leaves_its_loop_after_each_step_is_stopped_like_any_other(run):
     assert (
-        world.train(lambda step: world.control.request_stop() if step == 9 else None, leave_every=1)
+        run.train(lambda step: run.control.request_stop() if step == 9 else None, leave_every=1)
         == "checkpointed_and_stopped"
     )
-    assert world.progress().manifest_step == 10
+    assert run.progress().manifest_step == 10
 
 
-def test_a_finished_job_that_is_run_again_only_repeats_its_ending(world):
-    world.train()
-    again = World(world.root.parent, generation=2)
+def test_a_finished_job_that_is_run_again_only_repeats_its_ending(run):
+    run.train()
+    again = SimulatedRun(run.root.parent, generation=2)
     store.write_fence(again.root, JOB, 2, "1-30-0")
     assert again.train() == "finished"
     assert again.trained == []
-    assert again.progress().weights_hash == world.progress().weights_hash
+    assert again.progress().weights_hash == run.progress().weights_hash
 
 
-def test_a_damaged_newest_checkpoint_costs_steps_but_not_the_job(world, caplog):
-    world.train(lambda step: world.control.request_stop() if step == 19 else None)
-    (world.root / JOB / "manifests" / "1-20-0.json").write_bytes(b"{}")
-    target = World(world.root.parent, generation=2, manifest="1-20-0")
+def test_a_damaged_newest_checkpoint_costs_steps_but_not_the_job(run, caplog):
+    run.train(lambda step: run.control.request_stop() if step == 19 else None)
+    (run.root / JOB / "manifests" / "1-20-0.json").write_bytes(b"{}")
+    target = SimulatedRun(run.root.parent, generation=2, manifest="1-20-0")
     store.write_fence(target.root, JOB, 2, "1-20-0")
     assert target.train() == "finished"
     assert target.progress().start_step == 15
     assert "1-20-0.json is truncated or altered" in caplog.text
 
 
-def test_other_parts_than_the_checkpoint_holds_are_named(world):
-    world.train(scheduler=torch.nn.Linear(1, 1))
-    again = World(world.root.parent, generation=2)
+def test_other_parts_than_the_checkpoint_holds_are_named(run):
+    run.train(scheduler=torch.nn.Linear(1, 1))
+    again = SimulatedRun(run.root.parent, generation=2)
     store.write_fence(again.root, JOB, 2, "1-30-0")
     with pytest.raises(StateError, match=r"has extra, model, optimizer, scheduler; the program attached extra"):
         again.train()
 
 
-def test_a_checkpoint_folder_that_is_a_file_is_found_before_training(world):
-    blocked = World(world.root.parent)
-    (world.root.parent / "file").touch()
-    blocked.spec = dataclasses.replace(blocked.spec, checkpoint_root=str(world.root.parent / "file"))
+def test_a_checkpoint_folder_that_is_a_file_is_found_before_training(run):
+    blocked = SimulatedRun(run.root.parent)
+    (run.root.parent / "file").touch()
+    blocked.spec = dataclasses.replace(blocked.spec, checkpoint_root=str(run.root.parent / "file"))
     with pytest.raises(CheckpointReadOnly):
         blocked.train()
     assert blocked.trained == []
 
 
-def test_a_part_that_could_not_be_restored_is_refused_before_training(world):
+def test_a_part_that_could_not_be_restored_is_refused_before_training(run):
     with pytest.raises(StateError, match="is a list, which cannot be saved"):
-        world.train(scheduler=[1, 2])
-    assert world.trained == []
+        run.train(scheduler=[1, 2])
+    assert run.trained == []
 
 
-def test_what_extra_cannot_hold_is_refused_at_attach(world):
+def test_what_extra_cannot_hold_is_refused_at_attach(run):
     with pytest.raises(StateError, match=r"extra\.more\.numbers\.0 is a torch.*Generator"):
-        attach_with(world, {"more": {"numbers": [torch.Generator()]}})
+        attach_with(run, {"more": {"numbers": [torch.Generator()]}})
     with pytest.raises(StateError, match=r"extra\.secret is a random\.SystemRandom"):
-        attach_with(world, {"secret": random.SystemRandom()})
-    assert world.trained == []
+        attach_with(run, {"secret": random.SystemRandom()})
+    assert run.trained == []
 
 
-def test_numbers_that_the_program_could_not_read_back_are_refused_before_the_first_step(world):
-    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
+def test_numbers_that_the_program_could_not_read_back_are_refused_before_the_first_step(run):
+    timers = Timers(monotonic=lambda: run.now, sleep=run.sleep, cpu=lambda: run.cpu)
     for keeps in (False, True):
-        journal = Journal(world.control, timers.monotonic)
-        with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
+        journal = Journal(run.control, timers.monotonic)
+        with closing(journal), opened(RunContext(run.spec, run.control, journal, timers)):
             kept = {"best": 0.5}
-            run = attach(model=world.model, optimizer=world, extra=kept if keeps else {"best": 0.5})
+            attached = attach(model=run.model, optimizer=run, extra=kept if keeps else {"best": 0.5})
             if keeps:
-                assert next(run.batches()) == 0
+                assert next(attached.batches()) == 0
             else:
                 with pytest.raises(StateError, match="keeps no reference to the dict"):
-                    next(run.batches())
+                    next(attached.batches())
 
 
-def attach_with(world, extra):
-    timers = Timers(monotonic=lambda: world.now, sleep=world.sleep, cpu=lambda: world.cpu)
-    journal = Journal(world.control, timers.monotonic)
-    with closing(journal), opened(RunContext(world.spec, world.control, journal, timers)):
-        attach(model=world.model, optimizer=world, extra=extra)
+def attach_with(run, extra):
+    timers = Timers(monotonic=lambda: run.now, sleep=run.sleep, cpu=lambda: run.cpu)
+    journal = Journal(run.control, timers.monotonic)
+    with closing(journal), opened(RunContext(run.spec, run.control, journal, timers)):
+        attach(model=run.model, optimizer=run, extra=extra)
 
 
-def test_attaching_twice_is_a_mistake(world):
+def test_attaching_twice_is_a_mistake(run):
     with pytest.raises(TrainerError, match="called twice"):
-        world.train(lambda step: attach(model=world.model, optimizer=world))
+        run.train(lambda step: attach(model=run.model, optimizer=run))
 
 
 # Outside Tradewind

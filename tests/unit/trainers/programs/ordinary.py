@@ -409,7 +409,7 @@ def recurrent():
 
 
 class Walk:
-    """A world to act in: to the right end lies the reward."""
+    """An environment to act in: to the right end lies the reward."""
 
     def __init__(self):
         self.at = 2
@@ -435,13 +435,13 @@ def replay():
     state: dict[str, Any] = {"memory": memory, "epsilon": 0.9, "returns": []}
     run = trainers.attach(model={"policy": policy, "target": target}, optimizer=optimizer, extra=state)
     for episode in run.batches():
-        world = Walk()
-        seen, total, loss = world.reset(), 0.0, torch.zeros(())
+        environment = Walk()
+        seen, total, loss = environment.reset(), 0.0, torch.zeros(())
         for _ in range(6):
             with torch.no_grad():
                 greedy = policy(torch.from_numpy(seen)).argmax().item()
             action = random.randrange(2) if random.random() < state["epsilon"] else int(greedy)
-            following, reward, done = world.act(action)
+            following, reward, done = environment.act(action)
             memory.append((seen, action, reward, following, done))
             seen, total = following, total + reward
             if len(memory) >= 4:
