@@ -19,11 +19,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from orchestrator.model import Placement
 from orchestrator.policy.demand import MoveLimits, Running
-from orchestrator.policy.tick_market import ON_DEMAND, SPOT, TickAdapter, TickPlace
+from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.tick_market import ON_DEMAND, SPOT, TickAdapter, TickPlace, require_valid, speeds
 
 _EPS = 1e-9
 _STAY_H = 4.0  # expected lifetime of a spot machine before any was seen; counts as one loss
@@ -48,12 +51,12 @@ class OnlinePolicy(Protocol):
 def make(name: str = "deadline", **options: Any) -> OnlinePolicy:
     """A fresh policy.
 
-    "deadline"  spot where `decide` ranks it first; on-demand while progress lags behind the elapsed share of time
+    "deadline"  the least expected cost that meets the deadline, by a stochastic dynamic program (policy/slack)
     "daily"     spot where `decide` ranks it first, waiting for it; on-demand only at the last safe tick
     "decide"    as in production: the plan of `decide`, which knows the deadline, at every decision
 
-    Option `replan_hours`: how often the placement of a running job is decided again (24, 24 and 1). Raises ValueError
-    for an unknown name, TypeError for an unknown option.
+    Option `replan_hours` of the last two: how often the placement of a running job is decided again (24 and 1).
+    Raises ValueError for an unknown name, TypeError for an unknown option.
     """
     if name not in _POLICIES:
         raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(_POLICIES))}")
@@ -71,7 +74,7 @@ class _Ticking(ABC):
         """See OnlinePolicy.start."""
         self.adapter = TickAdapter(job, market)
         self._work_h, self._overhead_h = float(job.work_hours), float(job.restart_overhead_hours)
-        self._deadline_h, self._tick_h = float(job.deadline_hours), float(market.tick_hours)
+        self._tick_h = float(market.tick_hours)
         self._on_demand = tuple(float(price) for price in market.on_demand_usd_per_hour)
         size = float(job.checkpoint_gb)
         self._egress = tuple(tuple(float(cell) * size for cell in row) for row in market.egress_usd_per_gb)
@@ -105,11 +108,6 @@ class _Ticking(ABC):
         """Ticks for this many restart overheads and the remaining work at a speed, without interruption."""
         left_h = (self._work_h - float(seen.done_hours)) / speed + overheads * self._overhead_h
         return math.ceil(left_h / self._tick_h - _EPS)
-
-    def _behind(self, seen: Any, ahead_h: float = 0.0) -> bool:
-        """Whether progress is behind the share of the deadline that will have elapsed in `ahead_h` hours."""
-        gone = float(seen.elapsed_hours) + ahead_h
-        return float(seen.done_hours) < gone * (self._work_h / self._deadline_h)
 
     def _must_buy(self, seen: Any) -> bool:
         """Whether on-demand is needed now: progress at full speed uses up no slack, anything else must end at the last
@@ -220,8 +218,6 @@ class _Ticking(ABC):
 class _Daily(_Ticking):
     """Waits for spot until on-demand is needed for the deadline."""
 
-    _patient: ClassVar[bool] = True
-
     def _act(self, seen: Any, cloud: Any) -> None:
         if self._up is not None and self._up[1] == ON_DEMAND:
             return
@@ -245,10 +241,7 @@ class _Daily(_Ticking):
             if self._ticks(seen, max(self.adapter.speed), 1.0) <= int(seen.ticks_left):
                 self._buy(seen, cloud)
         elif not self._try_spot(seen, cloud):
-            if self._patient or not self._behind(seen):
-                self._stop(seen, cloud)
-            else:
-                self._buy(seen, cloud)
+            self._stop(seen, cloud)
 
     def _reconsider(self, seen: Any, cloud: Any) -> None:
         """Move voluntarily if `decide` finds that it pays, but not if that would use up the last slack."""
@@ -261,23 +254,66 @@ class _Daily(_Ticking):
 
 
 @dataclass
-class _Deadline(_Daily):
-    """Uniform Progress (Can't Be Late, NSDI '24) decides when to use on-demand; `decide` chooses where."""
+class _Deadline:
+    """Carries out what the planner ranks first. A launch without capacity is an input to the next ranking."""
 
-    _patient: ClassVar[bool] = False
+    name: str
 
-    def _act(self, seen: Any, cloud: Any) -> None:
-        kind = None if self._up is None else self._up[1]
-        if kind == SPOT:
-            super()._act(seen, cloud)
-            return
-        if self._late(seen, 2.0):
-            self._buy(seen, cloud)
-            return
-        if kind == ON_DEMAND and self._behind(seen, 2 * self._overhead_h):
-            return
-        if not self._try_spot(seen, cloud) and kind is None and self._behind(seen):
-            self._buy(seen, cloud)
+    def start(self, job: Any, market: Any) -> None:
+        """See OnlinePolicy.start."""
+        require_valid(job, market)
+        self._work_h = float(job.work_hours)
+        self._planner = Planner(
+            Terms(
+                restart_h=float(job.restart_overhead_hours),
+                tick_h=float(market.tick_hours),
+                on_demand_usd=tuple(map(float, market.on_demand_usd_per_hour)),
+                egress_usd=np.array(market.egress_usd_per_gb, dtype=float) * float(job.checkpoint_gb),
+                speed=speeds(market),
+                probe_h=float(market.probe_hours),
+            )
+        )
+        self._kept: int | None = None
+
+    def step(self, seen: Any, cloud: Any) -> None:
+        """See OnlinePolicy.step."""
+        spells = self._planner.spells
+        running = None if seen.running is None else (int(seen.running[0]), str(seen.running[1]) == SPOT)
+        now = Situation(
+            now_h=float(seen.elapsed_hours),
+            ticks_left=int(seen.ticks_left),
+            work_h=self._work_h - float(seen.done_hours),
+            running=running,
+            overhead_left_h=0.0 if running is None else float(seen.overhead_left_hours),
+            at=None if seen.checkpoint_zone is None else int(seen.checkpoint_zone),
+            spot_usd=tuple(map(float, seen.spot_usd_per_hour)),
+        )
+        if seen.preempted and self._kept is not None:
+            spells.saw(self._kept, False, now.now_h)
+        if running is not None and running[1]:
+            spells.saw(running[0], True, now.now_h)
+        for zone in self._planner.to_probe(now):
+            spells.saw(zone, bool(cloud.probe(zone)), now.now_h)
+        self._kept = self._carried_out(now, cloud)
+
+    def _carried_out(self, now: Situation, cloud: Any) -> int | None:
+        """The zone where a spot machine now runs, if one does."""
+        while True:
+            best = self._planner.options(now)[0]
+            if best.action == "stay":
+                return now.running[0] if now.running is not None and now.running[1] else None
+            if best.action == "wait":
+                if now.running is not None:
+                    cloud.terminate()
+                return None
+            kind = SPOT if best.action == "spot" else ON_DEMAND
+            launched = cloud.try_launch(best.pool, kind)
+            if kind == ON_DEMAND:
+                return None
+            assert best.pool is not None
+            self._planner.spells.saw(best.pool, bool(launched), now.now_h)
+            if launched:
+                return best.pool
 
 
 @dataclass
@@ -318,4 +354,4 @@ class _Live(_Ticking):
         any(self._launch(seen, cloud, place) for place in worth)
 
 
-_POLICIES: dict[str, type[_Ticking]] = {"daily": _Daily, "deadline": _Deadline, "decide": _Live}
+_POLICIES: dict[str, type[_Ticking] | type[_Deadline]] = {"daily": _Daily, "deadline": _Deadline, "decide": _Live}

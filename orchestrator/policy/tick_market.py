@@ -46,19 +46,30 @@ class _Egress:
         return self._nano[int(source[1][1:])][int(target[1][1:])]
 
 
+def require_valid(job: Any, market: Any) -> None:
+    """Raises ValueError for a job or market that cannot be played."""
+    zones = len(market.zones)
+    if zones == 0 or len(market.on_demand_usd_per_hour) != zones or len(market.egress_usd_per_gb) != zones:
+        raise ValueError(f"a market needs zones with an on-demand price and egress prices each: {market}")
+    if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
+        raise ValueError(f"ticks and work must be positive and the overhead at least 0: {job}, {market}")
+
+
+def speeds(market: Any) -> tuple[float, ...]:
+    """Hours of work per hour in each zone; 1 everywhere if the market does not say. Raises ValueError."""
+    found = tuple(float(each) for each in getattr(market, "speed", ())) or (1.0,) * len(market.zones)
+    if len(found) != len(market.zones) or min(found) <= 0:
+        raise ValueError(f"a market with speeds needs a positive one for each zone: {market}")
+    return found
+
+
 class TickAdapter:
     """Collects the observations of one job and asks `decide`. Raises ValueError for an invalid job or market."""
 
     def __init__(self, job: Any, market: Any) -> None:
-        zones = len(market.zones)
-        if zones == 0 or len(market.on_demand_usd_per_hour) != zones or len(market.egress_usd_per_gb) != zones:
-            raise ValueError(f"a market needs zones with an on-demand price and egress prices each: {market}")
-        if not (market.tick_hours > 0 and job.work_hours > 0 and job.restart_overhead_hours >= 0):
-            raise ValueError(f"ticks and work must be positive and the overhead at least 0: {job}, {market}")
-        self.zones = zones
-        self.speed = tuple(float(each) for each in getattr(market, "speed", ())) or (1.0,) * zones
-        if len(self.speed) != zones or min(self.speed) <= 0:
-            raise ValueError(f"a market with speeds needs a positive one for each zone: {market}")
+        require_valid(job, market)
+        zones = self.zones = len(market.zones)
+        self.speed = speeds(market)
         self.tick_ms = float(market.tick_hours) * _HOUR_MS
         # Kinds differ only by name (1, 2, 3 ... GPUs of one model); their speeds are known.
         kinds = {speed: count for count, speed in enumerate(sorted(set(self.speed)), 1)}

@@ -1,0 +1,253 @@
+"""The planner: keeps what was seen, solves the value table again as that changes, and ranks what to do now.
+
+It sees only what its caller saw: prices, the pools that were looked at, and the machine that runs. All times are hours
+since the first tick; a tick is how often the caller can act.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from orchestrator.policy.slack.spells import Floats, Spells
+from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+
+Action = Literal["wait", "stay", "spot", "on_demand"]
+
+POOLS = 6
+"""The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
+AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
+"""Ages at which the phases of a single pool begin. More pools have one phase: their tables would grow too large."""
+CHANGED = 1.15
+"""The factor by which a rate must have changed, or PRICE_CHANGED by which a price, to solve the table again."""
+PRICE_CHANGED = 1.05
+CHECK_H = 1.0
+"""How often that is checked."""
+PROBE_H = 2.0
+"""How often a pool that is not used is probed, where there are several."""
+MARGIN_TICKS = 1
+"""Ticks kept back: simulators and clouds may take one to start a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What does not change: hours of work are those of a machine with speed 1; `egress_usd` is what a launch costs by
+    the checkpoint's pool and the launch's."""
+
+    restart_h: float
+    tick_h: float
+    on_demand_usd: tuple[float, ...]
+    egress_usd: Floats
+    speed: tuple[float, ...]
+    probe_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known now. `ticks_left` includes this one; `running` is (pool, whether it is spot)."""
+
+    now_h: float
+    ticks_left: int
+    work_h: float
+    running: tuple[int, bool] | None
+    overhead_left_h: float
+    at: int | None
+    spot_usd: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something to do now, and the expected cost (US$) to finish if it is done and the best is done from then on; at
+    least TOO_LATE if that would miss the deadline."""
+
+    action: Action
+    pool: int | None
+    usd: float
+
+
+class Planner:
+    """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it.
+
+    Raises ValueError without pools.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        count = len(terms.on_demand_usd)
+        if count == 0:
+            raise ValueError("a market needs at least one pool")
+        alone = count == 1
+        self.spells = Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
+        self.solved = 0
+        self._table: ValueTable | None = None
+        self._checked_h = 0.0
+        self._ends: list[tuple[Floats, Floats]] = []
+        self._fastest = max(terms.speed)
+
+    def to_probe(self, now: Situation) -> list[int]:
+        """The pools whose capacity is worth a look that costs something."""
+        if self.spells.pools == 1 or self._late(now):
+            return []
+        here = now.running[0] if now.running is not None and now.running[1] else None
+        looks = [(pool, self.spells.last_look_h(pool)) for pool in range(self.spells.pools) if pool != here]
+        return [pool for pool, at_h in looks if at_h is None or now.now_h - at_h >= PROBE_H - 1e-9]
+
+    def options(self, now: Situation) -> list[Option]:
+        """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
+        table = self._solved(now)
+        look = _Ahead(self, table, now)
+        found = [look.wait(), look.buy(table.problem.on_demand_pool)]
+        if now.running is not None:
+            found.append(look.stay(*now.running))
+        for pool in table.problem.pools:
+            if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:
+                found.append(look.launch(pool))
+        found.sort(key=lambda option: option.usd)
+        if found[0].usd < TOO_LATE:
+            return found
+        return self._rescue(now, found)
+
+    def _rescue(self, now: Situation, found: list[Option]) -> list[Option]:
+        """The deadline may be lost: a machine that already trains at full speed is kept, else the fastest is bought."""
+        first: Action = "on_demand"
+        if now.running is not None:
+            pool, spot = now.running
+            if self.terms.speed[pool] == self._fastest and (not spot or now.overhead_left_h <= 1e-9):
+                first = "stay"
+        return sorted(found, key=lambda option: option.action != first)
+
+    def _late(self, now: Situation) -> bool:
+        """Whether nothing but buying could still meet the deadline."""
+        return not self.safe_after(now, 0.0)
+
+    def safe_after(self, now: Situation, progress_h: float) -> bool:
+        """Whether buying in the next tick still meets the deadline, after so much work in this one."""
+        left_h = (now.work_h - progress_h) / self._fastest + self.terms.restart_h
+        return math.ceil(left_h / self.terms.tick_h - 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
+
+    def _solved(self, now: Situation) -> ValueTable:
+        if self._table is None or not self._table.knows(now.at) or self._outdated(now, self._table.problem):
+            self.spells.refresh()
+            self._table = ValueTable(self._problem(now), self.spells)
+            self._ends = [self.spells.ends(pool) for pool in range(self.spells.pools)]
+            self._checked_h = now.now_h
+            self.solved += 1
+        return self._table
+
+    def _outdated(self, now: Situation, problem: Problem) -> bool:
+        """Whether rates, prices or what runs have changed since the table was solved."""
+        if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
+            return True
+        if now.now_h - self._checked_h < CHECK_H - 1e-9:
+            return False
+        self._checked_h = now.now_h
+        prices = zip((now.spot_usd[pool] for pool in problem.pools), problem.spot_usd, strict=True)
+        if any(max(new, old) > PRICE_CHANGED * max(min(new, old), 1e-9) for new, old in prices):
+            return True
+        return self.spells.changed_by(self._ends) > CHANGED
+
+    def _problem(self, now: Situation) -> Problem:
+        terms, speed = self.terms, self.terms.speed
+        hours_left = now.ticks_left * terms.tick_h
+        work_h = now.work_h / self._fastest
+
+        def bought_usd(pool: int) -> float:
+            egress = 0.0 if now.at is None else float(terms.egress_usd[now.at][pool])
+            return terms.on_demand_usd[pool] * max(work_h, terms.tick_h) + egress
+
+        rescue = min((pool for pool, each in enumerate(speed) if each == self._fastest), key=bought_usd)
+
+        def hour_usd(pool: int) -> float:
+            there = float(self.spells.state(pool, now.now_h)[-1])
+            return now.spot_usd[pool] / speed[pool] * there + terms.on_demand_usd[rescue] * (1 - there)
+
+        here = {now.running[0]} if now.running is not None and now.running[1] else set()
+        others = sorted((pool for pool in range(len(speed)) if pool not in here), key=hour_usd)
+        pools = tuple(sorted([*here, *others[: POOLS - len(here)]]))
+        return Problem(
+            hours_left=hours_left,
+            slack_h=hours_left - work_h,
+            tick_h=terms.tick_h,
+            restart_h=terms.restart_h,
+            pools=pools,
+            spot_usd=tuple(now.spot_usd[pool] for pool in pools),
+            speed=tuple(speed[pool] / self._fastest for pool in pools),
+            on_demand_pool=rescue,
+            on_demand_usd=terms.on_demand_usd[rescue],
+            egress_usd=terms.egress_usd,
+            at=now.at,
+        )
+
+
+class _Ahead:
+    """One tick's look-ahead: what an action costs in this tick, and the value of where it leads."""
+
+    def __init__(self, planner: Planner, table: ValueTable, now: Situation) -> None:
+        self._planner, self._table, self._now = planner, table, now
+        self._terms, self._spells = planner.terms, planner.spells
+        tick_h = self._terms.tick_h
+        self._left_h = (now.ticks_left - 1) * tick_h
+        self._fastest = max(self._terms.speed)
+        self._work_h = now.work_h / self._fastest
+        self._states = [
+            np.asarray(self._spells.state(pool, now.now_h) @ self._spells.step(pool, tick_h))
+            for pool in table.problem.pools
+        ]
+
+    def wait(self) -> Option:
+        """Nothing runs in this tick."""
+        if not self._planner.safe_after(self._now, 0.0):
+            return Option("wait", None, TOO_LATE)
+        usd = self._table.waiting(self._now.at, self._left_h, self._left_h - self._work_h, self._states)
+        return Option("wait", None, usd)
+
+    def buy(self, pool: int) -> Option:
+        """An on-demand machine is started; if one runs there already, it goes on."""
+        if self._now.running == (pool, False):
+            return self.stay(pool, spot=False)
+        return Option("on_demand", pool, self._bought(pool, self._terms.restart_h) + self._egress(pool))
+
+    def stay(self, pool: int, spot: bool) -> Option:
+        """What runs goes on."""
+        overhead_h = self._now.overhead_left_h
+        usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h)
+        return Option("stay", pool, usd)
+
+    def launch(self, pool: int) -> Option:
+        """A spot machine is started, which succeeds."""
+        return Option("spot", pool, self._on_spot(pool, self._terms.restart_h) + self._egress(pool))
+
+    def _egress(self, pool: int) -> float:
+        return 0.0 if self._now.at is None else float(self._terms.egress_usd[self._now.at][pool])
+
+    def _progress_h(self, pool: int, overhead_h: float) -> float:
+        """Hours of work, on the fastest machine, that a tick there does."""
+        return max(0.0, self._terms.tick_h - overhead_h) * self._terms.speed[pool] / self._fastest
+
+    def _bought(self, pool: int, overhead_h: float) -> float:
+        progress_h = self._progress_h(pool, overhead_h)
+        overhead_after_h = max(0.0, overhead_h - self._terms.tick_h)
+        slack_h = self._left_h - (self._work_h - progress_h) - overhead_after_h
+        cost = self._terms.on_demand_usd[pool] * self._terms.tick_h
+        return min(cost + self._table.on_demand(self._left_h, slack_h, self._states), TOO_LATE)
+
+    def _on_spot(self, pool: int, overhead_h: float) -> float:
+        tick_h, progress_h = self._terms.tick_h, self._progress_h(pool, overhead_h)
+        work_h = self._work_h - progress_h
+        if work_h > 1e-9 and not self._planner.safe_after(self._now, progress_h * self._fastest):
+            return TOO_LATE
+        row = self._spells.survival(pool, tick_h)[self._spells.phase_there(pool, self._now.now_h)]
+        lost = float(row[-1])
+        overhead_after_h = max(0.0, overhead_h - tick_h)
+        number = self._table.problem.pools.index(pool)
+        gone = np.zeros(self._spells.phases)
+        gone[0] = 1.0
+        without = [gone if each == number else state for each, state in enumerate(self._states)]
+        kept = self._table.spot(
+            pool, row[:-1] / (1 - lost), self._left_h, self._left_h - work_h - overhead_after_h, self._states
+        )
+        broken = self._table.waiting(pool, self._left_h, self._left_h - work_h, without)
+        return min(self._now.spot_usd[pool] * tick_h + (1 - lost) * kept + lost * broken, TOO_LATE)

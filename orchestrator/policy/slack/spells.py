@@ -1,0 +1,245 @@
+"""Spells: how long the spot capacity of each pool stays available and stays away, learned from what was seen.
+
+Each pool is a continuous-time Markov chain. While capacity is away it passes through age phases, because a pool that
+has been empty for long tends to stay empty; while it is there, the machine that runs in it passes through age phases,
+because a machine that has survived for long tends to go on. With several pools there is one phase of each kind.
+
+The rate at which each phase ends has a gamma posterior. It is shrunk towards the rate of all pools together, which is
+shrunk towards the prior below: pools that were seen little behave like the others. Looks may be far apart; what
+happened between two of them is counted by its expectation given both (the E step of Hobolth and Jensen 2005,
+"Statistical inference in evolutionary models of DNA sequences via the EM algorithm").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SPELL_H = 8.0
+"""Prior mean length of a spell, with one phase of each kind."""
+AGE_RATE, AGE_SHIFT_H = 2.0, 0.5
+"""Prior rate at which a spell of age a ends, with several phases: AGE_RATE / (AGE_SHIFT_H + a) per hour."""
+ALL_POOLS = 1.0
+"""The prior's weight, in ended spells, against what was seen in all pools."""
+ONE_POOL = 1.5
+"""The weight of all pools, in ended spells, against what was seen in one."""
+_LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
+_HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
+_CLOSE = 1.5  # looks at most this many ticks apart follow each other: nothing happened in between
+
+
+class Spells:
+    """What is known of the spells of each pool. Times are hours since the first tick; rates are per hour.
+
+    `away_h` and `there_h` are the ages at which the second and later phases begin. The state of a pool is one of
+    `phases`: the phases of its absence by age, then present.
+    """
+
+    def __init__(self, pools: int, tick_h: float, away_h: Sequence[float] = (), there_h: Sequence[float] = ()) -> None:
+        self.pools, self.tick_h = pools, tick_h
+        self.away = len(away_h) + 1
+        self.there = len(there_h) + 1
+        self.phases = self.away + 1
+        self.version = 0
+        self.ages_h = (0.0, *there_h)
+        self._away_prior, self._away_step = _phases((0.0, *away_h))
+        self._there_prior, self._there_step = _phases(self.ages_h)
+        self._old_h = 2.0 * there_h[-1] if there_h else 1.0
+        self._away_ends, self._away_spent = np.zeros((pools, self.away)), np.zeros((pools, self.away))
+        self._there_ends, self._there_spent = np.zeros((pools, self.there)), np.zeros((pools, self.there))
+        self._state: list[Floats | None] = [None] * pools
+        self._seen_h = [0.0] * pools
+        self._was_there: list[bool | None] = [None] * pools
+        self._began_h = [0.0] * pools
+        self._cache: dict[tuple[str, int, float], tuple[int, Floats]] = {}
+
+    def seen(self, pool: int, now_h: float) -> bool | None:
+        """Whether the pool had capacity when it was looked at just now; None if it was not."""
+        if self._state[pool] is None or self._seen_h[pool] < now_h - 1e-9:
+            return None
+        return self._was_there[pool]
+
+    def last_look_h(self, pool: int) -> float | None:
+        """When the pool was looked at last; None if never."""
+        return None if self._state[pool] is None else self._seen_h[pool]
+
+    def ends(self, pool: int) -> tuple[Floats, Floats]:
+        """(rates at which an absence ends, rates at which a machine there is lost), by phase."""
+        return (
+            self._rates(self._away_ends, self._away_spent, self._away_prior, pool),
+            self._rates(self._there_ends, self._there_spent, self._there_prior, pool),
+        )
+
+    def step(self, pool: int, hours: float) -> Floats:
+        """Probabilities of the pool's state (column) after some hours, by its state now (row)."""
+        return self._cached("state", pool, hours)
+
+    def survival(self, pool: int, hours: float) -> Floats:
+        """Probabilities of the phase of a machine there (column) after some hours, by its phase now (row). The last
+        column and row stand for a machine that was lost."""
+        return self._cached("machine", pool, hours)
+
+    def state(self, pool: int, now_h: float) -> Floats:
+        """Probabilities of the pool's state now; the long-run shares if it was never looked at."""
+        known = self._state[pool]
+        if known is None:
+            return np.asarray(np.linalg.matrix_power(self.step(pool, 4.0), 64)[0])
+        gap_h = now_h - self._seen_h[pool]
+        if gap_h <= 1e-9:
+            return known
+        ticks = max(round(gap_h / self.tick_h), 1)
+        return np.asarray(known @ self.step(pool, ticks * self.tick_h))
+
+    def phase_there(self, pool: int, now_h: float) -> int:
+        """The phase of a machine that runs there, or would if it were started now."""
+        if self._was_there[pool]:
+            return self._phase(now_h - self._began_h[pool])
+        known_h = self._seen_h[pool] if self._was_there[pool] is not None else -math.inf
+        return self._phase(min((now_h - known_h) / 2, self._old_h))
+
+    def mature(self, pool: int) -> Floats:
+        """Probabilities of the phase of a pool's capacity at a random moment while it is there."""
+        _, lost = self.ends(pool)
+        shares, reached = np.zeros(self.there), 1.0
+        for phase, step in enumerate(self._there_step):
+            shares[phase] = reached / (lost[phase] + step)
+            reached *= step / (lost[phase] + step)
+        return np.asarray(shares / shares.sum())
+
+    def saw(self, pool: int, there: bool, now_h: float) -> None:
+        """Records a look: whether the pool had capacity. Two looks at one moment count once."""
+        before = self.state(pool, now_h)
+        known, was_there, gap_h = self._state[pool], self._was_there[pool], now_h - self._seen_h[pool]
+        if known is not None and gap_h <= 1e-9:
+            known = None
+        close = gap_h <= _CLOSE * self.tick_h
+        if known is not None and was_there is not None:
+            if self.away == 1 and self.there == 1:
+                self._count_hidden(pool, was_there, there, gap_h)
+            else:
+                self._count_aged(pool, known if close else before, there, now_h, gap_h if close else _HIDDEN_H)
+        self._state[pool] = self._after(before, there, was_there, close and known is not None)
+        if there and not was_there:
+            self._began_h[pool] = now_h - (self._old_h if was_there is None else min(gap_h / 2, self._old_h))
+        self._seen_h[pool], self._was_there[pool] = now_h, there
+
+    def changed_by(self, since: Sequence[tuple[Floats, Floats]]) -> float:
+        """The largest factor by which a rate differs from `ends` of each pool at an earlier time."""
+        largest = 1.0
+        for pool, old in enumerate(since):
+            for then, now in zip(old, self.ends(pool), strict=True):
+                largest = max(largest, float((now / then).max()), float((then / now).max()))
+        return largest
+
+    def refresh(self) -> None:
+        """Lets `step` and `survival` follow what was learned since the last call."""
+        self.version += 1
+
+    def _after(self, before: Floats, there: bool, was_there: bool | None, close: bool) -> Floats:
+        after = np.zeros(self.phases)
+        if there:
+            after[self.away] = 1.0
+        elif was_there and close:
+            after[0] = 1.0
+        else:
+            after[: self.away] = before[: self.away]
+            if after.sum() <= 1e-12:
+                after[0] = 1.0
+        return np.asarray(after / after.sum())
+
+    def _count_hidden(self, pool: int, was_there: bool, there: bool, gap_h: float) -> None:
+        """Expected ends and hours between two looks at a chain with two states."""
+        appears, lost = (float(rates[0]) for rates in self.ends(pool))
+        total = appears + lost
+        long_run = (lost / total, appears / total)  # away, there
+        decay = math.exp(-total * gap_h)
+        decayed_h = (1 - decay) / total
+
+        def both(x: bool, i: bool, j: bool, y: bool) -> float:
+            a, b = long_run[i], (x == i) - long_run[i]
+            c, d = long_run[y], (j == y) - long_run[y]
+            return a * c * gap_h + (a * d + b * c) * decayed_h + b * d * gap_h * decay
+
+        likely = max(long_run[there] + ((was_there == there) - long_run[there]) * decay, 1e-12)
+        self._there_spent[pool] += both(was_there, True, True, there) / likely
+        self._away_spent[pool] += both(was_there, False, False, there) / likely
+        self._there_ends[pool] += lost * both(was_there, True, False, there) / likely
+        self._away_ends[pool] += appears * both(was_there, False, True, there) / likely
+
+    def _count_aged(self, pool: int, before: Floats, there: bool, now_h: float, gap_h: float) -> None:
+        """One spell went on or ended in the gap."""
+        if self._was_there[pool]:
+            phase = self._phase(now_h - gap_h - self._began_h[pool])
+            self._there_spent[pool, phase] += gap_h
+            self._there_ends[pool, phase] += not there
+            return
+        shares = before[: self.away] / max(float(before[: self.away].sum()), 1e-12)
+        self._away_spent[pool] += shares * (gap_h / 2 if there else gap_h)
+        if there:
+            self._away_ends[pool] += shares
+
+    def _phase(self, age_h: float) -> int:
+        return max(phase for phase, begin_h in enumerate(self.ages_h) if age_h >= begin_h - 1e-9 or phase == 0)
+
+    @staticmethod
+    def _rates(ends: Floats, spent: Floats, prior: Floats, pool: int) -> Floats:
+        everywhere = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / prior + spent.sum(axis=0))
+        return np.asarray((ONE_POOL + ends[pool]) / (ONE_POOL / everywhere + spent[pool]))
+
+    def _cached(self, what: str, pool: int, hours: float) -> Floats:
+        key = (what, pool, round(hours, 6))
+        found = self._cache.get(key)
+        if found is None or found[0] != self.version:
+            rates = self._state_rates(pool) if what == "state" else self._machine_rates(pool)
+            found = self._cache[key] = (self.version, _exponential(rates * hours))
+        return found[1]
+
+    def _state_rates(self, pool: int) -> Floats:
+        appears, lost = self.ends(pool)
+        rates = np.zeros((self.phases, self.phases))
+        for phase in range(self.away):
+            rates[phase, self.away] += appears[phase]
+            if phase + 1 < self.away:
+                rates[phase, phase + 1] += self._away_step[phase]
+        rates[self.away, 0] = float(self.mature(pool) @ lost)
+        return _balanced(rates)
+
+    def _machine_rates(self, pool: int) -> Floats:
+        _, lost = self.ends(pool)
+        rates = np.zeros((self.there + 1, self.there + 1))
+        for phase in range(self.there):
+            rates[phase, self.there] = lost[phase]
+            if phase + 1 < self.there:
+                rates[phase, phase + 1] = self._there_step[phase]
+        return _balanced(rates)
+
+
+def _phases(begin_h: Sequence[float]) -> tuple[Floats, Floats]:
+    """(prior rate at which a spell ends, rate of going on to the next phase), by phase."""
+    ends_h = (*begin_h[1:], math.inf)
+    step = np.array([0.0 if math.isinf(end) else 1 / (end - begin) for begin, end in zip(begin_h, ends_h, strict=True)])
+    if len(begin_h) == 1:
+        return np.array([1 / SPELL_H]), step
+    prior = []
+    for begin, end in zip(begin_h, ends_h, strict=True):
+        until = _LAST_PHASE * begin + 8.0 if math.isinf(end) else end
+        prior.append(AGE_RATE * math.log((AGE_SHIFT_H + until) / (AGE_SHIFT_H + begin)) / (until - begin))
+    return np.array(prior), step
+
+
+def _balanced(rates: Floats) -> Floats:
+    return np.asarray(rates - np.diag(rates.sum(axis=1)))
+
+
+def _exponential(matrix: Floats) -> Floats:
+    """The matrix exponential by squaring."""
+    squarings = max(4, math.ceil(math.log2(max(1e-9, float(np.abs(matrix).max())) + 1))) + 6
+    result = np.eye(len(matrix)) + matrix / 2.0**squarings
+    for _ in range(squarings):
+        result = result @ result
+    return np.asarray(result)
