@@ -21,10 +21,10 @@ POOLS = 6
 """The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
 """Ages at which the phases of a single pool begin. More pools have one phase: their tables would grow too large."""
-CHANGED = 1.15
+CHANGED = 1.3
 """The factor by which a rate must have changed, or PRICE_CHANGED by which a price, to solve the table again."""
 PRICE_CHANGED = 1.05
-CHECK_H = 1.0
+CHECK_H = 2.0
 """How often that is checked."""
 PROBE_H = 2.0
 """How often a pool that is not used is probed, where there are several."""
@@ -243,11 +243,7 @@ class _Ahead:
         lost = float(row[-1])
         overhead_after_h = max(0.0, overhead_h - tick_h)
         number = self._table.problem.pools.index(pool)
-        gone = np.zeros(self._spells.phases)
-        gone[0] = 1.0
-        without = [gone if each == number else state for each, state in enumerate(self._states)]
-        kept = self._table.spot(
-            pool, row[:-1] / (1 - lost), self._left_h, self._left_h - work_h - overhead_after_h, self._states
-        )
-        broken = self._table.waiting(pool, self._left_h, self._left_h - work_h, without)
+        slack_h = self._left_h - work_h
+        kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, slack_h - overhead_after_h, self._states)
+        broken = self._table.lost(number, self._left_h, slack_h, self._states)
         return min(self._now.spot_usd[pool] * tick_h + (1 - lost) * kept + lost * broken, TOO_LATE)

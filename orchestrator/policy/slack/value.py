@@ -9,6 +9,7 @@ that fails is free, so whoever wants to know can try).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,143 +51,159 @@ class Problem:
 
 
 class ValueTable:
-    """The solution of a Problem. `spells` are read when it is made, not later."""
+    """The solution of a Problem. `spells` are read when it is made, not later.
+
+    Wherever it is asked, `states` are the probabilities of each considered pool's state (see Spells), independent of
+    each other.
+    """
 
     def __init__(self, problem: Problem, spells: Spells) -> None:
         self.problem = problem
-        self._spot_of = {pool: number for number, pool in enumerate(problem.pools)}
         here = () if problem.at is None else (problem.at,)
         places = sorted({*problem.pools, problem.on_demand_pool, *here})
         self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
         self._place_of[None] = len(places)
         alone = len(problem.pools) == 1
-        steps = STEPS_ALONE if alone else STEPS
-        self._steps = max(2, min(steps, round(problem.hours_left / problem.tick_h)))
+        self._steps = max(2, min(STEPS_ALONE if alone else STEPS, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         count = SLACKS_ALONE if alone else SLACKS
         most_h = max(problem.slack_h, 2 * problem.restart_h) * 1.02 + 1e-6
         self._slack_h: Floats = most_h * (np.arange(count) / (count - 1)) ** 2  # finest where it is scarce
-        self._idle, self._bought, self._spot = self._solved(spells, places)
+        self._grid: list[float] = self._slack_h.tolist()
+        numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
+        # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
+        self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
+        self._gone = np.array([np.take(numbers, 0, axis=i).ravel() for i in range(len(problem.pools))])
+        self._modes, self._spot = self._solved(spells, places)
 
     def knows(self, place: int | None) -> bool:
         """Whether the checkpoint's place was considered."""
         return place in self._place_of
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish if nothing runs, with the checkpoint in a pool. `states`: probabilities by pool considered."""
-        place = self._place_of[at]
-        return self._at(
-            hours_left, slack_h, lambda k, j: _averaged(states, self._idle[k : k + 2, ..., place, j : j + 2])
-        )
+        """US$ to finish if nothing runs, with the checkpoint in a pool."""
+        return self._at(hours_left, slack_h, self._modes[:, :, self._place_of[at]], joint(states))
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs on demand."""
-        return self._at(hours_left, slack_h, lambda k, j: _averaged(states, self._bought[k : k + 2, ..., j : j + 2]))
+        return self._at(hours_left, slack_h, self._modes[:, :, -1], joint(states))
 
-    def spot(self, pool: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish while it runs in a spot pool, whose machine is in a phase with these probabilities."""
-        number = self._spot_of[pool]
-        others = [phase, *(state for each, state in enumerate(states) if each != number)]
-        return self._at(
-            hours_left, slack_h, lambda k, j: _averaged(others, self._spot[number][k : k + 2, ..., j : j + 2])
-        )
+    def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
+        """US$ to finish while it runs in the spot pool with this number among those considered, on a machine that is in
+        a phase with these probabilities."""
+        weights = joint([phase, *others(states, number)])
+        return self._at(hours_left, slack_h, self._spot[:, number], weights)
 
-    def _at(self, hours_left: float, slack_h: float, corners: Any) -> float:
+    def lost(self, number: int, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
+        """US$ to finish after the loss of a machine there."""
+        place = self._place_of[self.problem.pools[number]]
+        rows = self._modes[:, :, place]
+        return self._at(hours_left, slack_h, rows, joint(others(states, number)), self._gone[number])
+
+    def _at(
+        self, hours_left: float, slack_h: float, values: Table, weights: Floats, rows: NDArray[Any] | None = None
+    ) -> float:
+        """The expectation over the rows of values[step, row, slack], interpolated in time and slack."""
         if hours_left - slack_h <= 1e-9:
             return 0.0
         if slack_h < -1e-9:
             return TOO_LATE
         along = min(max(hours_left / self._step_h, 0.0), self._steps)
         k = min(int(along), self._steps - 1)
-        grid = self._slack_h
-        slack_h = min(max(slack_h, 0.0), float(grid[-1]))
-        j = min(int(np.searchsorted(grid, slack_h, side="right")) - 1, len(grid) - 2)
-        later = along - k
-        more = (slack_h - float(grid[j])) / float(grid[j + 1] - grid[j])
-        (a, b), (c, d) = corners(k, j).tolist()
+        grid = self._grid
+        slack_h = min(max(slack_h, 0.0), grid[-1])
+        j = min(bisect_right(grid, slack_h) - 1, len(grid) - 2)
+        later, more = along - k, (slack_h - grid[j]) / (grid[j + 1] - grid[j])
+        cells = values[k : k + 2, :, j : j + 2] if rows is None else values[k : k + 2, rows, j : j + 2]
+        (a, b), (c, d) = np.matmul(weights, cells).tolist()
         return float((a * (1 - later) + c * later) * (1 - more) + (b * (1 - later) + d * later) * more)
 
-    def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table, list[Table]]:
-        """Tables over (step, states of the pools..., [place], slack): nothing runs, on demand, and, over (step, phase,
-        states of the other pools..., slack), each spot pool."""
-        its, pools, grid, step_h = self.problem, self.problem.pools, self._slack_h, self._step_h
-        count, size, there = len(pools), len(self._slack_h), spells.there
-        change = [spells.step(pool, step_h).astype(np.float32) for pool in pools]
-        survive = [spells.survival(pool, step_h).astype(np.float32) for pool in pools]
+    def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
+        """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
+        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, machine's phase and the others' joint
+        state, slack))."""
+        its, grid, step_h, there = self.problem, self._slack_h, self._step_h, spells.there
+        count, size = len(its.pools), len(self._slack_h)
+        change = [spells.step(pool, step_h) for pool in its.pools]
+        every = _joint_change(change).astype(np.float32)
+        rest = np.stack([_joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)[:, None]
+        survive = np.stack([spells.survival(pool, step_h) for pool in its.pools]).astype(np.float32)
         # Alone, a pool is taken as soon as it is back; with others, capacity is found at any age.
-        begin = [(np.eye(there)[0] if count == 1 else spells.mature(pool)).astype(np.float32) for pool in pools]
+        begin = np.stack([np.eye(there)[0] if count == 1 else spells.mature(pool) for pool in its.pools])
         restart, wait = _Less(grid, its.restart_h), _Less(grid, step_h)
         slower = [_Less(grid, step_h * (1 - speed)) for speed in its.speed]
-        egress = np.zeros((len(places) + 1, len(places)), np.float32)
-        for row, source in enumerate(places):
-            egress[row] = [its.egress_usd[source][target] for target in places]
-        bought_at = places.index(its.on_demand_pool)
-        spot_at = [places.index(pool) for pool in pools]
-        present = spells.away
-        states = (spells.phases,) * count
-        idle = np.zeros((self._steps + 1, *states, len(places) + 1, size), np.float32)
-        bought = np.zeros((self._steps + 1, *states, size), np.float32)
-        spot = [np.zeros((self._steps + 1, there, *states[1:], size), np.float32) for _ in pools]
+        egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
+        bought_at, spot_at = places.index(its.on_demand_pool), np.array([places.index(pool) for pool in its.pools])
+        price = np.array(its.spot_usd, np.float32)[:, None, None, None] * np.float32(step_h)
+        speed = np.array(its.speed, np.float32)[:, None, None, None]
+        joint_states, joint_rest = len(every), rest.shape[-1]
+        modes = np.zeros((self._steps + 1, joint_states, len(places) + 2, size), np.float32)
+        spot = np.zeros((self._steps + 1, count, there, joint_rest, size), np.float32)
+        flat = (joint_states, -1)
         for k in range(1, self._steps + 1):
-            work_h = k * step_h - grid
-            done = work_h <= 1e-9
-            share = np.clip(work_h / step_h, 0, 1).astype(np.float32)
-            onward = idle[k - 1]
-            go_on = its.on_demand_usd * step_h * share + _mixed(change, bought[k - 1])
-            best = np.minimum(wait(_mixed(change, onward)), restart(go_on)[..., None, :] + egress[:, bought_at, None])
-            stays = []
+            work_h = (k * step_h - grid).astype(np.float32)
+            done = work_h <= 1e-6
+            share = np.clip(work_h / step_h, 0, 1)
+            after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
+            go_on = its.on_demand_usd * step_h * share + after[:, -1]
+            best = np.minimum(wait(after[:, :-1]), restart(go_on)[:, None] + egress[:, bought_at, None])
+            gone = modes[k - 1][self._gone, spot_at[:, None]][:, None]
+            kept = (
+                np.einsum("zab,zbcs->zacs", survive[:, :there, :there], spot[k - 1])
+                if there > 1
+                else (survive[:, :1, :1, None] * spot[k - 1])
+            )
+            stay = rest @ (kept + survive[:, :there, there, None, None] * gone)
+            if min(its.speed) < 1:
+                stay = np.stack([less(each) for less, each in zip(slower, stay, strict=True)])
+            stay = np.minimum(stay + price * np.minimum(share / speed, 1), TOO_LATE)
+            launch = restart(np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0])
             for i in range(count):
-                lost = np.take(onward, 0, axis=i)[..., spot_at[i], :]
-                kept = np.tensordot(survive[i][:there, :there], spot[i][k - 1], (1, 0))
-                after = kept + survive[i][:there, there].reshape((there,) + (1,) * count) * lost
-                after = slower[i](_mixed(change[:i] + change[i + 1 :], after, first=1))
-                hours = step_h * np.clip(work_h / (step_h * its.speed[i]), 0, 1).astype(np.float32)
-                stays.append(np.minimum(its.spot_usd[i] * hours + after, TOO_LATE))
-                launched = restart(np.tensordot(begin[i], stays[i], (0, 0)))
-                where = (slice(None),) * i + (present,)
-                best[where] = np.minimum(best[where], launched[..., None, :] + egress[:, spot_at[i], None])
+                rows = self._present[i]
+                best[rows] = np.minimum(best[rows], launch[i][:, None] + egress[:, spot_at[i], None])
             best[..., done] = 0
-            idle[k] = best
-            bought[k] = np.minimum(go_on, best[..., bought_at, :])
-            bought[k][..., done] = 0
-            for i in range(count):
-                here = np.take(best, present, axis=i)[..., spot_at[i], :]
-                spot[i][k] = np.minimum(stays[i], here[None])
-                spot[i][k][..., done] = 0
-        return idle, bought, spot
+            modes[k, :, :-1] = best
+            modes[k, :, -1] = np.minimum(go_on, best[:, bought_at])
+            modes[k, :, -1][:, done] = 0
+            spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]][:, None])
+            spot[k][..., done] = 0
+        return modes, spot.reshape(self._steps + 1, count, there * joint_rest, size)
 
 
 class _Less:
     """Values over slack -> values with so many hours less slack."""
 
     def __init__(self, slack_h: Floats, hours: float) -> None:
-        self._none = hours <= 1e-12
         left = slack_h - hours
         self._late = left < -1e-9
         left = np.maximum(left, 0)
         self._at = np.clip(np.searchsorted(slack_h, left, side="right") - 1, 0, len(slack_h) - 2)
-        self._more = np.clip((left - slack_h[self._at]) / (slack_h[self._at + 1] - slack_h[self._at]), 0, 1).astype(
-            np.float32
-        )
+        more = (left - slack_h[self._at]) / (slack_h[self._at + 1] - slack_h[self._at])
+        self._more = np.clip(more, 0, 1).astype(np.float32)
 
     def __call__(self, values: Table) -> Table:
-        if self._none:
-            return values
-        moved = values[..., self._at] * (1 - self._more) + values[..., self._at + 1] * self._more
+        low, high = values[..., self._at], values[..., self._at + 1]
+        moved = low + (high - low) * self._more
         moved[..., self._late] = TOO_LATE
-        return np.minimum(moved, TOO_LATE, dtype=np.float32)
+        return np.minimum(moved, np.float32(TOO_LATE))
 
 
-def _mixed(change: Sequence[Table], values: Table, first: int = 0) -> Table:
-    """The expectation of `values` after each pool's state (its axis, from `first` on) has changed."""
-    for axis, matrix in enumerate(change, first):
-        values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
-    return values
+def others(states: Sequence[Floats], number: int) -> list[Floats]:
+    """All but one."""
+    return [state for each, state in enumerate(states) if each != number]
 
 
-def _averaged(weights: Sequence[Floats], values: Table) -> NDArray[Any]:
-    """The expectation over the axes of `weights`, which follow the first axis of `values`."""
-    left: NDArray[Any] = values
-    for weight in weights:
-        left = np.tensordot(weight, left, (0, 1))
-    return left
+def joint(states: Sequence[Floats]) -> Floats:
+    """Probabilities of the joint states of independent pools; the first pool's state changes slowest."""
+    product = np.ones(1)
+    for state in states:
+        product = np.multiply.outer(product, state).ravel()
+    return product
+
+
+def _joint_change(change: Sequence[Floats]) -> Floats:
+    """Probabilities of the joint states after a step (column), by those before it (row)."""
+    product: Floats = np.ones((1, 1))
+    for matrix in change:
+        product = np.asarray(np.kron(product, matrix))
+    return product
