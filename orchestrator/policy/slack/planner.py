@@ -7,6 +7,7 @@ since the first tick; a tick is how often the caller can act.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,8 +29,13 @@ CHECK_H = 2.0
 """How often that is checked."""
 PROBE_H = 2.0
 """How often a pool that is not used is probed, where there are several."""
+TIE = 0.02
+"""The share of a tick's least price by which an action must be better than one that is less trouble: nothing changes,
+or at least the job goes on."""
 MARGIN_TICKS = 1
 """Ticks kept back: simulators and clouds may take one to start a machine."""
+
+_TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +110,11 @@ class Planner:
             found.append(look.stay(*now.running))
         for pool in table.problem.pools:
             if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:
-                found.append(look.launch(pool))
-        found.sort(key=lambda option: option.usd)
-        if found[0].usd < TOO_LATE:
-            return found
+                found.append(look.take(pool))
+        least = min(option.usd for option in found)
+        if least < TOO_LATE:
+            tie_usd = TIE * self.terms.tick_h * min(*now.spot_usd, *self.terms.on_demand_usd)
+            return sorted(found, key=lambda option: option.usd + tie_usd * _TROUBLE[option.action])
         return self._rescue(now, found)
 
     def _rescue(self, now: Situation, found: list[Option]) -> list[Option]:
@@ -216,7 +223,7 @@ class _Ahead:
         usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h)
         return Option("stay", pool, usd)
 
-    def launch(self, pool: int) -> Option:
+    def take(self, pool: int) -> Option:
         """A spot machine is started, which succeeds."""
         return Option("spot", pool, self._on_spot(pool, self._terms.restart_h) + self._egress(pool))
 

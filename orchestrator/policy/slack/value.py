@@ -9,6 +9,7 @@ that fails is free, so whoever wants to know can try).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,34 +141,69 @@ class ValueTable:
         modes = np.zeros((self._steps + 1, joint_states, len(places) + 2, size), np.float32)
         spot = np.zeros((self._steps + 1, count, there, joint_rest, size), np.float32)
         flat = (joint_states, -1)
+        tick_usd = price[..., 0] * np.float32(its.tick_h / step_h)
+        begun = math.floor(its.restart_h / its.tick_h + 1e-4) + 1  # ticks of a restart and of the least work
+        least_usd = np.float32(min(*its.spot_usd, its.on_demand_usd) * its.tick_h)
+        edge = _Edge(grid, 0.0)
         for k in range(1, self._steps + 1):
             work_h = (k * step_h - grid).astype(np.float32)
-            done = work_h <= 1e-6
-            share = np.clip(work_h / step_h, 0, 1)
+            share = np.clip(_whole(work_h, its.tick_h) / step_h, 0, 1)
             after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
-            go_on = its.on_demand_usd * step_h * share + after[:, -1]
-            best = np.minimum(wait(after[:, :-1]), restart(go_on)[:, None] + egress[:, bought_at, None])
-            gone = modes[k - 1][self._gone, spot_at[:, None]][:, None]
-            kept = (
-                np.einsum("zab,zbcs->zacs", survive[:, :there, :there], spot[k - 1])
-                if there > 1
-                else (survive[:, :1, :1, None] * spot[k - 1])
-            )
+            go_on = its.on_demand_usd * step_h * share + edge.finished(after[:, -1])
+            gone = edge.finished(modes[k - 1][self._gone, spot_at[:, None]])[:, None]
+            before = edge.finished(spot[k - 1])
+            if there > 1:
+                kept = np.einsum("zab,zbcs->zacs", survive[:, :there, :there], before)
+            else:
+                kept = survive[:, :1, :1, None] * before
             stay = rest @ (kept + survive[:, :there, there, None, None] * gone)
             if min(its.speed) < 1:
                 stay = np.stack([less(each) for less, each in zip(slower, stay, strict=True)])
-            stay = np.minimum(stay + price * np.minimum(share / speed, 1), TOO_LATE)
+            billed = np.clip(_whole(work_h / speed, its.tick_h) / step_h, 0, 1)
+            stay = np.minimum(stay + price * billed, TOO_LATE)
+            edge = _Edge(grid, k * step_h)
+            edge.continued(go_on, np.float32(its.on_demand_usd * its.tick_h))
+            edge.continued(stay, tick_usd)
             launch = restart(np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0])
+            best = np.minimum(wait(after[:, :-1]), restart(go_on)[:, None] + egress[:, bought_at, None])
             for i in range(count):
                 rows = self._present[i]
                 best[rows] = np.minimum(best[rows], launch[i][:, None] + egress[:, spot_at[i], None])
-            best[..., done] = 0
             modes[k, :, :-1] = best
             modes[k, :, -1] = np.minimum(go_on, best[:, bought_at])
-            modes[k, :, -1][:, done] = 0
             spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]][:, None])
-            spot[k][..., done] = 0
+            edge.continued(modes[k, :, :-1], begun * least_usd)
         return modes, spot.reshape(self._steps + 1, count, there * joint_rest, size)
+
+
+class _Edge:
+    """Where, in slack, the work is done at one step: as much slack as time left.
+
+    Values jump to 0 there. So that values just before it can be interpolated, the first one beyond it continues them in
+    a straight line to what the least work costs.
+    """
+
+    def __init__(self, slack_h: Floats, hours_left: float) -> None:
+        self._at = int(np.searchsorted(slack_h, hours_left - 1e-6))
+        self._beyond = 0.0
+        if 0 < self._at < len(slack_h):
+            inside_h = hours_left - float(slack_h[self._at - 1])
+            self._beyond = min((float(slack_h[self._at]) - hours_left) / max(inside_h, 1e-9), 1.0)
+
+    def finished(self, values: Table) -> Table:
+        """The values, with 0 where the work is done."""
+        if self._at >= values.shape[-1]:
+            return values
+        values = values.copy()
+        values[..., self._at :] = 0
+        return values
+
+    def continued(self, values: Table, least_usd: Table | np.float32) -> None:
+        """Continues the values beyond the edge, in place. `least_usd` is what the least work costs."""
+        at = self._at
+        if 0 < at < values.shape[-1]:
+            values[..., at] = least_usd - (values[..., at - 1] - least_usd) * np.float32(self._beyond)
+            values[..., at + 1 :] = np.asarray(least_usd)[..., None]
 
 
 class _Less:
@@ -186,6 +222,11 @@ class _Less:
         moved = low + (high - low) * self._more
         moved[..., self._late] = TOO_LATE
         return np.minimum(moved, np.float32(TOO_LATE))
+
+
+def _whole(hours: Table, tick_h: float) -> Table:
+    """Hours rounded up to whole ticks: what is begun is billed."""
+    return np.asarray(np.ceil(hours / tick_h - 1e-4) * tick_h, np.float32)
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:
