@@ -27,8 +27,8 @@ CHANGED = 1.3
 PRICE_CHANGED = 1.05
 CHECK_H = 2.0
 """How often that is checked."""
-PROBE_H = 2.0
-"""How often a pool that is not used is probed, where there are several."""
+PROBE_SHARE = 0.01
+"""The share of the time for which probes may be billed: it says how often pools that are not used are looked at."""
 TIE = 0.02
 """The share of a tick's least price by which an action must be better than one that is less trouble: nothing changes,
 or at least the job goes on."""
@@ -99,7 +99,8 @@ class Planner:
             return []
         here = now.running[0] if now.running is not None and now.running[1] else None
         looks = [(pool, self.spells.last_look_h(pool)) for pool in range(self.spells.pools) if pool != here]
-        return [pool for pool, at_h in looks if at_h is None or now.now_h - at_h >= PROBE_H - 1e-9]
+        every_h = (self.spells.pools - 1) * self.terms.probe_h / PROBE_SHARE
+        return [pool for pool, at_h in looks if at_h is None or now.now_h - at_h >= every_h - 1e-9]
 
     def options(self, now: Situation) -> list[Option]:
         """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
