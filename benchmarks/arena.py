@@ -125,7 +125,7 @@ def speed() -> list[Claim]:
     trace = load(SHARED / "traces" / "aws_v100x1_2023.npz")
     whole = trace.ticks * trace.tick_ms / 3_600_000
     claims = []
-    for name, most in (("daily", 1.0), ("deadline", 1.0), ("decide", 10.0)):
+    for name, most in (("daily", 1.0), ("decide", 10.0)):
         task = Task.of(0.98 * whole, whole, 0.2, 50.0, trace.tick_ms)
         window = trace.window(0, task.ticks)
         seconds, done = timed(partial(play, online.make(name), task, window))
@@ -217,14 +217,14 @@ def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]
     for name, make in makers().items():
         done = [play(make(), run.task, run.window) for run in runs]
         nearest = min(nearest, *(each.usd / best for each, best in zip(done, optima, strict=True) if each.finished))
-        lines.append(_line(name, runs, done, optima))
+        lines.append(line_of(name, runs, done, optima))
         usd = [each.usd for each in done]
         if name == "on-demand":
             claims.append(Claim("on-demand, run by run", _off(usd, _column(runs, "on_demand_usd")), "%", 0.1))
         elif name in PUBLISHED:
             theirs = _column(runs, PUBLISHED[name])
             claims.append(Claim(f"{name}, mean", abs(sum(usd) / theirs.sum() - 1) * 100, "%", 2.0))
-    lines.append(_line("static-in-hindsight", runs, [hindsight(run.task, run.window) for run in runs], optima))
+    lines.append(line_of("static-in-hindsight", runs, [hindsight(run.task, run.window) for run in runs], optima))
     lines += [_published(f"published: {name}", runs, column) for name, column in PUBLISHED.items()]
     claims.append(Claim("cheapest run of any policy over its optimum", nearest, "x", 1 - 1e-9, least=True))
     claims += [
@@ -245,7 +245,7 @@ def _column(runs: Sequence[Reference], name: str) -> np.ndarray[tuple[int], np.d
     return np.array([float(run.row[name]) for run in runs])
 
 
-def _line(name: str, runs: Sequence[Reference], done: Sequence[Outcome], optima: Sequence[float]) -> Line:
+def line_of(name: str, runs: Sequence[Reference], done: Sequence[Outcome], optima: Sequence[float]) -> Line:
     usd = [each.usd for each in done]
     missed = sum(not each.finished for each in done)
     return _summary(name, runs, usd, optima, missed)

@@ -235,11 +235,15 @@ class _Ahead:
         """Hours of work, on the fastest machine, that a tick there does."""
         return max(0.0, self._terms.tick_h - overhead_h) * self._terms.speed[pool] / self._fastest
 
+    def _used_h(self, pool: int, overhead_h: float) -> float:
+        """Hours of this tick until the work is done."""
+        return min(self._terms.tick_h, overhead_h + self._now.work_h / self._terms.speed[pool])
+
     def _bought(self, pool: int, overhead_h: float) -> float:
         progress_h = self._progress_h(pool, overhead_h)
         overhead_after_h = max(0.0, overhead_h - self._terms.tick_h)
         slack_h = self._left_h - (self._work_h - progress_h) - overhead_after_h
-        cost = self._terms.on_demand_usd[pool] * self._terms.tick_h
+        cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
         return min(cost + self._table.on_demand(self._left_h, slack_h, self._states), TOO_LATE)
 
     def _on_spot(self, pool: int, overhead_h: float) -> float:
@@ -254,4 +258,5 @@ class _Ahead:
         slack_h = self._left_h - work_h
         kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, slack_h - overhead_after_h, self._states)
         broken = self._table.lost(number, self._left_h, slack_h, self._states)
-        return min(self._now.spot_usd[pool] * tick_h + (1 - lost) * kept + lost * broken, TOO_LATE)
+        cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h)
+        return min(cost + (1 - lost) * kept + lost * broken, TOO_LATE)

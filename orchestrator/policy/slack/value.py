@@ -2,14 +2,15 @@
 
 Slack is the time left minus the work left and the restart overhead still to sit out, both on the fastest on-demand
 machine. Waiting uses slack up, so do restarts and slower machines; without slack the rest must be bought on demand,
-and what would end too late costs TOO_LATE. A stochastic dynamic program from the deadline backwards: at each step the
-pools change by the chains of `Spells`, then the cheapest action is taken, knowing which pools have capacity (a launch
-that fails is free, so whoever wants to know can try).
+and what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
+
+A stochastic dynamic program from the deadline backwards: at each step the pools change by the chains of `Spells`, then
+the cheapest action is taken, knowing which pools have capacity (a launch that fails is free, so whoever wants to know
+can try).
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -141,13 +142,11 @@ class ValueTable:
         modes = np.zeros((self._steps + 1, joint_states, len(places) + 2, size), np.float32)
         spot = np.zeros((self._steps + 1, count, there, joint_rest, size), np.float32)
         flat = (joint_states, -1)
-        tick_usd = price[..., 0] * np.float32(its.tick_h / step_h)
-        begun = math.floor(its.restart_h / its.tick_h + 1e-4) + 1  # ticks of a restart and of the least work
-        least_usd = np.float32(min(*its.spot_usd, its.on_demand_usd) * its.tick_h)
+        restart_usd = min(*its.spot_usd, its.on_demand_usd) * its.restart_h
         edge = _Edge(grid, 0.0)
         for k in range(1, self._steps + 1):
             work_h = (k * step_h - grid).astype(np.float32)
-            share = np.clip(_whole(work_h, its.tick_h) / step_h, 0, 1)
+            share = np.clip(work_h / step_h, 0, 1)
             after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
             go_on = its.on_demand_usd * step_h * share + edge.finished(after[:, -1])
             gone = edge.finished(modes[k - 1][self._gone, spot_at[:, None]])[:, None]
@@ -159,11 +158,11 @@ class ValueTable:
             stay = rest @ (kept + survive[:, :there, there, None, None] * gone)
             if min(its.speed) < 1:
                 stay = np.stack([less(each) for less, each in zip(slower, stay, strict=True)])
-            billed = np.clip(_whole(work_h / speed, its.tick_h) / step_h, 0, 1)
+            billed = np.clip(work_h / (speed * step_h), 0, 1)
             stay = np.minimum(stay + price * billed, TOO_LATE)
             edge = _Edge(grid, k * step_h)
-            edge.continued(go_on, np.float32(its.on_demand_usd * its.tick_h))
-            edge.continued(stay, tick_usd)
+            edge.continued(go_on, 0.0)
+            edge.continued(stay, 0.0)
             launch = restart(np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0])
             best = np.minimum(wait(after[:, :-1]), restart(go_on)[:, None] + egress[:, bought_at, None])
             for i in range(count):
@@ -172,7 +171,7 @@ class ValueTable:
             modes[k, :, :-1] = best
             modes[k, :, -1] = np.minimum(go_on, best[:, bought_at])
             spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]][:, None])
-            edge.continued(modes[k, :, :-1], begun * least_usd)
+            edge.continued(modes[k, :, :-1], restart_usd)
         return modes, spot.reshape(self._steps + 1, count, there * joint_rest, size)
 
 
@@ -198,12 +197,12 @@ class _Edge:
         values[..., self._at :] = 0
         return values
 
-    def continued(self, values: Table, least_usd: Table | np.float32) -> None:
+    def continued(self, values: Table, least_usd: float) -> None:
         """Continues the values beyond the edge, in place. `least_usd` is what the least work costs."""
         at = self._at
         if 0 < at < values.shape[-1]:
             values[..., at] = least_usd - (values[..., at - 1] - least_usd) * np.float32(self._beyond)
-            values[..., at + 1 :] = np.asarray(least_usd)[..., None]
+            values[..., at + 1 :] = least_usd
 
 
 class _Less:
@@ -222,11 +221,6 @@ class _Less:
         moved = low + (high - low) * self._more
         moved[..., self._late] = TOO_LATE
         return np.minimum(moved, np.float32(TOO_LATE))
-
-
-def _whole(hours: Table, tick_h: float) -> Table:
-    """Hours rounded up to whole ticks: what is begun is billed."""
-    return np.asarray(np.ceil(hours / tick_h - 1e-4) * tick_h, np.float32)
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:

@@ -1,0 +1,228 @@
+"""The value of slack: what is learned of spells, what the value table promises, and what the planner never does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.arena.ticks import play
+from orchestrator.policy import online
+from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.spells import Spells
+from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+from tests.unit.arena.worlds import task, trace
+
+GATE = settings(deadline=None, derandomize=True, max_examples=25)
+TICK_H = 0.25
+
+
+def chain(up_h, down_h, ticks, seed=0, tick_h=TICK_H):
+    """Whether a pool with exponential spells has capacity, tick by tick."""
+    generator, there, found = np.random.default_rng(seed), True, []
+    for _ in range(ticks):
+        found.append(there)
+        there ^= generator.random() < -np.expm1(-tick_h / (up_h if there else down_h))
+    return np.array(found)
+
+
+def watched(states, every=1, pools=1, pool=0):
+    """Spells that were learned from looks at one pool at every so many ticks."""
+    spells = Spells(pools, TICK_H)
+    for tick in range(0, len(states), every):
+        spells.saw(pool, bool(states[tick]), tick * TICK_H)
+    spells.refresh()
+    return spells
+
+
+def problem(**changes):
+    usual = dict(
+        hours_left=20.0,
+        slack_h=10.0,
+        tick_h=TICK_H,
+        restart_h=0.2,
+        pools=(0,),
+        spot_usd=(1.0,),
+        speed=(1.0,),
+        on_demand_pool=0,
+        on_demand_usd=3.0,
+        egress_usd=np.zeros((2, 2)),
+        at=None,
+    )
+    return Problem(**usual | changes)
+
+
+@pytest.mark.parametrize(("every", "within"), [(1, 0.15), (4, 0.15), (8, 0.2)])
+@pytest.mark.parametrize(("up_h", "down_h"), [(6.0, 2.0), (2.0, 6.0)])
+def test_mean_spells_are_found_even_if_looks_are_far_apart(up_h, down_h, every, within):
+    spells = watched(chain(up_h, down_h, 16_000), every)
+    appears, lost = spells.ends(0)
+    assert 1 / lost[0] == pytest.approx(up_h, rel=within)
+    assert 1 / appears[0] == pytest.approx(down_h, rel=within)
+
+
+@GATE
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=2, max_size=30))
+def test_all_time_between_looks_is_spent_there_or_away(looks):
+    spells, now_h = Spells(1, TICK_H), 0.0
+    spells.saw(0, True, now_h)
+    for gap, there in looks:
+        now_h += gap * TICK_H
+        spells.saw(0, there, now_h)
+    assert spells._there_spent.sum() + spells._away_spent.sum() == pytest.approx(now_h)
+    assert np.isclose(spells.state(0, now_h + 3.0).sum(), 1.0)
+
+
+def test_a_pool_that_was_never_seen_behaves_like_the_others():
+    spells = watched(chain(1.0, 0.5, 4_000), pools=2)
+    assert 1 / spells.ends(1)[1][0] == pytest.approx(1.0, rel=0.2)
+
+
+def test_a_pool_seen_long_ago_tends_to_its_long_run_share():
+    spells = watched(chain(3.0, 1.0, 8_000))
+    last_h = spells.last_look_h(0)
+    spells.saw(0, False, last_h + TICK_H)
+    soon, late = (float(spells.state(0, last_h + TICK_H + hours)[-1]) for hours in (TICK_H, 50.0))
+    assert soon < 0.3
+    assert late == pytest.approx(0.75, abs=0.05)
+
+
+def test_a_machine_that_survived_its_first_hours_is_expected_to_last_longer():
+    spells = Spells(1, TICK_H, away_h=(1.0, 4.0), there_h=(0.5, 2.0))
+    survival = spells.survival(0, 1.0)
+    assert survival[0, -1] > survival[1, -1] > survival[2, -1]
+    assert np.allclose(survival.sum(axis=1), 1.0)
+
+
+def test_capacity_that_never_goes_away_costs_its_price():
+    table = ValueTable(problem(), watched(np.ones(40_000, bool)))
+    assert table.waiting(None, 20.0, 10.0, [np.array([0.0, 1.0])]) == pytest.approx(10.2, rel=0.02)
+
+
+def test_without_capacity_all_work_is_bought():
+    table = ValueTable(problem(), watched(np.zeros(40_000, bool)))
+    assert table.waiting(None, 20.0, 10.0, [np.array([1.0, 0.0])]) == pytest.approx(3 * 10.2, rel=0.02)
+
+
+def test_without_slack_the_price_is_that_of_on_demand_and_less_is_too_late():
+    table, state = ValueTable(problem(), watched(chain(3.0, 3.0, 4_000))), [np.array([0.5, 0.5])]
+    assert table.on_demand(20.0, 0.0, state) == pytest.approx(60.0, rel=0.02)
+    assert table.waiting(None, 20.0, 0.1, state) >= 0.99 * TOO_LATE
+    assert table.waiting(None, 20.0, -0.1, state) == TOO_LATE
+
+
+@GATE
+@given(st.floats(0.5, 20.0), st.floats(0.5, 20.0), st.floats(0.3, 2.5), st.floats(0.0, 0.5))
+def test_more_slack_never_costs_more(up_h, down_h, price, restart_h):
+    table = ValueTable(problem(spot_usd=(price,), restart_h=restart_h), watched(chain(up_h, down_h, 400)))
+    values = [table.waiting(None, 20.0, slack_h, [np.array([0.5, 0.5])]) for slack_h in np.linspace(0.6, 10.0, 30)]
+    work = 20.0 - np.linspace(0.6, 10.0, 30)
+    per_hour = np.array(values) / work
+    assert (np.diff(per_hour) <= 0.02).all()
+    assert (per_hour <= 3.0 * (1 + (restart_h + TICK_H) / work) + 0.02).all()
+
+
+def test_following_the_planner_costs_what_its_table_promises():
+    """In markets that are as the table assumes, and known to it."""
+    ticks, paid, promised = 80, [], []
+    for seed in range(60):
+        policy, up = online.make(), chain(4.0, 2.0, 4_000 + ticks, seed)
+        job, window = task(40, ticks, 0.8, tick_ms=900_000), trace([up[-ticks:]], tick_ms=900_000).window(0, ticks)
+        kept = Planner.options
+
+        def first(self, now, up=up, kept=kept):
+            if now.now_h == 0.0 and self.solved == 0:
+                for tick, there in enumerate(up[:-ticks]):
+                    self.spells.saw(0, bool(there), (tick - 4_000) * TICK_H)
+            options = kept(self, now)
+            if now.now_h == 0.0 and self.spells.seen(0, 0.0) is None:
+                promised.append(options[0].usd if up[-ticks] else self._table.waiting(None, 20.0, 10.0, [np.eye(4)[0]]))
+            return options
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Planner, "options", first)
+            paid.append(play(policy, job, window).usd)
+    assert np.mean(paid) == pytest.approx(np.mean(promised), rel=0.08)
+
+
+class Liar:
+    """A cloud whose probes always promise capacity."""
+
+    def __init__(self, cloud):
+        self.try_launch, self.terminate = cloud.try_launch, cloud.terminate
+
+    def probe(self, zone):
+        return True
+
+
+class LiedTo:
+    name = "lied to"
+
+    def __init__(self, policy):
+        self.policy, self.start = policy, policy.start
+
+    def step(self, seen, cloud):
+        self.policy.step(seen, Liar(cloud))
+
+
+@GATE
+@given(
+    st.integers(1, 4),
+    st.integers(24, 60),
+    st.floats(1.01, 2.5),
+    st.sampled_from([0.3, 1.0, 1.2, 2.0]),
+    st.sampled_from(["flaps", "vanishes", "lies", "empty"]),
+    st.integers(0, 99),
+)
+def test_no_market_makes_it_miss(zones, ticks, ratio, overhead, kind, seed):
+    """Capacity that flaps at the length of a restart, vanishes when slack runs out, is promised but not there,
+    or never is."""
+    work = min(ticks / ratio, ticks - 1 - overhead)
+    slack = ticks - work
+    number = np.arange(ticks)
+    if kind == "flaps":
+        up = [(number + seed + zone) // max(round(overhead), 1) % 2 == 0 for zone in range(zones)]
+    elif kind == "vanishes":
+        up = [number < slack - overhead - 1 + zone % 2 for zone in range(zones)]
+    else:
+        up = [
+            np.random.default_rng(seed + zone).random(ticks) < (0.4 if kind == "lies" else 0.0) for zone in range(zones)
+        ]
+    policy = online.make()
+    done = play(
+        LiedTo(policy) if kind == "lies" else policy, task(work, ticks, overhead, gb=1), trace(up).window(0, ticks)
+    )
+    assert done.finished
+
+
+@pytest.mark.parametrize("price", [0.0, 300.0])
+def test_a_price_of_nothing_or_a_hundredfold_is_only_a_price(price):
+    ticks = 60
+    spot = [[1.0] * ticks, [price] * ticks]
+    done = play(online.make(), task(20, ticks, 0.5), trace([[1] * ticks] * 2, spot).window(0, ticks))
+    assert done.finished
+    assert {place[0] for place in done.track if place} == ({1} if price == 0 else {0})
+
+
+def test_a_deadline_that_cannot_be_met_runs_on_the_fastest_machine_at_once():
+    planner = Planner(Terms(0.2, TICK_H, (3.0, 2.0), np.zeros((2, 2)), (2.0, 1.0), 0.0))
+    now = Situation(0.0, 10, 30.0, None, 0.0, None, (1.0, 1.0))
+    best = planner.options(now)[0]
+    assert (best.action, best.pool) == ("on_demand", 0)
+    assert planner.options(Situation(TICK_H, 9, 30.0, (0, True), 0.0, 0, (1.0, 1.0)))[0].action == "stay"
+
+
+def test_a_job_that_is_nearly_done_does_not_stop_to_save_cents():
+    planner = Planner(Terms(0.2, TICK_H, (3.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    for tick in range(40):
+        planner.spells.saw(0, True, tick * TICK_H)
+    for running, action in (((0, True), "stay"), ((0, False), "stay"), (None, "spot")):
+        best = planner.options(Situation(10.0, 80, 0.1, running, 0.0, 0, (1.0,)))[0]
+        assert best.action == action
+
+
+def test_probes_take_a_hundredth_of_the_time():
+    ticks = 6 * 60
+    done = play(online.make(), task(6 * 50, ticks, 0.5), trace([[1] * ticks] * 4, 1.0).window(0, ticks))
+    assert 0 < done.probe_usd <= 0.012 * done.usd + 3 / 60
