@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.arena.worlds import task, trace
 
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+from tests.unit.arena.small_markets import task, trace
 
 GATE = settings(deadline=None, derandomize=True, max_examples=25)
 TICK_H = 0.25
