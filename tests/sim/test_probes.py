@@ -47,7 +47,8 @@ def test_a_long_job_that_was_measured_tries_another_kind_and_stays_where_that_wa
     assert (second.offer_id, first.repeated_steps, second.repeated_steps) == (OLD.id, 0, 0)
     reported = [event.message for event in home.events(job, "plan.decided")]
     assert reported[0].startswith(f"place on {NEW.id}: not measured yet")
-    assert reported[1:] == [f"move on {OLD.id}: a probe: 8 min on K80 should save more than they cost"]
+    (second_message,) = reported[1:]
+    assert second_message.startswith(f"move to {OLD.id}: a probe: 8 min on K80")
     assert home.current(job) is not None
     home.ask("cancel", job)
     home.settle(stride_s=5.0)

@@ -191,7 +191,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     ctx.event(
         tx,
         "plan.decided",
-        f"{placement.action} on {placement.offer_id}: {placement.reason}",
+        f"{'move to' if placement.action == 'move' else 'place on'} {placement.offer_id}: {placement.reason}",
         job,
         migration=migration,
         plan_id=plan.id,
