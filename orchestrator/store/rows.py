@@ -1,15 +1,21 @@
-"""Database rows as typed dataclasses: a row whose values have the wrong types is reported as damaged.
+"""Database rows as typed dataclasses: a row with values of wrong types, or that their columns cannot have, is reported
+as damaged.
 
-SQLite itself detects neither a zeroed byte inside a page nor a value of the wrong type in a column.
+SQLite itself detects neither a zeroed byte inside a page nor a value of the wrong type in a column. What a number can
+be follows from the unit in which its name ends.
 """
 
 from __future__ import annotations
 
+import sys
+import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Row
+from sqlalchemy import Column, Row
 
 from orchestrator.errors import RowError, UnreadableRowError
 from orchestrator.formats.codec import Codec, CodecError, decode, loads
@@ -19,6 +25,21 @@ R = TypeVar("R", bound=Sequence[Any])
 Unreadable = Callable[[str, RowError], object]
 """Called with a job's id and the error for each of its rows that is skipped because it cannot be read. Without such a
 callback, the first error is raised."""
+
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
+"""From the year 1 to the year 9999: the instants that have a date."""
+_LARGEST = 2**63 - 1
+_RANGES: dict[str, tuple[float, float]] = {  # by the end of a name
+    "_ms": (EARLIEST_MS, LATEST_MS),
+    "_s": (0.0, sys.float_info.max),
+    "_bytes": (0, _LARGEST),
+    "_count": (0, _LARGEST),
+    "_per_hour": (0, _LARGEST),
+    "_step": (0, _LARGEST),
+    "_steps": (0, _LARGEST),
+    "vcpu": (0, _LARGEST),
+}
 
 
 class _Row(Protocol):
@@ -61,10 +82,22 @@ def quickly(
 
 def decoded(type_: type[T], table: str, values: dict[str, Any], of: object = None) -> T:
     """Like `record`, from values by column name. Raises UnreadableRowError."""
+    key = values.get("id", of)
     try:
-        return decode(type_, values)
+        found = decode(type_, values)
     except CodecError as error:
-        raise UnreadableRowError(table, values.get("id", of), str(error)) from error
+        raise UnreadableRowError(table, key, str(error)) from error
+    for name, low, high in _limits(typing.cast(Any, type_)):
+        value = getattr(found, name)
+        if value is not None and not low <= value <= high:
+            raise UnreadableRowError(table, key, f"{name}: {value} is out of range")
+    return found
+
+
+@cache
+def _limits(type_: Any) -> tuple[tuple[str, float, float], ...]:
+    names = [field.name for field in fields(type_)]
+    return tuple((name, *_RANGES[end]) for name in names for end in _RANGES if name.endswith(end))
 
 
 def records(
@@ -100,6 +133,15 @@ def mapping(table: str, key: object, text: Any) -> dict[str, Any]:
         return loads(dict[str, Any], text)
     except CodecError as error:
         raise UnreadableRowError(table, key, str(error)) from error
+
+
+def values_of(column: Column[Any], found: Iterable[Any], type_: type[T]) -> list[T]:
+    """The values of one column, after checking that each has this type. Raises UnreadableRowError."""
+    values = list(found)
+    for value in values:
+        if type(value) is not type_:
+            raise UnreadableRowError(column.table.name, "row", f"{column.name}: {value!r} has the wrong type")
+    return values
 
 
 def checked(table: str, rows: Iterable[R], types: tuple[type, ...]) -> Iterator[R]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, select, text
 
-from orchestrator.store.rows import checked
+from orchestrator.store.rows import checked, values_of
 from orchestrator.store.schema import market_change, offer, price_now
 from orchestrator.store.transaction import Transaction
 
@@ -46,7 +46,7 @@ class ChangeRows(Transaction):
 
     def prices_changed_since(self, number: int) -> list[str]:
         """Ids of the offers for which a price, current or past, was stored after change `number`."""
-        return list(self._connection.execute(_SINCE, {"number": number}).scalars())
+        return values_of(offer.c.id, self._connection.execute(_SINCE, {"number": number}).scalars(), str)
 
     def _changed(self, part: str) -> int:
         """Increments a counter and returns it."""

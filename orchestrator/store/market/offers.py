@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select, update
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.store.market.changes import OFFERS, ChangeRows
-from orchestrator.store.rows import checked, decoded, quickly
+from orchestrator.store.rows import checked, decoded, quickly, values_of
 from orchestrator.store.schema import offer
 from orchestrator.store.transaction import columns, insert_into
+from providers.hardware import GPUS
 from providers.offer import CapacityType, Offer, provider_of
 
 _BATCH = 1000  # values in one IN (...): below the parameter limit of every database
@@ -122,16 +123,20 @@ class OfferRows(ChangeRows):
     def listed_among(self, offer_ids: Collection[str]) -> frozenset[str]:
         """Those of these offers that are listed now."""
         found = (self._connection.execute(_LISTED_AMONG, {"ids": ids}).scalars() for ids in batches(offer_ids))
-        return frozenset(each for ids in found for each in ids)
+        return frozenset(values_of(offer.c.id, (each for ids in found for each in ids), str))
 
     def kinds_listed(self) -> list[tuple[str | None, int]]:
         """The distinct (GPU, GPU count) of all listed offers."""
-        return [(row.gpu, row.gpu_count) for row in self._connection.execute(_KINDS)]
+        rows = self._connection.execute(_KINDS).all()
+        for gpu, count in rows:
+            if (reason := _wrong_kind(gpu, count)) is not None:
+                raise UnreadableRowError("offer", "row", reason)
+        return [(gpu, count) for gpu, count in rows]
 
     def listed_by(self, source: str, region: str = "") -> frozenset[str]:
         """Ids of the offers that `source` currently lists in `region` ('': in all)."""
         query, asked = (_LISTED_IN, {"name": source, "place": region}) if region else (_LISTED_BY, {"name": source})
-        return frozenset(self._connection.execute(query, asked).scalars())
+        return frozenset(values_of(offer.c.id, self._connection.execute(query, asked).scalars(), str))
 
     def sources(self) -> dict[str, str]:
         """The source of each listed offer, by offer id."""
@@ -169,7 +174,7 @@ class OfferRows(ChangeRows):
             rows = self._connection.execute(_KEYS_OF_PROVIDERS, {"names": names}).all()
         else:
             rows = [row for ids in batches(wanted) for row in self._connection.execute(_KEYS, {"ids": ids})]
-        keys: dict[str, int] = {name: key for name, key in rows if name in wanted}
+        keys = {name: key for name, key in checked("offer", rows, (str, int)) if name in wanted}
         if strict and (unknown := wanted - keys.keys()):
             raise NotFoundError(f"the store knows no offer {min(unknown)}", hint="put_offers comes first")
         return keys
@@ -200,9 +205,33 @@ def _offer(
 ) -> Offer:
     """Raises ValueError."""
     bought = CapacityType(capacity)
-    return Offer(provider, region, zone, instance_type, gpu, gpu_count, vcpu, memory_bytes, bought, simulated)
+    found = Offer(provider, region, zone, instance_type, gpu, gpu_count, vcpu, memory_bytes, bought, simulated)
+    if (reason := _wrong(found)) is not None:
+        raise ValueError(reason)
+    return found
 
 
 def offer_of(row: Mapping[Any, Any]) -> Offer:
     """The Offer in a row, which may have more columns. Raises UnreadableRowError."""
-    return decoded(Offer, "offer", {name: row[name] for name in _NAMES}, row.get("id"))
+    found = decoded(Offer, "offer", {name: row[name] for name in _NAMES}, row.get("id"))
+    if (reason := _wrong(found)) is not None:
+        raise UnreadableRowError("offer", row.get("id", found.id), reason)
+    return found
+
+
+def _wrong(found: Offer) -> str | None:
+    """What no offer can have, or None."""
+    provider, machine = found.provider, found.instance_type
+    if not (provider and machine) or "/" in provider or "/" in machine or "/" in found.region or "/" in found.zone:
+        return f"its parts make no offer id: {found.id!r}"
+    if found.vcpu < 0 or found.memory_bytes < 0:
+        return f"vcpu: {found.vcpu}, memory_bytes: {found.memory_bytes}"
+    return _wrong_kind(found.gpu, found.gpu_count)
+
+
+def _wrong_kind(gpu: object, count: object) -> str | None:
+    if gpu is not None and gpu not in GPUS:
+        return f"gpu: {gpu!r} is not a GPU that is known"
+    if type(count) is not int or count < 0:
+        return f"gpu_count: {count!r}"
+    return None

@@ -18,7 +18,7 @@ from orchestrator.errors import UnreadableRowError
 from orchestrator.store.backends.types import Number
 from orchestrator.store.market.changes import PRICES
 from orchestrator.store.market.offers import OfferRows, batches
-from orchestrator.store.rows import checked, quickly, record, whole_numbers
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, checked, quickly, record, values_of, whole_numbers
 from orchestrator.store.schema import offer, price_day, price_flag, price_now, price_point, price_source
 from providers.price import PricePoint
 
@@ -105,9 +105,10 @@ class PriceRows(OfferRows):
     def not_in_force(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[str]:
         """Ids of the offers (of these) whose newest price was not in force or not known at `at_ms`."""
         if offer_ids is None:
-            return list(self._connection.execute(_NOT_IN_FORCE, {"at_ms": at_ms}).scalars())
+            return values_of(offer.c.id, self._connection.execute(_NOT_IN_FORCE, {"at_ms": at_ms}).scalars(), str)
         asked = ({"at_ms": at_ms, "ids": batch} for batch in batches(offer_ids))
-        return [name for each in asked for name in self._connection.execute(_NOT_IN_FORCE_OF, each).scalars()]
+        names = (name for each in asked for name in self._connection.execute(_NOT_IN_FORCE_OF, each).scalars())
+        return values_of(offer.c.id, names, str)
 
     def newest_prices(self, providers: Collection[str] | None = None) -> list[PricePoint]:
         """The latest price change of each listed offer (of these providers), by offer id; flagged and announced ones
@@ -129,7 +130,7 @@ class PriceRows(OfferRows):
 
     def price_points_of(self, intervals: Sequence[Interval]) -> list[list[PricePoint]]:
         """Like `price_points`, for many intervals."""
-        sources = {row.key: row.name for row in self._connection.execute(_SOURCE_NAMES)}
+        sources = dict(checked("price_source", self._connection.execute(_SOURCE_NAMES), (int, str)))
         found: list[list[PricePoint]] = [[] for _ in intervals]
         for number, effective_at_ms, observed_at_ms, price, source in self._asked(intervals):
             name = intervals[number].offer_id
@@ -295,7 +296,14 @@ def newest_known(at_ms: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def _points(table: str, rows: Sequence[Row[Any]]) -> list[PricePoint]:
-    return quickly(rows, _SHAPES, PricePoint, partial(record, PricePoint, table))
+    return quickly(rows, _SHAPES, _point, partial(record, PricePoint, table))
+
+
+def _point(offer_id: str, price: int, effective_at_ms: int, observed_at_ms: int, source: str) -> PricePoint:
+    """Raises ValueError for what `record` refuses."""
+    if price < 0 or not (EARLIEST_MS <= effective_at_ms <= LATEST_MS and EARLIEST_MS <= observed_at_ms <= LATEST_MS):
+        raise ValueError("out of range")
+    return PricePoint(offer_id, price, effective_at_ms, observed_at_ms, source)
 
 
 def _points_of(prices: Table) -> Select[Any]:

@@ -16,7 +16,7 @@ from orchestrator.formats.codec import Codec
 from orchestrator.ledger import Comparison, Inputs
 from orchestrator.model import TERMINAL
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import Unreadable, document, record, records
+from orchestrator.store.rows import Unreadable, document, record, records, values_of
 from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
 from orchestrator.store.transaction import Transaction
 
@@ -55,7 +55,7 @@ class ComparisonRows(Transaction):
 
     def uncompared(self, most: int) -> list[str]:
         """The ids of at most `most` jobs whose books are closed and that must be compared."""
-        return list(self._connection.execute(_DUE, {"most": most}).scalars())
+        return values_of(job.c.id, self._connection.execute(_DUE, {"most": most}).scalars(), str)
 
     def add_comparisons(self, new: Sequence[Comparison]) -> None:
         """Stores one version of a job's comparisons and marks the job as compared. Raises StoreError if it exists."""

@@ -162,7 +162,8 @@ class JobRows(Transaction):
 
     def outline(self, job_id: str) -> Job:
         """The job, for callers that need only its identity and state. Unreadable parts are replaced: a job file by an
-        empty one, a state by "running", because it may have machines. Raises NotFoundError."""
+        empty one, a state by "running", because it may have machines. Raises NotFoundError; UnreadableRowError for an
+        id that is no text."""
         return _outline(self._one_job(job_id))
 
     def outlines(
@@ -224,7 +225,7 @@ class JobRows(Transaction):
                 f"{ref!r} is the beginning of several job ids: {listed}", hint="give more characters of the id"
             )
         names = self._connection.execute(_NEWEST_NAMES).scalars()
-        close = difflib.get_close_matches(ref, sorted(set(names)), n=3)
+        close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
         raise NotFoundError(f"there is no job {ref!r}", hint=hint)
 
@@ -311,7 +312,7 @@ def _job(row: Row[Any]) -> Job:
 
 
 def _outline(row: Row[Any]) -> Job:
-    """Never fails, because quarantining a job needs it."""
+    """Fails only for an id that is no text, because quarantining a job needs it. Raises UnreadableRowError."""
     try:
         stored = record(_Stored, "job", row)
     except RowError:
@@ -327,6 +328,8 @@ def _stand_in(row: Row[Any]) -> _Stored:
     def text(value: object, otherwise: str) -> str:
         return value if isinstance(value, str) else otherwise
 
+    if not isinstance(row.id, str):
+        raise UnreadableRowError("job", row.id, "id: it is no text")
     return _Stored(
         id=row.id,
         spec=text(row.spec, ""),

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import astuple, dataclass, fields, replace
 from types import NoneType
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import Codec
 from orchestrator.model import Placement, Plan
 from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import document, quickly, record
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, document, quickly, record, values_of
 from orchestrator.store.schema import perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
+from providers.hardware import GPUS
 
 _PLAN = Codec(Plan, "plan/1")
 _PLACEMENT = Codec(Placement, "placement/1")
@@ -134,7 +135,7 @@ class PlanRows(Transaction):
 
     def plan_ids(self) -> list[str]:
         """The ids of all plans in the order of writing."""
-        return list(self._connection.execute(_IDS).scalars())
+        return values_of(plan.c.id, self._connection.execute(_IDS).scalars(), str)
 
     def plan_tally(self, plan_id: str) -> tuple[int, int]:
         """(jobs considered, jobs to place or move) of a plan. Raises NotFoundError, RowError."""
@@ -201,7 +202,7 @@ class PlanRows(Transaction):
             rows = self._connection.execute(_MEASURED_BEFORE, {"below": below, "at_once": limit}).all()
             if not rows:
                 break
-            found.update((row.job_id, None) for row in rows)
+            found.update(dict.fromkeys(values_of(perf_point.c.job_id, (row.job_id for row in rows), str)))
             below = rows[-1].seq
         return list(found)[:limit]
 
@@ -211,7 +212,25 @@ class PlanRows(Transaction):
             rows = self._connection.execute(_PERF).all()
         else:
             rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
-        return quickly(rows, _PERF_SHAPES, PerfPoint, partial(record, PerfPoint, "perf_point"))
+        return quickly(rows, _PERF_SHAPES, _measured, _perf)
+
+
+def _measured(job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int) -> PerfPoint:
+    """Raises ValueError for what nobody can have measured."""
+    if (gpu is not None and gpu not in GPUS) or gpu_count < (gpu is not None):
+        raise ValueError(f"gpu, gpu_count: {gpu!r}, {gpu_count} are no hardware that is known")
+    if not (0.0 < steps_per_s < math.inf and steps > 0 and EARLIEST_MS <= at_ms <= LATEST_MS):
+        raise ValueError(f"steps_per_s, steps, at_ms: {steps_per_s}, {steps}, {at_ms} are out of range")
+    return PerfPoint(job_id, gpu, gpu_count, steps_per_s, steps, at_ms)
+
+
+def _perf(row: Row[Any]) -> PerfPoint:
+    """Raises UnreadableRowError."""
+    found = record(PerfPoint, "perf_point", row, of=f"of {row.job_id}")
+    try:
+        return _measured(*astuple(found))
+    except ValueError as error:
+        raise UnreadableRowError("perf_point", f"of {found.job_id}", str(error)) from error
 
 
 def _with_placements(plan_id: str, text: str, looked_at: int | None, placements: Sequence[Any]) -> Plan:
