@@ -279,7 +279,10 @@ class Policy:
     )
     max_migrations_per_day: int = _setting(4, "The most planned moves of one job in 24 hours.", _whole(0), "2")
     decide_every_s: float = _setting(
-        86_400.0, "How often to decide again, besides after each price change or loss.", _number(above=0), "3600"
+        86_400.0,
+        "How often to decide again, besides after each price change, loss or back-off.",
+        _number(above=0),
+        "3600",
     )
 
 

@@ -166,7 +166,8 @@ class ControlPlane:
         return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(jobs_with_notice(self._ctx))
 
     def _decision_due(self) -> bool:
-        """Whether to decide now: after a loss, a price change, a command, a first measurement or a probe; and daily."""
+        """Whether to decide now: after a loss, a price change, a command, a first measurement, a probe or a back-off;
+        and daily."""
         ctx = self._ctx
         every_ms = int(ctx.installation.config.policy.decide_every_s * 1000)
         last = ctx.pacing.get("decided-ms")

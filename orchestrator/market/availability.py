@@ -69,12 +69,13 @@ class CapacityHistory:
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
     """Summarise one offer's points (none later than `at_ms`), in order of time.
 
-    Each sign of missing capacity doubles the back-off, from 15 minutes to 4 hours; a granted launch clears it. The loss
-    of a spot machine is such a sign; that of an on-demand machine is a fault and is not. A notice and the loss that
-    follows it count once.
+    Missing capacity starts a back-off of 15 minutes from its last sign. A sign after the back-off has ended doubles it,
+    up to 4 hours; one before its end belongs to the same outage, however many machines that takes. A granted launch
+    clears the back-off. The loss of a spot machine is such a sign; that of an on-demand machine is a fault and is not.
+    A notice and the loss that follows it count once.
     """
     strikes = losses = alive = announced = exposure_ms = 0
-    backed_off_at_ms, backed_off_by_loss, since = -1, False, at_ms
+    backed_off_at_ms, backed_off_by_loss, until, since = -1, False, -1, at_ms
     for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
         exposure_ms += alive * (point.at_ms - since)
         since = point.at_ms
@@ -82,18 +83,17 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
         losses += new_loss
         if point.kind == "launched":
             alive += 1
-            strikes, backed_off_at_ms = 0, -1
+            strikes, backed_off_at_ms, until = 0, -1, -1
         elif point.kind == "notice":
             announced += 1
         elif point.kind in ("lost", "released"):
             alive = max(alive - 1, 0)
             announced = max(announced - 1, 0)
         if point.kind == "refused" or (spot and new_loss):
-            strikes += 1
+            strikes += point.at_ms >= until
             backed_off_at_ms, backed_off_by_loss = point.at_ms, new_loss
+            until = point.at_ms + min(BACKOFF_MS << min(strikes - 1, 16), MAX_BACKOFF_MS)
     exposure_ms += alive * (at_ms - since)
-    backoff_ms = min(BACKOFF_MS << min(max(strikes - 1, 0), 16), MAX_BACKOFF_MS)
-    until = backed_off_at_ms + backoff_ms if backed_off_at_ms >= 0 else -1
     return CapacityHistory(backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive)
 
 

@@ -113,8 +113,9 @@ class Placement:
     (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at any price,
     or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is the chosen
     one, the decision is made again after the measurement; another offer is to be probed once the job is measured on the
-    chosen one. `again_at_ms`: decide again at that market time in any case. `chance` is the probability of keeping
-    deadline and budget if no offer does so safely (at the 95th percentile); None if one does, or there are no limits.
+    chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a back-off ends). `chance` is
+    the probability of keeping deadline and budget if no offer does so safely (at the 95th percentile); None if one
+    does, or there are no limits.
     """
 
     job_id: str

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.model import Step
+from orchestrator.engine.inputs import snapshot
+from orchestrator.market.availability import BACKOFF_MS
+from orchestrator.model import Expected, GpuRequest, Step
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, lost_at_most
 from trainers.checkpoint.manifest import ManifestName
@@ -331,3 +333,45 @@ def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: Simul
     assert home.job(job).state == "finished"
     assert home.runs(job)[0].end != "failed"
     check_truth(home)
+
+
+def test_a_job_that_was_moved_by_an_outage_is_weighed_again_when_the_back_off_ends(
+    home: SimulatedInstallation,
+) -> None:
+    """Nothing else happens then: no price changes, and the daily decision is far away."""
+    job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
+    run = home.until_step(job, 12)
+    home.cloud.preempt(home.machine(run).id)
+    home.until(lambda: (now := home.current(job)) is not None and now.offer_id == DEAR.id)
+    home.run_for(60)
+    assert len(home.migrations(job)) == 2
+    home.clock.advance(BACKOFF_MS / 1000)
+    home.until(lambda: len(home.migrations(job)) == 3, limit_s=30.0)
+    assert home.migrations(job)[2].offer_id == CHEAP.id
+
+
+def test_a_job_that_waits_for_capacity_is_looked_at_again_no_later_than_when_the_first_back_off_ends(
+    home: SimulatedInstallation,
+) -> None:
+    home.clock.factor = 900.0  # two seconds, after which a waiting job is looked at anyway, are half an hour
+    for offer in (CHEAP, DEAR, RESERVE):
+        home.cloud.set_capacity(offer.id, 0)
+    job = home.submit(steps=40)
+    home.until(lambda: bool(home.events(job, "job.waits")), stride_s=0.01)
+    (reported,) = home.events(job, "job.waits")
+    market = home.read(lambda tx: snapshot.market(tx, reported.at_ms, home.installation.config))
+    assert market.backed_off.all()
+    assert home.read(lambda tx: tx.job_facts(job.id)).next_decision_ms == market.backed_off_until.min()
+
+
+def test_three_machines_that_one_outage_takes_shut_their_offer_as_long_as_one(home: SimulatedInstallation) -> None:
+    jobs = [home.submit(f"job-{n}", steps=2000) for n in range(3)]
+    runs = [home.until_step(job, 5) for job in jobs]
+    assert {run.offer_id for run in runs} == {CHEAP.id}
+    for run in runs:
+        home.cloud.preempt(home.machine(run).id)
+    home.until(lambda: all(len(home.migrations(job)) == 2 for job in jobs))
+    market = home.read(lambda tx: snapshot.market(tx, home.clock.now_ms(), home.installation.config))
+    row = market.row(CHEAP.id)
+    assert market.losses[row] == 3
+    assert market.backed_off_until[row] - market.backed_off_at[row] == BACKOFF_MS

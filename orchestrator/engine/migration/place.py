@@ -38,9 +38,9 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
         return False
     with ctx.write() as tx:
         tx.put_forecasts({each.job_id: expected(each, plan.at_ms) for each in plan.placements}, plan.at_ms)
-    again_ms = min((each.again_at_ms for each in plan.placements if each.again_at_ms is not None), default=None)
-    if everyone and again_ms is not None:
-        ctx.pacing["again-ms"] = float(again_ms)
+    for again_ms in (each.again_at_ms for each in plan.placements):
+        if again_ms is not None:  # jobs on their way are not in this plan, and what an earlier one asked for them holds
+            ctx.pacing["again-ms"] = min(float(again_ms), ctx.pacing.get("again-ms", float("inf")))
     return any(
         contained_writes(
             ctx,
@@ -232,15 +232,18 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
             tx.add_plan(plan)
             ctx.event(tx, "job.at_risk", placement.reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued":
-        _report_waiting(ctx, tx, job, placement.reason, plan)
+        _report_waiting(ctx, tx, job, placement.reason, plan, placement.again_at_ms)
 
 
-def _report_waiting(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
+def _report_waiting(
+    ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None, again_at_ms: int | None = None
+) -> None:
     """Record why a job waits, unless that is already its newest event. The part after the semicolon (the offer that
-    comes closest) changes by the minute and is not compared."""
+    comes closest) changes by the minute and is not compared. A queued job is looked at again after WAIT_EVERY_WALL_S,
+    and at `again_at_ms` (market time) if that is sooner."""
     if job.state == "queued":
-        again_s = WAIT_EVERY_WALL_S * ctx.installation.clock.factor
-        tx.set_job_facts(job.id, next_decision_ms=ctx.now_ms + int(again_s * 1000))
+        next_ms = ctx.now_ms + int(WAIT_EVERY_WALL_S * ctx.installation.clock.factor * 1000)
+        tx.set_job_facts(job.id, next_decision_ms=next_ms if again_at_ms is None else min(next_ms, again_at_ms))
     last = tx.events(job_id=job.id, limit=1, newest_first=True)
     if not last or last[0].kind != "job.waits" or last[0].message.partition(";")[0] != reason.partition(";")[0]:
         if plan is not None:

@@ -112,6 +112,14 @@ class Filtered:
         return overlooked & self.market.priced[self.pool.of_all] & ~self.pool.spot
 
     @cached_property
+    def capacity_again_ms(self) -> int | None:
+        """When the first back-off ends of the offers that lack only capacity (market time, ms); None without any."""
+        if not self.counts[RejectionReason.NO_CAPACITY]:
+            return None
+        shut = only(self.rejection_reasons, RejectionReason.NO_CAPACITY)
+        return int(self.market.backed_off_until[shut].min())
+
+    @cached_property
     def counts(self) -> dict[RejectionReason, int]:
         """The number of rows that each reason rejects."""
         return {

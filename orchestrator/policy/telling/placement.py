@@ -56,7 +56,8 @@ class PlacementBuilder:
 
         `held` says why no voluntary move may be made now. `threshold` is the price below which the job would move, and
         `kept_up_to` the price of the chosen offer up to which it stays the choice (nano-USD per hour). If the chosen
-        offer is that of `probe`, the saving is the probe's.
+        offer is that of `probe`, the saving is the probe's. `again_at_ms` is the end of the job's present probe; the
+        end of a back-off is a reason to decide again, too.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
         whole = len(market) <= LIST_ALL
@@ -98,6 +99,7 @@ class PlacementBuilder:
                     saving = 0 if otherwise is None else otherwise - cost
         if trying and probe is not None:
             saving = probe.saving_nano_usd
+        capacity_again_ms = None if action == "none" else self.filtered.capacity_again_ms
         return Placement(
             job_id=self.demand.job.id,
             action=action,
@@ -117,7 +119,7 @@ class PlacementBuilder:
             considered=len(market),
             rejected=explain.rejections(ranking),
             probe=probe,
-            again_at_ms=again_at_ms,
+            again_at_ms=min((at for at in (again_at_ms, capacity_again_ms) if at is not None), default=None),
             chance=None if chosen is None else self._chance(chosen),
             evidence=self.forecast.perf.evidence(self.demand.job),
         )

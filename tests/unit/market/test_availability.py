@@ -14,12 +14,31 @@ def points(*capacity_history: tuple[int, str]) -> list[AvailabilityPoint]:
     return [AvailabilityPoint("o", at, kind) for at, kind in capacity_history]
 
 
-def test_the_back_off_doubles_with_each_refusal_up_to_four_hours():
-    lengths = []
-    for refusals in range(1, 8):
-        seen = summarise(points(*((n, "refused") for n in range(refusals))), 100, spot=True)
-        lengths.append((seen.backed_off_until_ms - seen.backed_off_at_ms) // MINUTE)
+def backed_off_minutes(history: list[AvailabilityPoint]) -> int:
+    seen = summarise(history, history[-1].at_ms, spot=True)
+    return (seen.backed_off_until_ms - seen.backed_off_at_ms) // MINUTE
+
+
+def test_the_back_off_doubles_with_each_refusal_after_its_end_up_to_four_hours():
+    history, lengths = points((0, "refused")), []
+    for _ in range(7):
+        lengths.append(backed_off_minutes(history))
+        history += points((history[-1].at_ms + lengths[-1] * MINUTE, "refused"))
     assert lengths == [15, 30, 60, 120, 240, 240, 240]
+
+
+@pytest.mark.parametrize("minutes_apart", [0, 1, 14])
+def test_an_outage_that_takes_many_machines_is_one_strike(minutes_apart):
+    lost = points(*((HOUR + n * minutes_apart * MINUTE, "lost") for n in range(13)))
+    history = points(*[(0, "launched")] * 13) + lost
+    assert backed_off_minutes(history) == 15
+    assert summarise(history, lost[-1].at_ms, spot=True).losses == 13
+    assert backed_off_minutes(history + points((lost[-1].at_ms + 14 * MINUTE, "refused"))) == 15
+
+
+def test_several_jobs_that_are_refused_when_a_back_off_ends_are_one_strike():
+    again = points(*((15 * MINUTE + n, "refused") for n in range(5)))
+    assert backed_off_minutes(points((0, "refused")) + again) == 30
 
 
 def test_a_granted_launch_clears_the_back_off():

@@ -85,6 +85,24 @@ def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(case):
     assert reasons(case.decide(Demand(case.job(), STEPS)))["cheap"] == "a machine was lost there 2 min ago"
 
 
+def test_the_end_of_the_first_back_off_is_an_occasion_to_decide_again(case, settled):
+    usable, sooner = case.offer("usable", 1), case.offer("sooner", 2)
+    too_small, dear = case.offer("too-small", 1, gpu="SIM-S"), case.offer("dear", 5)
+    for offer_id, minutes_ago in ((usable, 2), (sooner, 12), (too_small, 14)):
+        case.happened(offer_id, "refused", minutes_ago)
+    job = case.job(resources=Resources((GpuRequest("SIM-M"),)))
+    ends_at_ms = case.now + 3 * 60_000
+    assert case.decide(Demand(job, STEPS)).again_at_ms == ends_at_ms
+    stays = case.decide(Demand(job, STEPS), settled(dear))
+    assert (stays.action, stays.again_at_ms) == ("stay", ends_at_ms)
+    case.happened(dear, "refused", 1)
+    waits = case.decide(Demand(job, STEPS))
+    assert (waits.action, waits.again_at_ms) == ("wait", ends_at_ms)
+    assert case.decide(Demand(replace(job, state="paused"), STEPS)).again_at_ms is None
+    case.now += 15 * 60_000
+    assert case.decide(Demand(job, STEPS)).again_at_ms is None
+
+
 def test_only_the_first_of_several_rejection_reasons_is_shown(case):
     case.offer("good", 5)
     case.offer("bad", 1, gpu="SIM-S", region="us-1", age_s=10 * 86_400)
