@@ -1,10 +1,12 @@
 """The gate for voluntary moves: stay unless a move pays for itself, with a margin, while it lasts.
 
-A move is judged over its expected residence: until the work is done, the target is lost, or the next voluntary move is
-allowed, whichever comes first. Over that horizon, staying must cost more than the target plus `move_margin` times the
-cost of moving (both machines billed during start-up, the gap in training, egress), by `min_gain`. This follows
-Karpenter's balanced consolidation (savings weighed against disruption). Its spot consolidation RFC describes what
-happens without it: a job moves down the price ladder from one interruption to the next.
+A move is judged over the rest of the work, or over as much of it as one day of staying does, if that is less: prices
+change too much for a promise beyond a day. For that share of the work, staying must cost more than the target plus
+`move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
+`min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
+egress: cost.py), so they do not shorten the horizon. This follows Karpenter's balanced consolidation (savings weighed
+against disruption). Its spot consolidation RFC describes what happens without it: a job moves down the price ladder
+from one interruption to the next.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> i
 
 
 class _Row(NamedTuple):
-    """A row's cell values and price; the price is the expected mean over the residence."""
+    """A row's cell values and price; the price is the expected mean over the horizon."""
 
     price_s: float
     run_s: float
@@ -115,12 +117,9 @@ def _limit(
     objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
 ) -> tuple[float, float, float]:
     """(highest log objective at which a move pays, share of the work within the horizon, its seconds)."""
-    residence_s = _DAY_S / max(limits.max_migrations_per_day, 1)
-    pool, run_s = forecast.pool, forecast.mid.run_s
-    hazard_s, left_s = (float(column[pool.cell[pool.at(row)]]) for column, row in ((pool.hazard_s, go), (run_s, stay)))
-    if hazard_s > 0:
-        residence_s = min(residence_s, 1 / hazard_s)
-    share = min(1.0, residence_s / left_s) if left_s > 0 else 1.0
+    pool = forecast.pool
+    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
+    share = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
     here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
     seconds = max(share * there.run_s + limits.move_margin * there.begin_s, 1e-3)

@@ -49,6 +49,46 @@ def test_egress_of_a_huge_checkpoint_keeps_a_job_where_it_is(case, settled):
     assert placement.action == "stay"  # $180 to save $100
 
 
+@pytest.mark.parametrize("moves_a_day", [1, 4, 24])
+def test_a_move_is_judged_over_a_day_however_soon_the_target_may_be_lost_or_the_next_move_be_made(
+    case, settled, moves_a_day
+):
+    """Spot that is lost every 8 h, at half the price: over a day of 100 h, twice a toll of $5 is worth $24."""
+    here = case.offer("here", 2.00, provider="aws")
+    there = case.offer("there", 1.00, provider="gcp", spot=True)
+    limits = MoveLimits(max_migrations_per_day=moves_a_day)
+    demand = Demand(case.job(), STEPS, checkpoint_bytes=55 * 10**9)
+    placement = case.decide(demand, settled(here), limits)
+    assert (placement.action, placement.offer_id) == ("move", there)
+
+
+def test_a_move_is_judged_over_a_day_at_most(case, settled):
+    """$1 less an hour is $24 a day: that pays twice a toll of $5 but not twice one of $14, in 100 h or in 1,000."""
+    here = case.offer("here", 2.00, provider="aws")
+    case.offer("there", 1.00, provider="gcp")
+    for steps in (STEPS, 10 * STEPS):
+        job = case.job()
+        assert case.decide(Demand(job, steps, checkpoint_bytes=55 * 10**9), settled(here)).action == "move"
+        assert case.decide(Demand(job, steps, checkpoint_bytes=155 * 10**9), settled(here)).action == "stay"
+
+
+@pytest.mark.parametrize(("spot", "action"), [(False, "stay"), (True, "move")])
+def test_losses_of_the_machine_where_a_job_is_count_for_a_move(case, settled, spot, action):
+    """10% off pays for no move; but a spot machine that is lost every 8 h and starts for 1 h costs 14% more."""
+    case.startup_s = 3600
+    here = case.offer("here", 1.00, spot=spot)
+    case.offer("there", 0.90)
+    assert case.decide(Demand(case.job(), STEPS), settled(here)).action == action
+
+
+@pytest.mark.parametrize(("spot", "action"), [(False, "move"), (True, "stay")])
+def test_losses_of_the_target_count_against_a_move(case, settled, spot, action):
+    case.startup_s = 3600
+    here = case.offer("here", 1.00)
+    case.offer("there", 0.80, spot=spot)
+    assert case.decide(Demand(case.job(), STEPS), settled(here)).action == action
+
+
 def test_the_threshold_price_is_exactly_where_the_move_begins_to_pay(case, settled):
     here = case.offer("here", 2.00, region="eu-1")
     there = case.offer("there", 1.95, region="eu-2")
