@@ -196,6 +196,8 @@ def _case(installation: Installation, tx: Tx, job: Job, before: Sequence[Compari
         return _Case(tx, job, now, paid, len(entries), why)
     booked = {run.id: until for run in runs if (until := tx.booked_until_ms(run.id)) is not None}
     made = ledger.stays(runs, booked, factor=installation.clock.factor)
+    if not made:  # a damaged row, or one without entries
+        return _Case(tx, job, now, paid, len(entries), "its runs have no booked time of training")
     carried = ledger.carried_nano_usd(runs, entries)
     return _Case(tx, job, now, paid, len(entries), "", made, carried, {each.baseline: each for each in before})
 

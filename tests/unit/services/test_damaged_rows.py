@@ -119,6 +119,14 @@ def test_a_job_whose_id_is_no_text_is_named(installation: Installation, database
         assert (error.table, error.key) == ("job", b"\xff\x00")
 
 
+def test_a_job_whose_runs_have_lost_when_they_trained_is_not_compared(
+    installation: Installation, database: sqlite3.Connection
+) -> None:
+    database.execute("UPDATE run SET training_from_ms = NULL")
+    rows = report.report(installation).jobs
+    assert len(rows) == 3
+
+
 def test_a_job_whose_name_is_no_text_does_not_keep_others_from_being_looked_for(
     installation: Installation, database: sqlite3.Connection
 ) -> None:
