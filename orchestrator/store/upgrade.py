@@ -6,6 +6,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import StoreError, StoreVersionError, UnreadableRowError
 from orchestrator.store.backends.backend import Backend, transaction
+from orchestrator.store.backends.postgres import unhurried
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, apply, current_revision, revision_of
 from orchestrator.store.schema import leader, meta
 
@@ -31,6 +32,7 @@ def prepare(backend: Backend, *, create: bool, install_id: str, revisions: Revis
     if found == revisions.head:
         return
     with transaction(backend, writes=True) as connection:
+        unhurried(connection)
         present = revision_of(connection, backend.place)  # another process may have upgraded it meanwhile
         if present == revisions.head:
             return

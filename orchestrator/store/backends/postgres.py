@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Engine, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import InvalidatePoolError
 
@@ -33,6 +33,9 @@ WRITER_IDLE_S = 4
 
 READER_IDLE_S = 60
 """The same for a read."""
+
+UNHURRIED_IDLE_S = 600
+"""The same for a transaction that copies or upgrades a whole store: a slow disk or a busy host must not end it."""
 
 _TIMEOUTS = {  # the defaults would wait a quarter of an hour for an unreachable server
     "connect_timeout": 10,
@@ -139,3 +142,9 @@ def _require_alive(connection: Any, _record: object, _proxy: object) -> None:
 
 def _take_turn(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")
+
+
+def unhurried(connection: Connection) -> None:
+    """Lets the transaction pause between statements for up to UNHURRIED_IDLE_S. Does nothing on SQLite."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{UNHURRIED_IDLE_S}s'"))

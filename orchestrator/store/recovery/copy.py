@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.store.backends.faults import explain
 from orchestrator.store.backends.files import atomic_file
+from orchestrator.store.backends.postgres import unhurried
 from orchestrator.store.backends.sqlite import SqliteBackend
 from orchestrator.store.revise import SHIPPED, VERSION_TABLE, Revisions, apply, current_revision
 from orchestrator.store.transaction import stream
@@ -23,6 +24,8 @@ def copy_into(source: Connection, target: Connection, place: str) -> None:
 
     Raises StoreVersionError for a revision that this version does not know.
     """
+    for connection in (source, target):
+        unhurried(connection)
     apply(target, None, Revisions(SHIPPED.folder, current_revision(source)), place)
     made = _tables(target)
     for each in _tables(source).values():

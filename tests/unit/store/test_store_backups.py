@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import Connection, text, update
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.store import Leadership, Store
@@ -24,6 +24,7 @@ from orchestrator.store.leadership import leader as leading
 from orchestrator.store.recovery.backups import back_up, restore
 from orchestrator.store.recovery.examine import examine
 from orchestrator.store.schema import leader
+from orchestrator.store.transaction import stream
 from providers.clock import VirtualClock
 from providers.price import PricePoint
 from tests.postgres import Server, only_postgres, only_sqlite
@@ -140,6 +141,25 @@ def test_no_leadership_from_before_outlives_a_restore(
     with store.write(new):
         pass
     store.close()
+
+
+@only_postgres
+def test_a_server_gives_a_copy_more_time_between_two_statements_than_a_writer(
+    full: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk or a busy host can hold up a copy for longer than a writer may be idle."""
+    path = tmp_path / "backup.db"
+    back_up(url, path)
+    full.close()
+    limits: list[str] = []
+
+    def watched(target: Connection, *asked: Any) -> None:
+        limits.append(target.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one())
+        stream(target, *asked)
+
+    monkeypatch.setattr("orchestrator.store.recovery.copy.stream", watched)
+    assert restore(url, path, NOW_MS).kept
+    assert set(limits) == {"10min"}
 
 
 def refused(url: str, path: Path, match: str, kind: type[StoreError] = StoreError) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import event, insert, text
+from sqlalchemy import Connection, event, insert, text
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.model import Step
@@ -21,12 +21,12 @@ from orchestrator.store import Store, Tx, schema
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.recovery.backups import restore
 from orchestrator.store.recovery.examine import examine
-from orchestrator.store.revise import HEAD, SHIPPED, Revisions, current_revision
+from orchestrator.store.revise import HEAD, SHIPPED, Revisions, apply, current_revision
 from orchestrator.store.schema import metadata
 from orchestrator.store.transaction import columns
 from orchestrator.store.upgrade import prepare
 from providers.clock import VirtualClock
-from tests.postgres import only_sqlite
+from tests.postgres import only_postgres, only_sqlite
 
 FIRST = "20261121_1015_6c4e9a"
 BEFORE_PRICES = "20261121_1350_5e1b7d"
@@ -229,6 +229,23 @@ def test_an_upgrade_that_fails_changes_nothing(store: Store, url: str, newer: Re
     with store.read() as tx:
         assert tx.duty("collect") is None
     assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(HEAD,)]
+
+
+@only_postgres
+def test_a_server_does_not_end_an_upgrade_whose_backup_takes_long(
+    store: Store, url: str, newer: Revisions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[str] = []
+
+    def watched(connection: Connection, *asked: Any) -> None:
+        limits.append(connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one())
+        apply(connection, *asked)
+
+    monkeypatch.setattr("orchestrator.store.upgrade.apply", watched)
+    backend = backend_of(url, create=False, backups=tmp_path)
+    prepare(backend, create=False, install_id="tw-unused", revisions=newer)
+    backend.close()
+    assert limits == ["10min"]
 
 
 def test_an_upgrade_without_room_for_its_backup_changes_nothing(
