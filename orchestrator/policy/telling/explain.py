@@ -273,9 +273,9 @@ def why_begun(demand: Demand) -> str:
         if given is not None
     ]
     objective = demand.job.spec.objective
-    best = "the best choice" if objective.cost_weight and objective.time_weight else f"the {objective.name}"
-    text = f"{NOT_MEASURED}: of the offers that may turn out {best}, measuring the job costs least on this one"
-    return f"{text}; the first measurement shows whether it meets its {' and '.join(promises)}" if promises else text
+    best = "best" if objective.cost_weight and objective.time_weight else objective.name
+    text = f"{NOT_MEASURED}: it is measured first where that costs least, among the offers that could be {best}"
+    return f"{text}; then Tradewind knows whether it meets its {' and '.join(promises)}" if promises else text
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
