@@ -258,8 +258,8 @@ class JobFile(Section):
     outputs: tuple[OutputSection, ...] = _about("", "list of sections", "", default=())
     resources: ResourcesSection = _about("", "section", "", default=ResourcesSection())
     objective: Annotated[ObjectiveSection, BeforeValidator(read_objective)] = _about(
-        "What to minimise: `cheapest` (expected cost to finish), `fastest`, or weights for both as in "
-        "`{cost: 0.7, time: 0.3}`.",
+        "What to minimise: `cheapest` (expected cost to finish), `fastest` (time; within 3% of the earliest finish, "
+        "cost), or weights for both as in `{cost: 0.7, time: 0.3}`.",
         "cheapest, fastest or weights",
         "cheapest",
         default=ObjectiveSection(cost=1.0, time=0.0),

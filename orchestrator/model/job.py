@@ -26,6 +26,7 @@ are the same)."""
 class Objective:
     """Minimises cost^cost_weight x time^time_weight: cheapest = (1, 0), fastest = (0, 1).
 
+    For fastest, finishes up to 3% later than the earliest count as equally early, and the cost decides among them.
     Source: Narayanan et al. 2020 (objectives cost, time and cost^a x time^(1-a)).
     """
 

@@ -20,7 +20,7 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter
-from orchestrator.policy.ranking.objectives import rank
+from orchestrator.policy.ranking.objectives import rank, reasons_to_go
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -164,8 +164,9 @@ def _decided(
     below = up_to = None
     if ranking.mode == "safe" and len(ranking.order) > 1 and forecast.speed_known:
         rival = int(ranking.order[1])
-        below = gate.price_worth_choosing(demand.job.spec.objective, forecast, rival, best)
-        up_to = gate.price_worth_choosing(demand.job.spec.objective, forecast, best, rival)
+        by = reasons_to_go(demand.job.spec.objective, ranking, rival)[-1]
+        below = gate.price_worth_choosing(by, forecast, rival, best)
+        up_to = gate.price_worth_choosing(by, forecast, best, rival)
     reason = explain.why_chosen(demand, market, forecast, ranking, best, None)
     probe = None if tried is None else tried.probe
     return builder.placement("place", best, reason, threshold=below, kept_up_to=up_to, probe=probe)
@@ -192,7 +193,11 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
         order = ranking.order.tolist()
         better = () if held else order[: order.index(current)]
-        paying = (go for go in better if gate.worth_moving(objective, forecast, current, go, limits))
+        paying = (
+            go
+            for go in better
+            if any(gate.worth_moving(by, forecast, current, go, limits) for by in reasons_to_go(objective, ranking, go))
+        )
         target = next(paying, None)
     elif ranking.mode == "likely":
         target = best if ranking.odds(best) > ranking.odds(current) + SURER else None
@@ -210,7 +215,8 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     others = ranking.order[ranking.order != current]
     if ranking.mode == "safe" and others.size:
         go = int(others[0])
-        threshold = gate.price_worth_moving(objective, forecast, current, go, limits)
+        by = reasons_to_go(objective, ranking, go)[-1]
+        threshold = gate.price_worth_moving(by, forecast, current, go, limits)
     return builder.placement(
         "stay",
         current,

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from orchestrator.market import Location
 from orchestrator.model import Job, Reason
 
+TIME_TOLERANCE = 0.03
+"""`fastest` counts finishes up to this share later than the earliest as equally early: the last percent of speed often
+costs several times as much, and is less than the uncertainty of a measured speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:

@@ -13,17 +13,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from orchestrator.model import Placement
+from orchestrator.model import Objective, Placement
 from orchestrator.policy import gate
-from orchestrator.policy.demand import MoveLimits, Underway
+from orchestrator.policy.demand import TIME_TOLERANCE, MoveLimits, Underway
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.objectives import log_value
+from orchestrator.policy.ranking.objectives import log_value, reasons_to_go
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
 
 SURER = 0.05  # by how much another offer's probability must be higher before a job at risk goes there instead
+NEAR = 2 * TIME_TOLERANCE  # how near the earliest finish a target stays near, so that a move is not begun and aborted
 EARLIER = 0.9  # by which factor another offer must be faster before a late job goes there instead
 
 
@@ -67,8 +68,11 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     elif ranking.mode == "late":
         better = _seconds(builder, best) < EARLIER * _seconds(builder, target)
     else:
-        there, instead = _value(builder, target), _value(builder, best)
-        better = instead < there + math.log(1 - limits.min_gain)
+        least = math.log(1 - limits.min_gain)
+        better = any(
+            _value(builder, by, best) < _value(builder, by, target) + least
+            for by in reasons_to_go(demand.job.spec.objective, ranking, best)
+        )
     return f"{market.ids[best]} {explain.why_instead(demand, forecast, ranking, best, target)}" if better else ""
 
 
@@ -76,9 +80,9 @@ def _seconds(builder: PlacementBuilder, row: int) -> float:
     return float(builder.forecast.mid.seconds[builder.forecast.pool.at(row)])
 
 
-def _value(builder: PlacementBuilder, row: int) -> float:
+def _value(builder: PlacementBuilder, objective: Objective, row: int) -> float:
     at = builder.forecast.pool.at(row)
-    return log_value(builder.demand.job.spec.objective, float(builder.forecast.mid.cost[at]), _seconds(builder, row))
+    return log_value(objective, float(builder.forecast.mid.cost[at]), _seconds(builder, row))
 
 
 def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: int, limits: MoveLimits) -> str:
@@ -101,5 +105,8 @@ def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: 
         pays = forecast.mid.seconds[forecast.pool.at(target)] < forecast.mid.seconds[forecast.pool.at(current)]
     else:
         rest = replace(limits, move_margin=1.0, min_gain=0.0)
-        pays = gate.worth_moving(demand.job.spec.objective, forecast, current, target, rest)
+        pays = any(
+            gate.worth_moving(by, forecast, current, target, rest)
+            for by in reasons_to_go(demand.job.spec.objective, ranking, target, NEAR)
+        )
     return "" if pays else explain.why_given_up(demand, forecast, ranking, target, current)

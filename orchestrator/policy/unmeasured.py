@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.model import Objective
+from orchestrator.policy.demand import TIME_TOLERANCE
 from orchestrator.policy.probe import PROBE_MINUTES
 from orchestrator.policy.ranking.cost import Forecast
 
@@ -28,10 +29,17 @@ def starting_position(objective: Objective, forecast: Forecast, candidates: NDAr
     value = objective.cost_weight * np.log(cost) + objective.time_weight * np.log(seconds)
     best = int(value.argmin())
     near = np.flatnonzero(value <= value[best] + _AT_MOST)
+    order, tolerance = value, 0.0
+    if objective.cost_weight == 0:  # of offers of a kind that finish about equally early, the cheapest
+        kinds = pool.kind[pool.cell[candidates[near]]]
+        earliest = np.full(int(kinds.max()) + 1, np.inf)
+        np.minimum.at(earliest, kinds, value[near])
+        order, tolerance = cost, objective.time_weight * math.log(1 + TIME_TOLERANCE)
+        near = near[value[near] <= earliest[kinds] + tolerance]
     first: dict[int, int] = {}
     kinds = pool.kind[pool.cell[candidates[near]]]
     for kind, index in zip(kinds.tolist(), near.tolist(), strict=True):
-        if kind not in first or value[index] < value[first[kind]]:
+        if kind not in first or order[index] < order[first[kind]]:
             first[kind] = index
     codes = list(first)
     listing = pool.market.listing
@@ -41,7 +49,8 @@ def starting_position(objective: Objective, forecast: Forecast, candidates: NDAr
     able = [
         int(candidates[index])
         for number, index in enumerate(first.values())
-        if value[index] - value[best] <= _ONE_IN_FOUR * weight * posterior.deviation_between(number, own)
+        if number == own
+        or value[index] - value[best] - tolerance <= _ONE_IN_FOUR * weight * posterior.deviation_between(number, own)
     ]
     return min(able, key=lambda at: (cost_until_measured(forecast, at), at))
 

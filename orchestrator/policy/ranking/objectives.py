@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.model import Objective
-from orchestrator.policy.demand import Demand
+from orchestrator.model import CHEAPEST, Objective
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.ranking.cost import Z95, Forecast, Pool
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
 from orchestrator.policy.unmeasured import starting_position
@@ -58,6 +58,12 @@ class Ranking:
     def tier(self, row: int) -> int:
         """How a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
         return int(self.tiers[self.pool.at(row)])
+
+    def near_earliest(self, row: int, tolerance: float = TIME_TOLERANCE) -> bool:
+        """Whether a row of the pool finishes within `tolerance` (at least TIME_TOLERANCE) of the earliest candidate.
+        Only for `fastest` in mode "safe"."""
+        earliest = self.keys[0].item(self.pool.at(int(self.order[0])))
+        return self.keys[0].item(self.pool.at(row)) <= earliest * (1 + tolerance)
 
     def odds(self, row: int) -> float:
         """The probability (0 to 1) that a row of the pool keeps the limits. Only in mode "likely"."""
@@ -113,9 +119,13 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
 
 
 def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]) -> tuple[Floats, ...]:
-    """The keys of the objective. A job of unknown speed has its starting offer ahead of all others."""
+    """The keys of the objective; `fastest` counts candidates near the earliest as equally early, so that their cost
+    decides. A job of unknown speed has its starting offer ahead of all others."""
     objective = demand.job.spec.objective
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)
+    if objective.cost_weight == 0 and candidates.size:
+        earliest = keys[0][candidates].min()
+        keys = (np.where(keys[0] <= earliest * (1 + TIME_TOLERANCE), earliest, keys[0]), *keys[1:], keys[0])
     if forecast.speed_known or forecast.pool.current is not None:
         return keys
     main = keys[0].copy()
@@ -126,7 +136,8 @@ def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]
 def standing(
     demand: Demand, forecast: Forecast, filtered: Filtered
 ) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
-    """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by)."""
+    """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by). The
+    tolerance of `fastest` counts from the earliest finish in this market."""
     ranking = rank(demand, forecast, filtered)
     columns = (-ranking.tiers.astype(np.float64), *ranking.keys)
     positions = np.flatnonzero(filtered.usable)
@@ -179,6 +190,16 @@ def log_value(objective: Objective, cost: float, seconds: float) -> float:
     """ln(cost^a x time^b); cost in nano-USD, at least 1; time in seconds, at least 0.001."""
     a, b = objective.cost_weight, objective.time_weight
     return a * math.log(max(cost, 1.0)) + b * math.log(max(seconds, 1e-3))
+
+
+def reasons_to_go(
+    objective: Objective, ranking: Ranking, row: int, tolerance: float = TIME_TOLERANCE
+) -> tuple[Objective, ...]:
+    """The objectives of which any justifies leaving another offer for `row`: the job's own; for `fastest` also the cost
+    if the finish there is within `tolerance` of the earliest. Elsewhere it never goes to save money."""
+    if objective.cost_weight == 0 and ranking.mode == "safe" and ranking.near_earliest(row, tolerance):
+        return (objective, CHEAPEST)
+    return (objective,)
 
 
 def time_left_s(demand: Demand, forecast: Forecast) -> float | None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrator.market import Market
-from orchestrator.model import JobSpec, Objective, Rejection
+from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.perf import InstanceKind
-from orchestrator.policy.demand import Demand
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.objectives import (
@@ -183,6 +183,11 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
         return f"{span(more_s)} slower" if known else f"{worse:.0%} slower"
+    if objective.cost_weight == 0 and -TIME_TOLERANCE <= worse <= -0.0005 and more_usd >= 1:
+        more = (
+            f"{about_usd(round(more_usd))} more" if known else f"{more_usd / max(chosen.cost, 1.0):.0%} more per step"
+        )
+        return f"only {-worse:.1%} faster, {more}"
     if objective.time_weight == 0 and more_usd >= 1:
         more = f"{about_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
         if worse < 0.005:
@@ -215,9 +220,12 @@ def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int,
     at, here = forecast.pool.at(row), forecast.pool.at(current)
     more_s = forecast.mid.seconds.item(at) - forecast.mid.seconds.item(here)
     more_usd = forecast.mid.cost.item(at) - forecast.mid.cost.item(here)
-    if (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
+    dearer = ranking.mode != "late" and forecast.known and more_usd > 0
+    if ranking.mode != "late" and objective.cost_weight == 0 and _near(forecast, row, current) and dearer:
+        worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying, and be no sooner"
+    elif (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
         worse = f"finishing there would take {span(more_s)} longer than staying"
-    elif ranking.mode != "late" and objective.time_weight == 0 and forecast.known and more_usd > 0:
+    elif objective.time_weight == 0 and dearer:
         worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying"
     else:
         worse = f"{_gain(objective, forecast, row, current)}, which does not pay for the rest of the move"
@@ -249,7 +257,9 @@ def why_chosen(
         return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
-    if objective.cost_weight == 0:
+    if objective.cost_weight == 0 and seconds > ranking.keys[0].item(forecast.pool.at(row)):
+        text = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least: {span(seconds)}"
+    elif objective.cost_weight == 0:
         text = f"fastest to finish: {span(seconds)}"
     elif objective.time_weight == 0:
         text = f"cheapest to finish: {per_thousand} per 1,000 steps"
@@ -364,20 +374,36 @@ def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, 
     if ranking.mode == "likely":
         return f"is now {ranking.odds(row):.0%} likely to meet its limits, not {ranking.odds(target):.0%}"
     at, there = forecast.pool.at(row), forecast.pool.at(target)
-    if forecast.known and (ranking.mode == "late" or demand.job.spec.objective.cost_weight == 0):
-        return f"would finish {span(forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at))} sooner now"
-    if forecast.known and demand.job.spec.objective.time_weight == 0:
-        return f"now costs {about_usd(round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at)))} less"
     objective = demand.job.spec.objective
+    sooner_s = forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at)
+    less = round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at))
+    if objective.cost_weight == 0 and less > 0 and _near(forecast, row, target):
+        if forecast.known:
+            return f"finishes within {TIME_TOLERANCE:.0%} of the same time and now costs {about_usd(less)} less"
+        objective = CHEAPEST
+    if forecast.known and (ranking.mode == "late" or objective.cost_weight == 0):
+        return f"would finish {span(sooner_s)} sooner now"
+    if forecast.known and objective.time_weight == 0:
+        return f"now costs {about_usd(less)} less"
     return f"is {-math.expm1(_gap(objective, forecast, row, target)):.1%} better in {objective.name} now"
+
+
+def _near(forecast: Forecast, row: int, other: int) -> bool:
+    """Whether `fastest` may count two rows as equally early."""
+    mine, its = (forecast.mid.seconds.item(forecast.pool.at(each)) for each in (row, other))
+    return max(mine, its) <= (1 + TIME_TOLERANCE) * min(mine, its)
 
 
 def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
     """By how much `row` is better than staying, including the cost and time of moving."""
     at, here = forecast.pool.at(row), forecast.pool.at(current)
+    saved = forecast.mid.cost.item(here) - forecast.mid.cost.item(at)
+    if objective.cost_weight == 0 and saved > 0 and _near(forecast, row, current):
+        if forecast.known:
+            return f"saves {about_usd(round(saved))} and finishes within {TIME_TOLERANCE:.0%} of the same time"
+        objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
         return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
     if objective.time_weight == 0 and forecast.known:
-        saved = forecast.mid.cost.item(here) - forecast.mid.cost.item(at)
         return f"saves {about_usd(round(saved))} compared with staying"
     return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"

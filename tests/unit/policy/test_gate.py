@@ -120,6 +120,62 @@ def test_a_job_moves_to_a_faster_machine_when_speed_is_its_objective(case, settl
     assert placement.reason == "2 days faster than staying"
 
 
+def test_a_job_that_wants_speed_moves_for_money_only_within_three_percent_of_the_earliest_finish(case, settled):
+    rates = {"SIM-L": 1.0, "SIM-M": 0.985, "SIM-S": 0.96}
+    here = case.offer("here", 8.00, gpu="SIM-L")
+    case.offer("far", 0.10, gpu="SIM-S")
+    demand = Demand(case.job(rates=rates, objective=FASTEST), STEPS)
+    placement = case.decide(demand, settled(here))
+    assert (placement.action, placement.offer_id) == ("stay", here)
+    assert placement.would_move_below_nano_usd_per_hour is None
+    near = case.offer("near", 2.00)
+    placement = case.decide(demand, settled(here))
+    assert (placement.action, placement.offer_id) == ("move", near)
+    assert re.fullmatch(r"saves \$59\d\.\d\d and finishes within 3% of the same time", placement.reason)
+
+
+def test_a_job_that_wants_speed_does_not_move_for_a_saving_that_does_not_pay(case, settled):
+    here = case.offer("here", 2.00)
+    there = case.offer("there", 1.90)
+    demand = Demand(case.job(objective=FASTEST), STEPS)
+    placement = case.decide(demand, settled(here))
+    assert placement.action == "stay"
+    assert "which does not pay for the move" in placement.reason
+    threshold = placement.would_move_below_nano_usd_per_hour
+    assert usd("1.50") < threshold < usd("1.80")
+    case.price(there, (threshold + 1000) / 1e9)
+    assert case.decide(demand, settled(here)).action == "stay"
+    case.now += 1
+    case.price(there, (threshold - 1000) / 1e9)
+    assert case.decide(demand, settled(here)).action == "move"
+
+
+def test_fastest_moves_to_a_cheaper_offer_that_is_also_a_little_earlier(case, settled):
+    here = case.offer("here", 2.00, gpu="SIM-S")
+    there = case.offer("there", 1.00)  # 5% faster: too little to pay for a move by time alone
+    demand = Demand(case.job(rates={"SIM-S": 0.95, "SIM-M": 1.0}, objective=FASTEST), STEPS)
+    placement = case.decide(demand, settled(here))
+    assert (placement.action, placement.offer_id) == ("move", there)
+
+
+@pytest.mark.parametrize("slower", [1.0, 0.985, 0.972, 0.96])
+def test_a_job_that_wants_speed_does_not_flap_between_offers_of_about_the_same_speed(case, slower):
+    """Prices wobble by 5%, and the remaining work shrinks until the gap of a move is more than 3% of it."""
+    noise = random.Random(5)
+    first, second = case.offer("a", 2.00, gpu="SIM-L"), case.offer("b", 2.00)
+    job = case.job(rates={"SIM-L": 1.0, "SIM-M": slower}, objective=FASTEST)
+    running, moves = Running(first, case.now), 0
+    for hour in range(99):
+        case.now += 3_600_000
+        for offer in (first, second):
+            case.price(offer, 2.00 * noise.uniform(0.95, 1.05))
+        placement = case.decide(Demand(job, STEPS, done_steps=3600 * hour), running)
+        if placement.action == "move":
+            moves += 1
+            running = Running(placement.offer_id, case.now, case.now)
+    assert moves == 0
+
+
 def test_a_job_dwells_after_it_came(case):
     here = case.offer("here", 2.00)
     case.offer("there", 1.00)

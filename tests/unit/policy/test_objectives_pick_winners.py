@@ -60,6 +60,43 @@ def test_fastest_prefers_the_cheaper_of_two_equally_fast_machines(case):
     assert placement.alternatives[1].reason == "no faster, $10.08 more"
 
 
+def test_fastest_takes_the_cheapest_of_those_within_three_percent_of_the_earliest_finish(case):
+    dear = case.offer("dear", 8.00, gpu="SIM-L")  # 10 h
+    near = case.offer("near", 2.00)  # 1.5% slower
+    case.offer("far", 0.10, gpu="SIM-S")  # 4.2% slower
+    job = case.job(rates={"SIM-L": 1.0, "SIM-M": 0.985, "SIM-S": 0.96}, objective=FASTEST)
+    placement = case.decide(Demand(job, STEPS))
+    assert placement.offer_id == near
+    assert placement.reason == "within 3% of the earliest finish, it costs least: 10.2 h"
+    reasons = {each.offer_id.split("/")[3]: each.reason for each in placement.alternatives}
+    assert reasons["dear"] == "only 1.5% faster, $60.20 more"
+    assert reasons["far"] == "16 min slower"
+    assert placement.alternatives[1].offer_id == dear
+    # At these prices the two cost the same; the slower one is out of the question at any price.
+    case.now += 1
+    case.price(dear, (placement.would_move_below_nano_usd_per_hour - 1000) / 1e9)
+    assert case.decide(Demand(job, STEPS)).offer_id == dear
+    case.now += 1
+    case.price(dear, 8.00)
+    case.price(near, (placement.kept_up_to_nano_usd_per_hour - 1000) / 1e9)
+    assert case.decide(Demand(job, STEPS)).offer_id == near
+    case.now += 1
+    case.price(near, (placement.kept_up_to_nano_usd_per_hour + 1000) / 1e9)
+    assert case.decide(Demand(job, STEPS)).offer_id == dear
+
+
+def test_the_tolerance_of_fastest_counts_from_the_earliest_finish_that_can_be_had(case):
+    first = case.offer("first", 8.00, gpu="SIM-L")
+    middle = case.offer("middle", 4.00)  # 2.6% slower
+    last = case.offer("last", 1.00, gpu="SIM-S")  # 4.2% slower than the first, 1.6% than the one in between
+    demand = Demand(case.job(rates={"SIM-L": 1.0, "SIM-M": 0.975, "SIM-S": 0.96}, objective=FASTEST), STEPS)
+    assert case.decide(demand).offer_id == middle
+    case.happened(first, "refused")
+    placement = case.decide(demand)
+    assert placement.offer_id == last
+    assert placement.reason.startswith("within 3% of the earliest finish")
+
+
 def test_fastest_under_a_budget_takes_the_fastest_that_surely_fits(case):
     case.offer("fast", 8.00, gpu="SIM-L")  # 5 h, $40
     middle = case.offer("middle", 2.00, gpu="SIM-M")  # 10 h, $20

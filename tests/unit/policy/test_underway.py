@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -191,6 +192,37 @@ def test_a_move_that_makes_a_job_slower_by_now_is_aborted_when_speed_is_its_obje
     job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
     placement = again(case, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
     assert placement.reason == "finishing there would take 1.1 h longer than staying"
+
+
+@pytest.mark.parametrize(("rate", "action"), [(0.985, "move"), (0.96, "move"), (0.93, "stay")])
+def test_a_move_begun_to_save_money_goes_on_while_the_finish_stays_near(case, settled, rate, action):
+    """It begins within 3% of the earliest finish; only twice as much aborts it, so that it does not begin again."""
+    here, there = case.offer("here", 8.00, gpu="SIM-L"), case.offer("there", 2.00)
+    demand = Demand(case.job(rates={"SIM-L": 1.0, "SIM-M": rate}, objective=FASTEST), STEPS)
+    placement = again(case, demand, settled(here), there)
+    assert placement.action == action
+    if action == "stay":
+        assert placement.reason == "finishing there would take 46 min longer than staying"
+
+
+def test_a_move_begun_to_save_money_is_aborted_when_it_saves_none(case, settled):
+    here, there = case.offer("here", 2.00, gpu="SIM-L"), case.offer("there", 2.20)
+    demand = Demand(case.job(rates={"SIM-L": 1.0, "SIM-M": 0.985}, objective=FASTEST), STEPS)
+    placement = again(case, demand, settled(here), there)
+    assert placement.action == "stay"
+    assert placement.reason.startswith("finishing there would cost $2.")
+    assert placement.reason.endswith(" more than staying, and be no sooner")
+
+
+def test_a_placement_of_a_job_that_wants_speed_changes_for_money_only_within_the_tolerance(case):
+    there = case.offer("there", 8.00, gpu="SIM-L")
+    case.offer("far", 0.10, gpu="SIM-S")
+    job = case.job(rates={"SIM-L": 1.0, "SIM-M": 0.985, "SIM-S": 0.96}, objective=FASTEST)
+    assert first(case, Demand(job, STEPS), there).action == "move"
+    near = case.offer("near", 2.00)
+    placement = first(case, Demand(job, STEPS), there)
+    assert placement.action == "stay"
+    assert placement.reason == f"{near} finishes within 3% of the same time and now costs $60.20 less"
 
 
 @settings(deadline=None)

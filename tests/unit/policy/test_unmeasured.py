@@ -81,6 +81,16 @@ def test_it_begins_on_a_machine_that_may_well_be_best_and_is_cheap_to_be_wrong_o
     assert case.decide(Demand(job(case, objective=FASTEST), STEPS)).offer_id == larger
 
 
+def test_a_job_that_wants_speed_begins_on_the_cheapest_offer_of_a_kind_that_is_about_as_early(
+    case: DecisionCase,
+) -> None:
+    """Spot is lost every 8 h, and each loss takes 5 min: 1% later, at a quarter of the price."""
+    case.offer("kept", 4.00, gpu="A100-80GB", provider="aws")
+    spot = case.offer("lent", 1.00, gpu="A100-80GB", spot=True, provider="aws")
+    demand = Demand(job(case, objective=FASTEST), STEPS, checkpoint_s=0.1)
+    assert case.decide(demand).offer_id == spot
+
+
 def test_where_ratios_are_sure_it_begins_where_it_is_expected_to_be_best(case: DecisionCase) -> None:
     case.offer("small", 0.40, gpu="SIM-S")
     large = case.offer("large", 0.90, gpu="SIM-L")
