@@ -155,6 +155,8 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     tx.set_job_facts(job.id, next_decision_ms=None)
     was = "none before" if before is None else f"before: {format_usd(before)}"
     message = f"the budget is now {format_usd(wanted)} ({was}; {format_usd(spent, 4)} spent so far)"
+    if job.state in ("pausing", "paused"):
+        message += f"; to continue: tradewind resume {job.name}"
     ctx.event(tx, "job.budget", message, job, actor=command.actor, before_nano_usd=before, nano_usd=wanted)
     return message
 

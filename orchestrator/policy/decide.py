@@ -19,8 +19,8 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
-from orchestrator.policy.ranking.eligible import NONE, Filter
-from orchestrator.policy.ranking.objectives import rank, reasons_to_go
+from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
+from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -152,7 +152,9 @@ def _decided(
         stay = builder.placement("stay", None, "its offer is no longer listed or has no price")
         return replace(stay, offer_id=running.offer_id)
     if ranking.mode == "infeasible":
-        return builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking))
+        wait = builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking))
+        short = running is None and ranking.counts[RejectionReason.BUDGET] > 0
+        return replace(wait, lacks_money=short and lacks_money(demand, forecast.perf, builder.filtered))
     if running is not None and current is not None:
         return _stay_or_move(builder, running, current, limits)
     best = int(ranking.order[0])

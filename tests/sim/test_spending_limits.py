@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import TokenConflictError
-from orchestrator.model import JobSpec, Step
+from orchestrator.model import Expected, GpuRequest, Job, JobSpec, Step
+from orchestrator.services.jobs import current
 from orchestrator.services.jobs.submit import submitted_before
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import BRISK, CHEAP, RESERVE, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 BUDGET = usd("0.12")  # 432 s of the cheapest machine
@@ -193,3 +194,82 @@ def test_a_job_past_its_max_duration_in_the_middle_of_a_move_keeps_no_machine(ho
     home.settle()
     assert home.job(job).state == "failed"
     check_truth(home)
+
+
+KNOWN = Expected(GpuRequest("V100"), 1.0)
+
+
+def why_paused(home: SimulatedInstallation, job: Job) -> str:
+    """What its event says once the job is paused, and so what `status` and `queue` say."""
+    home.until(lambda: home.job(job).state == "paused")
+    said = home.events(job, "job.paused")[0].message
+    assert current.job(home.installation, job.id).note == said
+    return said
+
+
+def test_a_job_whose_rest_pays_for_no_offer_is_paused_and_the_budget_named_lets_it_finish(
+    home: SimulatedInstallation,
+) -> None:
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.35"))
+    run = home.until_step(job, 20)
+    for offer in (DEAR, RESERVE):
+        home.reprice(offer.id, "9.00")
+    home.tick()
+    home.cloud.preempt(home.machine(run).id)
+    home.until(lambda: bool(home.events(job, "job.waits")))
+    home.run_for(60)
+    assert home.job(job).state == "queued", "the offer that it can pay for is only shut for a while"
+    home.reprice(CHEAP.id, "9.00")
+    said = why_paused(home, job)
+    assert re.search(r"would cost \$\S+ over the budget", said)
+    assert len(home.cloud.instances()) == 1
+    (enough,) = re.findall(r"; to continue: tradewind budget set job (\d+\.\d\d), then tradewind resume job$", said)
+    home.ask("budget", job, nano_usd=usd(enough))
+    home.ask("resume", job)
+    home.until_state(job, "running")
+    home.settle(limit_s=2000.0)
+    assert home.job(job).state == "finished"
+    assert paid(home) <= usd(enough)
+    check_truth(home)
+
+
+def test_a_job_whose_budget_has_become_too_small_before_it_ran_is_paused_and_rents_nothing(
+    home: SimulatedInstallation,
+) -> None:
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.05"))
+    said = why_paused(home, job)
+    assert said.startswith("paused before it ran: ")
+    (enough,) = re.findall(r"; a budget of \$(\d+\.\d\d) would be enough; to set it: tradewind budget set job", said)
+    assert not home.cloud.instances()
+    asked = home.ask("budget", job, nano_usd=usd(enough))
+    home.tick()
+    assert (home.answer(asked) or "").endswith("; to continue: tradewind resume job")
+    home.ask("resume", job)
+    home.until_state(job, "running")
+    home.settle(limit_s=2000.0)
+    assert home.job(job).state == "finished"
+    assert paid(home) <= usd(enough)
+
+
+@pytest.mark.parametrize("budget", [usd("0.001"), usd("0.015")])
+def test_a_job_of_unknown_speed_whose_budget_covers_no_machine_is_paused_and_says_what_one_takes(
+    home: SimulatedInstallation, budget: int
+) -> None:
+    """A machine here is billed for a minute at least, which costs $0.0167."""
+    job = home.submit(steps=600, budget_nano_usd=budget)
+    said = why_paused(home, job)
+    assert said.endswith("; to continue: tradewind budget set job USD, then tradewind resume job")
+    assert not home.cloud.instances()
+    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent it", said)
+    home.ask("budget", job, nano_usd=usd(rents))
+    home.ask("resume", job)
+    home.until(lambda: bool(home.cloud.instances()))
+    assert paid(home) <= usd(rents)
+
+
+def test_a_job_that_is_resumed_without_more_money_is_paused_again(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.05"))
+    first = why_paused(home, job)
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    assert why_paused(home, job) == first

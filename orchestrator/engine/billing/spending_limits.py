@@ -13,8 +13,9 @@ from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_m
 from orchestrator.engine.context import Context
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
+from providers.billing.charges import rate_card
 from providers.money import format_usd
-from providers.offer import CapacityType
+from providers.offer import CapacityType, provider_of
 
 LOOK_EVERY_S = 0.5  # wall
 RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
@@ -68,9 +69,10 @@ def spending(
     return Spending(spent, _release_nano_usd(rate, factor, look_every_s) + unheard, min(stop, longest))
 
 
-def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
+def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to_finish: int = 0) -> str | None:
     """Why a job with a budget may not rent a machine of this offer; None if it may. Either the machine could not be
-    ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause."""
+    ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause. The reason
+    names a budget that allows the machine and, if it is known, `to_finish` on it (expected, nano-USD)."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
@@ -78,14 +80,17 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
         price = price_now(tx, offer_id, ctx.now_ms)
     if leaves is not None:
         return refuses_second(ctx, job, leaves, price)
-    now = spending(ctx, job, None)
-    least = now.spent + now.release + _release_nano_usd(price, ctx.installation.clock.factor, LOOK_EVERY_S)
-    if least < budget:
+    now, then = spending(ctx, job, None), spending(ctx, job, None, beside=price)
+    shortest = reserve_nano_usd(price, rate_card(provider_of(offer_id)).minimum_ms / 1000)  # billed in any case
+    if now.spent + max(then.release, now.release + shortest) < budget:
         return None
-    return (
-        f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}; "
-        f"to raise it: tradewind budget set {job.name} USD"
-    )
+    least = now.spent + now.release + shortest + then.release + then.stop
+    why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
+    cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
+    if to_finish:
+        return f"{why}; to continue: tradewind budget set {job.name} {cents / 100:.2f}"
+    more = f"${cents / 100:.2f} is enough to rent it, and training takes more"
+    return f"{why}; {more}; to continue: tradewind budget set {job.name} USD"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:

@@ -11,8 +11,9 @@ from functools import partial
 
 from orchestrator.engine.billing import spending_limits
 from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
-from orchestrator.engine.context import Context
+from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration, under_way
 from orchestrator.errors import LimitError
@@ -168,8 +169,13 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     runs = tx.runs(job_id=job.id)
     current = snapshot.current_run(runs)
     leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
-    if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves)) is not None:
-        _report_waiting(ctx, tx, job, refusal, plan)
+    to_finish = placement.cost_nano_usd or 0
+    if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves, to_finish)) is not None:
+        if job.state == "queued" and not tx.runs(job_id=job.id, unsettled=True):
+            tx.add_plan(plan)
+            pause(ctx, tx, job, None, f"{refusal}, then tradewind resume {job.name}", actor=ACTOR)
+        else:
+            _report_waiting(ctx, tx, job, refusal, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
     before = [run for run in runs if run.training_from_ms is not None]
@@ -221,9 +227,10 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 
 
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
-    """Report once per reason why a job has no machine.
+    """Report once per reason why a job has no machine; pause a queued one that only a larger budget can help.
 
-    A running job continues: estimates stop no job. engine.jobs.stopping pauses it before it passes a limit.
+    That pause waits until all machines of the job are booked, so that the budget it names includes them. A running job
+    continues: estimates stop no job. engine.jobs.stopping pauses it before it passes a limit.
     """
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
@@ -231,6 +238,11 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
         if current is not None and not (reported and reported[0].run_id == current.id):
             tx.add_plan(plan)
             ctx.event(tx, "job.at_risk", placement.reason, job, run=current, plan_id=plan.id)
+    elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
+        began = any(run.billed_from_ms is not None for run in tx.runs(job_id=job.id))
+        order = "" if began else f"; to set it: tradewind budget set {job.name} USD"
+        tx.add_plan(plan)
+        pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
     elif job.state == "queued":
         _report_waiting(ctx, tx, job, placement.reason, plan, placement.again_at_ms)
 

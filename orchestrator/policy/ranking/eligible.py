@@ -50,6 +50,9 @@ class RejectionReason(IntEnum):
 NONE = np.int8(0)
 """The value of an offer without a rejection reason."""
 
+SHUT_FOR_A_WHILE = (RejectionReason.STALE_PRICE, RejectionReason.NO_CAPACITY, RejectionReason.FAILED_LATELY)
+"""Reasons that pass without anyone's doing: the last known price of such an offer is what it is expected to cost."""
+
 _OVERLOOKED = (
     RejectionReason.CAPACITY_TYPE,
     RejectionReason.NO_CAPACITY,

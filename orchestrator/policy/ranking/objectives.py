@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.model import CHEAPEST, Objective
+from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
-from orchestrator.policy.ranking.cost import Z95, Forecast, Pool
-from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
+from orchestrator.policy.ranking.cost import Z95, Forecast, Pool, forecast_of
+from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered, RejectionReason, RejectionReasons
 from orchestrator.policy.unmeasured import starting_position
 
 Floats = NDArray[np.float64]
@@ -222,6 +223,17 @@ def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
     restart_s = forecast.high.run_s + pool.start_high_s
     rescuers = restart_s[pool.cell[usable & ~pool.spot]]
     return float(rescuers.min()) if rescuers.size else None
+
+
+def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
+    """Whether the rest of the budget pays for no offer (at the 5th percentile of its cost), be it open now or shut for
+    a while, so that waiting cannot help."""
+    if budget_left(demand) is None or not filtered.usable_at.size:
+        return False
+    reasons, market = filtered.rejection_reasons, filtered.market
+    open_or_shut = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
+    forecast = forecast_of(demand, Pool(market, np.flatnonzero(open_or_shut), setup_s=filtered.setup_s), perf, None)
+    return bool((_affordable(demand, forecast) == IMPOSSIBLE).all())
 
 
 def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:

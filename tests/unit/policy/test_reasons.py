@@ -124,6 +124,19 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
     )
 
 
+def test_only_a_larger_budget_helps_if_no_offer_open_or_shut_for_a_while_is_within_it(case):
+    job = case.job(budget_nano_usd=usd(40))
+    cheap = case.offer("cheap", 1)
+    assert not case.decide(Demand(job, STEPS)).lacks_money
+    case.happened(cheap, "refused")
+    case.offer("dear", 5)
+    waits = case.decide(Demand(job, STEPS))
+    assert (waits.action, waits.lacks_money) == ("wait", False)
+    case.price(cheap, 5)
+    assert case.decide(Demand(job, STEPS)).lacks_money
+    assert not case.decide(Demand(case.job("job_2"), STEPS)).lacks_money
+
+
 @pytest.mark.parametrize("spent", [0, 1, 39.5, 41])
 def test_the_suggested_budget_is_enough(case, spent):
     case.offer("dear", 5)
