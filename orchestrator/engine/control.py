@@ -173,11 +173,11 @@ class ControlPlane:
         last = ctx.pacing.get("decided-ms")
         if last is None:
             with ctx.installation.store.read() as tx:
-                decided_ms = tx.duty("decide")
+                decided_ms = tx.task_done_ms("decide")
             last = ctx.pacing["decided-ms"] = float(decided_ms or 0)
         if ctx.now_ms - last >= every_ms:
             with ctx.write() as tx:
-                tx.set_duty("decide", ctx.now_ms)
+                tx.set_task_done("decide", ctx.now_ms)
             ctx.pacing["decided-ms"] = float(ctx.now_ms)
             return True
         if self._place_next:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_1840_f15a02"
+HEAD = "20261122_2045_3d70be"
 
 
 class ForeignDatabaseError(StoreError):

@@ -487,7 +487,9 @@ command = Table(
     Index("command_open", "seq", sqlite_where=COMMAND_OPEN, postgresql_where=COMMAND_OPEN),
 )
 
-duty = Table("duty", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False))
+periodic_task = Table(
+    "periodic_task", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False)
+)
 
 APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point", "comparison")
 """Tables whose rows are never changed and, except for ARCHIVED, never deleted."""

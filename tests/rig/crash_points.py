@@ -32,7 +32,7 @@ from tests.rig.site import SimSite
 STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
 WRITES = (  # the name of a transaction: the first of these that it does
     *STEPS, "abort", "attempt", "command", "intent", "settle", "adopt", "resolve", "end of run", "accrue", "collect",
-    "compare", "duty", "progress", "submit", "ask", "job", "sign", "event",
+    "compare", "task", "progress", "submit", "ask", "job", "sign", "event",
 )  # fmt: skip
 CALLS = ("launch", "terminate", "meter", "prepare", "start", "quiesce", "resume", "stop", "kill", "fence", "void")
 FILES = (  # file operations of fencing and of finding the checkpoint to start from
@@ -179,9 +179,9 @@ class _Witness(Tx):
         super().close_command(command_id, result)
         self.done.add("command")
 
-    def set_duty(self, name: str, at_ms: int) -> None:
-        super().set_duty(name, at_ms)
-        self.done.add("duty")
+    def set_task_done(self, name: str, at_ms: int) -> None:
+        super().set_task_done(name, at_ms)
+        self.done.add("task")
 
     def add_job(self, new: Job, token: str | None = None) -> None:
         super().add_job(new, token)

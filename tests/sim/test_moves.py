@@ -204,11 +204,11 @@ def test_the_daily_decision_is_made_on_the_market_clock(install: Install) -> Non
     home = install(overrides={"policy.decide_every_s": 100.0})
     home.submit(steps=30)
     home.run_for(40)
-    first = home.read(lambda tx: tx.duty("decide"))
+    first = home.read(lambda tx: tx.task_done_ms("decide"))
     assert first is not None
     home.submit(steps=90)
     home.run_for(70)
-    again = home.read(lambda tx: tx.duty("decide"))
+    again = home.read(lambda tx: tx.task_done_ms("decide"))
     assert again is not None
     assert 100_000 <= again - first < 105_000
 

@@ -57,7 +57,7 @@ class PeriodicPriceTasks:
         wait_s = self._collect()
         now = self._installation.clock.now_ms()
         with self._installation.store.read() as tx:
-            rolled_up, archived = tx.duty(ROLL_UP) or 0, tx.duty(ARCHIVE) or 0
+            rolled_up, archived = tx.task_done_ms(ROLL_UP) or 0, tx.task_done_ms(ARCHIVE) or 0
         if now // DAY_MS > rolled_up // DAY_MS:
             roll_up(self._installation.store, now, self._leadership)
             self._done(ROLL_UP, now)
@@ -108,9 +108,9 @@ class PeriodicPriceTasks:
             self._failing[place] = str(poll.error)
             self._say(f"prices: {poll.source} {poll.region}: {poll.error}{_hint(poll.error.hint)}")
 
-    def _done(self, duty: str, now_ms: int) -> None:
+    def _done(self, task: str, now_ms: int) -> None:
         with self._installation.store.write(self._leadership) as tx:
-            tx.set_duty(duty, now_ms)
+            tx.set_task_done(task, now_ms)
 
     def _run(self) -> None:
         while not self._ended.is_set():

@@ -11,7 +11,7 @@ from sqlalchemy import Row, bindparam, delete, select, update
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import dumps
 from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import COMMAND_OPEN, command, duty
+from orchestrator.store.schema import COMMAND_OPEN, command, periodic_task
 from orchestrator.store.transaction import Transaction
 
 
@@ -35,8 +35,8 @@ _COMMAND = [command.c[field.name] for field in fields(Command) if field.name != 
 _OPEN = select(*_COMMAND).where(COMMAND_OPEN).order_by(command.c.seq)
 _CLOSE = update(command).where(command.c.id == bindparam("command_id"), COMMAND_OPEN)
 _RESULT = select(command.c.result).where(command.c.id == bindparam("command_id"))
-_DUTY = select(duty.c.last_ok_ms).where(duty.c.name == bindparam("duty"))
-_FORGET_DUTY = delete(duty).where(duty.c.name == bindparam("duty"))
+_TASK_DONE = select(periodic_task.c.last_ok_ms).where(periodic_task.c.name == bindparam("task"))
+_FORGET_TASK = delete(periodic_task).where(periodic_task.c.name == bindparam("task"))
 
 
 class CommandRows(Transaction):
@@ -75,14 +75,14 @@ class CommandRows(Transaction):
             raise NotFoundError(f"there is no command {command_id}")
         return None if row.result is None else str(row.result)
 
-    def duty(self, name: str) -> int | None:
+    def task_done_ms(self, name: str) -> int | None:
         """The market time in ms at which a periodic task last ran; None if never."""
-        return self._connection.execute(_DUTY, {"duty": name}).scalar_one_or_none()
+        return self._connection.execute(_TASK_DONE, {"task": name}).scalar_one_or_none()
 
-    def set_duty(self, name: str, at_ms: int) -> None:
+    def set_task_done(self, name: str, at_ms: int) -> None:
         """Records that a periodic task ran at `at_ms` (market time)."""
-        self._connection.execute(_FORGET_DUTY, {"duty": name})
-        self._insert(duty, name=name, last_ok_ms=at_ms)
+        self._connection.execute(_FORGET_TASK, {"task": name})
+        self._insert(periodic_task, name=name, last_ok_ms=at_ms)
 
 
 def _command(row: Row[Any]) -> Command:

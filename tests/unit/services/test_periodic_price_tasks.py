@@ -86,14 +86,14 @@ def test_days_are_rolled_up_once_they_are_over_and_months_archived(
     tasks.turn()
     with installation.store.read() as tx:
         assert len(tx.price_days(first, 0, clock.now_ms())) >= 39
-        done = tx.duty("roll-up"), tx.duty("archive")
+        done = tx.task_done_ms("roll-up"), tx.task_done_ms("archive")
     assert done == (clock.now_ms(), clock.now_ms())
     assert sorted(path.name for path in (installation.state_dir / "archive").iterdir())
     tasks.turn()
     clock.advance(DAY_MS / 1000)
     tasks.turn()
     with installation.store.read() as tx:
-        assert (tx.duty("roll-up"), tx.duty("archive")) == (clock.now_ms(), done[1])
+        assert (tx.task_done_ms("roll-up"), tx.task_done_ms("archive")) == (clock.now_ms(), done[1])
 
 
 def test_a_simulated_clock_that_runs_ahead_makes_no_real_price_leave(installation: Installation) -> None:

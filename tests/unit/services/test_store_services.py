@@ -82,8 +82,8 @@ FIRST_ENTRY = "seq = (SELECT min(seq) FROM ledger_entry)"
     [
         ("append-only", [UNPROTECT], "rows of ledger_entry can be changed"),
         ("schema", ["DROP INDEX run_unsettled"], "run has no index run_unsettled"),
-        ("schema", ["ALTER TABLE duty DROP COLUMN last_ok_ms"], "duty has no column last_ok_ms"),
-        ("schema", ["DROP TABLE duty"], "table duty is missing"),
+        ("schema", ["ALTER TABLE periodic_task DROP COLUMN last_ok_ms"], "periodic_task has no column last_ok_ms"),
+        ("schema", ["DROP TABLE periodic_task"], "table periodic_task is missing"),
         ("references", ["DELETE FROM job WHERE name = 'conv'"], "refers to a missing job"),
         ("references", ["DELETE FROM price_source"], "of price_point refer to a missing offer or price_source"),
         (

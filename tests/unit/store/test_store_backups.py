@@ -49,7 +49,7 @@ def full(store: Store, job: Make, run: Make, migration: Make, offer: Make, event
         tx.add_entries([entry("ent_A", amount=-(2**53) - 1)])
         tx.add_perf("job_A", None, 1, 0.1, 10, 5)
         tx.add_command("pause", "job_A", {"a": 1}, "user:ann")
-        tx.set_duty("collect", 5)
+        tx.set_task_done("collect", 5)
     return store
 
 
@@ -58,7 +58,7 @@ def content(store: Store) -> list[Any]:
         return [
             *(store.install_id, tx.jobs(), tx.runs(), tx.migrations(), tx.offers(), tx.eligible_as_of(9)),
             *(tx.availability(0, 9), tx.polls(), tx.events(), tx.entries(), tx.perf(), tx.open_commands()),
-            tx.duty("collect"),
+            tx.task_done_ms("collect"),
         ]
 
 
@@ -106,7 +106,7 @@ def test_a_restore_takes_the_place_and_keeps_what_was_there(
     back_up(url, path)
     before = content(full)
     with full.write() as tx:
-        tx.set_duty("collect", 99)
+        tx.set_task_done("collect", 99)
     if database == "sqlite":
         full.close()
     kept = restore(url, path, NOW_MS).kept
@@ -116,7 +116,7 @@ def test_a_restore_takes_the_place_and_keeps_what_was_there(
         assert opened(f"sqlite:///{kept}", clock)[-1] == 99
     else:
         schema, name = kept.removeprefix("schema "), url.partition("@/")[2].partition("?")[0]
-        assert postgres.sql(f"SELECT last_ok_ms FROM {schema}.duty", name) == [(99,)]
+        assert postgres.sql(f"SELECT last_ok_ms FROM {schema}.periodic_task", name) == [(99,)]
         assert content(full) == before  # whoever had it open sees the restored one
         assert restore(url, path, NOW_MS).kept == f"{kept}_2"
 
@@ -175,7 +175,7 @@ def test_nothing_is_restored_while_a_control_plane_leads(full: Store, url: str, 
     assert lead is not None
     refused(url, path, f"the control plane me .process {os.getpid()} ")
     with full.write(lead) as tx:
-        assert tx.duty("collect") == 5
+        assert tx.task_done_ms("collect") == 5
 
 
 @only_postgres
@@ -252,7 +252,7 @@ def test_a_backup_that_is_not_sound_is_refused_and_nothing_is_changed(
     }
     refused(url, path, words[ruin], StoreVersionError if ruin == "newer" else StoreError)
     with examine(url) as found:
-        assert found.connection.execute(text("SELECT last_ok_ms FROM duty")).scalar_one() == 5
+        assert found.connection.execute(text("SELECT last_ok_ms FROM periodic_task")).scalar_one() == 5
     assert not [each for each in tmp_path.iterdir() if "restoring" in each.name or "replaced" in each.name]
 
 
@@ -443,7 +443,7 @@ def test_what_a_restore_replaced_is_kept_as_a_file_of_its_own_with_what_was_in_i
     path, file = tmp_path / "backup.db", Path(url.removeprefix("sqlite:///"))
     back_up(url, path)
     with full.write() as tx:
-        tx.set_duty("collect", 99)
+        tx.set_task_done("collect", 99)
     files = {each: each.read_bytes() for each in (file, file.with_name("tradewind.db-wal"))}
     full.close()
     for each, content_then in files.items():  # as a process that was killed leaves them

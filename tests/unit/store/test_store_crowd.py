@@ -25,9 +25,9 @@ def work(number):
     store = Store.open(url, SystemClock())
     for turn in range(writes):
         with store.read() as tx:
-            tx.duty("count")
+            tx.task_done_ms("count")
         with store.write() as tx:
-            tx.set_duty("count", (tx.duty("count") or 0) + 1)
+            tx.set_task_done("count", (tx.task_done_ms("count") or 0) + 1)
 
 def child(number):
     try:
@@ -52,4 +52,4 @@ def test_a_crowd_of_processes_that_write_at_once_all_get_their_turn(store: Store
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == ""
     with store.read() as tx:
-        assert tx.duty("count") == PROCESSES * WRITES
+        assert tx.task_done_ms("count") == PROCESSES * WRITES

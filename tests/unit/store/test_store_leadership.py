@@ -40,7 +40,7 @@ def test_the_first_to_campaign_leads_and_is_described(store: Store, clock: Virtu
     info = store.leader()
     assert info == LeaderInfo("a", lead.epoch, os.getpid(), Process.own().host, clock.now_ms(), True)
     with store.write(lead) as tx:
-        tx.set_duty("migrate", 1)
+        tx.set_task_done("migrate", 1)
 
 
 def test_a_standby_waits_as_long_as_the_leader_beats(store: Store, standby: Store, clock: VirtualClock) -> None:
@@ -64,7 +64,7 @@ def test_a_silent_leader_is_deposed_and_fenced(store: Store, standby: Store, clo
     with pytest.raises(NotLeaderError):
         store.beat(old)
     with standby.write(new) as tx:
-        tx.set_duty("migrate", 1)
+        tx.set_task_done("migrate", 1)
 
 
 def test_a_standby_counts_only_the_silence_that_it_watched_itself(
@@ -137,7 +137,7 @@ def test_a_leader_paused_for_too_long_finds_itself_fenced(
     process = other_process(
         LEAD + "from orchestrator.errors import NotLeaderError\n"
         "try:\n"
-        "    with store.write(lead) as tx: tx.set_duty('zombie', 1)\n"
+        "    with store.write(lead) as tx: tx.set_task_done('zombie', 1)\n"
         "except NotLeaderError as error: say(f'fenced: {error}')"
     )
     process.stdout.readline()
@@ -150,7 +150,7 @@ def test_a_leader_paused_for_too_long_finds_itself_fenced(
     process.send_signal(signal.SIGCONT)
     assert process.stdout.readline() == "fenced: other no longer leads this store; the leader is now me\n"
     with store.write(lead) as tx:
-        assert tx.duty("zombie") is None
+        assert tx.task_done_ms("zombie") is None
 
 
 def test_silence_counts_from_the_last_beat_that_was_seen() -> None:

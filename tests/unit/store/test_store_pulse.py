@@ -25,7 +25,7 @@ with store.pulse(lead):
     say('leads')
     while (word := hear().strip()) != 'end':
         try:
-            with store.write(lead) as tx: tx.set_duty('acted', os.getpid())
+            with store.write(lead) as tx: tx.set_task_done('acted', os.getpid())
             say('acted')
         except NotLeaderError: say('fenced')
 """
@@ -83,7 +83,7 @@ def test_beats_of_both_threads_go_through(store: Store) -> None:
         for _ in range(20):
             store.beat(lead)
             with store.write(lead) as tx:
-                tx.set_duty("acted", 1)
+                tx.set_task_done("acted", 1)
     info = store.leader()
     assert info is not None
     assert info.epoch == lead.epoch
@@ -100,7 +100,7 @@ def test_of_two_control_planes_one_acts_and_the_other_takes_over_when_it_is_stop
 
     def acted() -> int | None:
         with store.read() as tx:
-            return tx.duty("acted")
+            return tx.task_done_ms("acted")
 
     first = other_process(CONTROL_PLANE)
     assert first.stdout.readline() == "leads\n"

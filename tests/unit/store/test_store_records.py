@@ -377,12 +377,12 @@ def test_ids_of_commands_and_of_the_store_come_from_the_source_that_was_given(tm
     assert made[0] == made[1]
 
 
-def test_a_duty_remembers_when_it_was_last_done(tx: Tx) -> None:
-    assert tx.duty("collect") is None
-    tx.set_duty("collect", 5)
-    tx.set_duty("collect", 9)
-    tx.set_duty("migrate", 1)
-    assert (tx.duty("collect"), tx.duty("migrate")) == (9, 1)
+def test_a_periodic_task_remembers_when_it_was_last_done(tx: Tx) -> None:
+    assert tx.task_done_ms("collect") is None
+    tx.set_task_done("collect", 5)
+    tx.set_task_done("collect", 9)
+    tx.set_task_done("migrate", 1)
+    assert (tx.task_done_ms("collect"), tx.task_done_ms("migrate")) == (9, 1)
 
 
 def test_the_newest_profile_of_a_program_is_kept(store: Store) -> None:

@@ -36,23 +36,23 @@ def database_of(url: str) -> str:
 def works(store: Store) -> bool:
     """It takes a change, and tells it."""
     with store.write() as tx:
-        tx.set_duty("works", (tx.duty("works") or 0) + 1)
+        tx.set_task_done("works", (tx.task_done_ms("works") or 0) + 1)
     with store.read() as tx:
-        return (tx.duty("works") or 0) > 0
+        return (tx.task_done_ms("works") or 0) > 0
 
 
 def write(store: Store, meanwhile: Callable[[], object], *, again: bool = False) -> None:
     """A transaction that writes `half`; then something happens; `again` writes once more before it ends."""
     with store.write() as tx:
-        tx.set_duty("half", 1)
+        tx.set_task_done("half", 1)
         meanwhile()
         if again:
-            tx.set_duty("other half", 1)
+            tx.set_task_done("other half", 1)
 
 
-def duty(store: Store, name: str) -> int | None:
+def task_done_ms(store: Store, name: str) -> int | None:
     with store.read() as tx:
-        return tx.duty(name)
+        return tx.task_done_ms(name)
 
 
 # A file
@@ -68,11 +68,11 @@ def test_a_full_disk_undoes_the_change_and_says_so(tmp_path: Path, clock: Virtua
             while True:
                 file.write(bytes(4096))
         with pytest.raises(StoreError, match="disk is full") as caught, store.write() as tx:
-            tx.set_duty("x" * 1_000_000, 1)
+            tx.set_task_done("x" * 1_000_000, 1)
         assert "free some space" in caught.value.hint
         filler.unlink()
         with store.read() as tx:
-            assert tx.duty("x" * 1_000_000) is None
+            assert tx.task_done_ms("x" * 1_000_000) is None
         assert works(store)
 
 
@@ -86,10 +86,10 @@ def test_a_file_that_may_not_grow_undoes_the_change_and_works_on_when_it_may(
         "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))\n"
         "try:\n"
-        "    with store.write() as tx: tx.set_duty('x' * 1_000_000, 1)\n"
+        "    with store.write() as tx: tx.set_task_done('x' * 1_000_000, 1)\n"
         "except StoreError as error: say(f'{error} | {error.hint}')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, before)\n"
-        "with store.write() as tx: tx.set_duty('small', 2)\n"
+        "with store.write() as tx: tx.set_task_done('small', 2)\n"
         "say('done')"
     )
     said = process.stdout.readline()
@@ -98,14 +98,14 @@ def test_a_file_that_may_not_grow_undoes_the_change_and_works_on_when_it_may(
     assert "rolled back" in said
     assert process.stdout.readline() == "done\n"
     with store.read() as tx:
-        assert (tx.duty("x" * 1_000_000), tx.duty("small")) == (None, 2)
+        assert (tx.task_done_ms("x" * 1_000_000), tx.task_done_ms("small")) == (None, 2)
 
 
 @only_sqlite
 def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store: Store, url: str) -> None:
     file, away = file_of(url), file_of(url).with_name("away")
     with store.write() as tx:
-        tx.set_duty("before", 1)  # in the journal, not in the file yet
+        tx.set_task_done("before", 1)  # in the journal, not in the file yet
     file.rename(away)
     for open_transaction in (store.read, store.write):
         with pytest.raises(StoreError, match="was deleted while it was in use") as caught, open_transaction():
@@ -113,7 +113,7 @@ def test_a_store_moved_away_is_missed_and_nothing_is_lost_when_it_is_back(store:
         assert "store restore" in caught.value.hint
     away.rename(file)
     with store.read() as tx:
-        assert tx.duty("before") == 1
+        assert tx.task_done_ms("before") == 1
     assert works(store)
 
 
@@ -190,17 +190,17 @@ def test_a_server_that_was_restarted_is_not_even_noticed(store: Store, postgres:
 @only_postgres
 def test_a_server_that_is_down_is_named_and_used_again_when_it_is_up(store: Store, postgres: Server) -> None:
     with store.write() as tx:
-        tx.set_duty("kept", 1)
+        tx.set_task_done("kept", 1)
     postgres.stop()
     try:
-        for ask in (lambda: works(store), lambda: duty(store, "kept"), store.leader):
+        for ask in (lambda: works(store), lambda: task_done_ms(store, "kept"), store.leader):
             with pytest.raises(StoreError, match="cannot be reached") as caught:
                 ask()
             assert "server is running" in caught.value.hint
     finally:
         postgres.start()
     with store.read() as tx:
-        assert tx.duty("kept") == 1
+        assert tx.task_done_ms("kept") == 1
     assert works(store)
 
 
@@ -212,7 +212,7 @@ def throw_out(postgres: Server, url: str) -> None:
 def test_a_connection_lost_in_the_middle_of_a_transaction_undoes_it(store: Store, url: str, postgres: Server) -> None:
     with pytest.raises(StoreError, match="cannot be reached"):
         write(store, lambda: throw_out(postgres, url), again=True)
-    assert duty(store, "half") is None
+    assert task_done_ms(store, "half") is None
     assert works(store)
 
 
@@ -229,11 +229,11 @@ def test_a_connection_lost_while_committing_leaves_the_outcome_open_and_says_so(
 @only_postgres
 def test_a_crash_of_the_server_keeps_what_was_committed_and_nothing_else(store: Store, postgres: Server) -> None:
     with store.write() as tx:
-        tx.set_duty("whole", 1)
+        tx.set_task_done("whole", 1)
     with pytest.raises(StoreError):
         write(store, lambda: postgres.stop("immediate"))
     postgres.start()
-    assert (duty(store, "whole"), duty(store, "half")) == (1, None)
+    assert (task_done_ms(store, "whole"), task_done_ms(store, "half")) == (1, None)
 
 
 @only_postgres
@@ -244,7 +244,7 @@ def test_a_database_made_read_only_refuses_to_write_until_it_may_again(
     postgres.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     throw_out(postgres, url)
     with pytest.raises(StoreError, match="read-only"), store.write() as tx:
-        tx.set_duty("collect", 1)
+        tx.set_task_done("collect", 1)
     postgres.sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     assert works(store)
 
@@ -257,7 +257,7 @@ def test_a_process_stopped_in_the_middle_of_a_write_blocks_the_others_for_second
         "from orchestrator.errors import StoreError\n"
         "try:\n"
         "    with store.write() as tx:\n"
-        "        tx.set_duty('half', 1); say('written'); hear()\n"
+        "        tx.set_task_done('half', 1); say('written'); hear()\n"
         "except StoreError as error: say(f'{error}')"
     )
     assert process.stdout.readline() == "written\n"
@@ -268,7 +268,7 @@ def test_a_process_stopped_in_the_middle_of_a_write_blocks_the_others_for_second
     process.send_signal(signal.SIGCONT)
     assert "ended an idle transaction" in process.stdout.readline()
     with store.read() as tx:
-        assert tx.duty("half") is None
+        assert tx.task_done_ms("half") is None
 
 
 # Either

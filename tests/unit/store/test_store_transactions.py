@@ -58,7 +58,7 @@ def test_processes_and_threads_write_in_turns(store: Store, other_process: Start
     process = other_process(
         "say('ready'); hear()\n"
         "for _ in range(30):\n"
-        "    with store.write() as tx: tx.set_duty('count', (tx.duty('count') or 0) + 1)\n"
+        "    with store.write() as tx: tx.set_task_done('count', (tx.task_done_ms('count') or 0) + 1)\n"
         "say('done')"
     )
     assert process.stdout.readline() == "ready\n"
@@ -68,7 +68,7 @@ def test_processes_and_threads_write_in_turns(store: Store, other_process: Start
     def count_here() -> None:
         for _ in range(30):
             with store.write() as tx:
-                tx.set_duty("count", (tx.duty("count") or 0) + 1)
+                tx.set_task_done("count", (tx.task_done_ms("count") or 0) + 1)
 
     thread = threading.Thread(target=count_here)
     thread.start()
@@ -76,7 +76,7 @@ def test_processes_and_threads_write_in_turns(store: Store, other_process: Start
     thread.join()
     assert process.stdout.readline() == "done\n"
     with store.read() as tx:
-        assert tx.duty("count") == 90
+        assert tx.task_done_ms("count") == 90
 
 
 def test_a_kill_in_the_middle_of_a_write_leaves_no_trace_no_lock_and_what_was_committed(
@@ -85,9 +85,9 @@ def test_a_kill_in_the_middle_of_a_write_leaves_no_trace_no_lock_and_what_was_co
     with store.write() as tx:
         tx.add_job(job())
     process = other_process(
-        "with store.write() as tx: tx.set_duty('done', 7)\n"
+        "with store.write() as tx: tx.set_task_done('done', 7)\n"
         "with store.write() as tx:\n"
-        "    tx.set_job_state('job_A', 'running'); tx.set_duty('half', 1)\n"
+        "    tx.set_job_state('job_A', 'running'); tx.set_task_done('half', 1)\n"
         "    say('written'); hear()"
     )
     assert process.stdout.readline() == "written\n"
@@ -95,8 +95,8 @@ def test_a_kill_in_the_middle_of_a_write_leaves_no_trace_no_lock_and_what_was_co
     process.wait()
     with store.write() as tx:
         assert tx.job("job_A").state == "queued"
-        assert tx.duty("half") is None
-        assert tx.duty("done") == 7
+        assert tx.task_done_ms("half") is None
+        assert tx.task_done_ms("done") == 7
         tx.set_job_state("job_A", "starting")
 
 
@@ -106,6 +106,6 @@ def test_a_writer_that_never_gets_its_turn_says_so(url: str, clock: VirtualClock
         pass
     assert caught.value.hint
     with hasty.write() as tx:
-        tx.set_duty("collect", 1)
+        tx.set_task_done("collect", 1)
     patient.close()
     hasty.close()

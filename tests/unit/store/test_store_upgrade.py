@@ -40,7 +40,7 @@ down_revision = "{HEAD}"
 
 
 def upgrade():
-    op.add_column("duty", sa.Column("note", sa.Text(), nullable=False, server_default="none"))
+    op.add_column("periodic_task", sa.Column("note", sa.Text(), nullable=False, server_default="none"))
 """
 
 
@@ -126,11 +126,11 @@ def test_an_upgrade_keeps_rows_and_makes_a_backup_before(
 ) -> None:
     with store.write() as tx:
         tx.add_job(job())
-        tx.set_duty("collect", 5)
+        tx.set_task_done("collect", 5)
     store.close()
     upgrade(url, newer, tmp_path)
     assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(NEXT,)]
-    assert asked(url, tmp_path, "SELECT name, last_ok_ms, note FROM duty") == [("collect", 5, "none")]
+    assert asked(url, tmp_path, "SELECT name, last_ok_ms, note FROM periodic_task") == [("collect", 5, "none")]
     assert asked(url, tmp_path, "SELECT id FROM job") == [("job_A",)]
     (path,) = backups(tmp_path)
     assert path.name.endswith(f"before-upgrade-from-{HEAD}")
@@ -138,7 +138,7 @@ def test_an_upgrade_keeps_rows_and_makes_a_backup_before(
     backup = Store.open(f"sqlite:///{path}", clock)
     assert backup.install_id == store.install_id
     with backup.read() as tx:
-        assert tx.duty("collect") == 5
+        assert tx.task_done_ms("collect") == 5
     backup.close()
 
 
@@ -227,7 +227,7 @@ def test_an_upgrade_that_fails_changes_nothing(store: Store, url: str, newer: Re
     with pytest.raises(StoreError, match="missing"):
         upgrade(url, newer, tmp_path)
     with store.read() as tx:
-        assert tx.duty("collect") is None
+        assert tx.task_done_ms("collect") is None
     assert asked(url, tmp_path, "SELECT version_num FROM schema_revision") == [(HEAD,)]
 
 
