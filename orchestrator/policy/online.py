@@ -270,7 +270,7 @@ class _Deadline:
                 on_demand_usd=tuple(map(float, market.on_demand_usd_per_hour)),
                 egress_usd=np.array(market.egress_usd_per_gb, dtype=float) * float(job.checkpoint_gb),
                 speed=speeds(market),
-                probe_h=float(market.probe_hours),
+                probe_h=float(getattr(market, "probe_hours", 0.0)),
             )
         )
         self._kept: int | None = None
@@ -293,7 +293,7 @@ class _Deadline:
         if running is not None and running[1]:
             spells.saw(running[0], True, now.now_h)
         for zone in self._planner.to_probe(now):
-            spells.saw(zone, bool(cloud.probe(zone)), now.now_h)
+            self._planner.probed(zone, bool(cloud.probe(zone)), now)
         self._kept = self._carried_out(now, cloud)
 
     def _carried_out(self, now: Situation, cloud: Any) -> int | None:

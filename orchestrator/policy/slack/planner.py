@@ -7,7 +7,7 @@ since the first tick; a tick is how often the caller can act.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,11 +27,14 @@ CHANGED = 1.3
 PRICE_CHANGED = 1.05
 CHECK_H = 2.0
 """How often that is checked."""
-PROBE_SHARE = 0.01
-"""The share of the time for which probes may be billed: it says how often pools that are not used are looked at."""
-TIE = 0.02
-"""The share of a tick's least price by which an action must be better than one that is less trouble: nothing changes,
-or at least the job goes on."""
+JUMPED, JUMP_H = 1.3, 0.5
+"""The factor of a price change that is looked at after JUMP_H."""
+PROBE_SHARE, PROBES_AHEAD = 0.01, 0.25
+"""The share of the time for which probes may be billed, and the share of the work's time that counts as passed when the
+job begins."""
+TIE = 0.01
+"""The share of a tick's on-demand price by which an action must be better than one that is less trouble: nothing
+changes, or at least the job goes on."""
 MARGIN_TICKS = 1
 """Ticks kept back: simulators and clouds may take one to start a machine."""
 
@@ -66,8 +69,8 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something to do now, and the expected cost (US$) to finish if it is done and the best is done from then on; at
-    least TOO_LATE if that would miss the deadline."""
+    """Something to do now, and the expected cost (US$) to finish if it is done and the best is done from then on. Where
+    that would miss the deadline, it is TOO_LATE hours of on-demand."""
 
     action: Action
     pool: int | None
@@ -77,14 +80,19 @@ class Option:
 class Planner:
     """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it.
 
-    Raises ValueError without pools.
+    Raises ValueError without pools, and for a number that is not finite or is negative.
     """
 
     def __init__(self, terms: Terms) -> None:
-        self.terms = terms
         count = len(terms.on_demand_usd)
         if count == 0:
             raise ValueError("a market needs at least one pool")
+        require_numbers("on-demand price", terms.on_demand_usd)
+        require_numbers("egress price", terms.egress_usd.ravel().tolist())
+        require_numbers("restart overhead, tick or length of a probe", (terms.restart_h, terms.tick_h, terms.probe_h))
+        self.terms = terms
+        # Tables count money in hours of on-demand, so that TOO_LATE is more than any job costs.
+        self.unit_usd = max(terms.on_demand_usd) or 1.0
         alone = count == 1
         self.spells = Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
         self.solved = 0
@@ -92,33 +100,54 @@ class Planner:
         self._checked_h = 0.0
         self._ends: list[tuple[Floats, Floats]] = []
         self._fastest = max(terms.speed)
+        self._probed_h = 0.0
+        self._began: tuple[float, float] | None = None  # when, and the hours of work then
 
     def to_probe(self, now: Situation) -> list[int]:
-        """The pools whose capacity is worth a look that costs something."""
+        """The pools to look at: as many as may be billed, of those that cost less than on-demand; first those that were
+        not looked at for longest."""
         if self.spells.pools == 1 or self._late(now):
             return []
+        terms, probe_h = self.terms, self.terms.probe_h
+        if self._began is None:
+            self._began = (now.now_h, now.work_h / self._fastest)
+        allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0]) - self._probed_h
         here = now.running[0] if now.running is not None and now.running[1] else None
-        looks = [(pool, self.spells.last_look_h(pool)) for pool in range(self.spells.pools) if pool != here]
-        every_h = (self.spells.pools - 1) * self.terms.probe_h / PROBE_SHARE
-        return [pool for pool, at_h in looks if at_h is None or now.now_h - at_h >= every_h - 1e-9]
+        bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
+        looks = sorted(
+            (-1.0 if (at_h := self.spells.last_look_h(pool)) is None else at_h, pool)
+            for pool in range(self.spells.pools)
+            if pool != here and now.spot_usd[pool] / terms.speed[pool] < bought
+        )
+        due = [pool for at_h, pool in looks if at_h < now.now_h - 1e-9]
+        return due[: len(due) if probe_h <= 0 else max(int(allowed_h / probe_h + 1e-9), 0)]
+
+    def probed(self, pool: int, there: bool, now: Situation) -> None:
+        """Records a probe; it is billed if there was capacity."""
+        self.spells.saw(pool, there, now.now_h)
+        self._probed_h += self.terms.probe_h * there
 
     def options(self, now: Situation) -> list[Option]:
         """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
+        require_numbers("spot price", now.spot_usd)
+        require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
+        if len(now.spot_usd) != self.spells.pools:
+            raise ValueError(f"there are {self.spells.pools} pools, but {len(now.spot_usd)} spot prices")
         table = self._solved(now)
         look = _Ahead(self, table, now)
-        found = [look.wait(), look.buy(table.problem.on_demand_pool)]
+        found = [look.wait(), look.buy(self._rescue_pool(now))]
         if now.running is not None:
             found.append(look.stay(*now.running))
         for pool in table.problem.pools:
             if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:
                 found.append(look.take(pool))
         least = min(option.usd for option in found)
-        if least < TOO_LATE:
-            tie_usd = TIE * self.terms.tick_h * min(*now.spot_usd, *self.terms.on_demand_usd)
+        if least < TOO_LATE * self.unit_usd:
+            tie_usd = TIE * self.terms.tick_h * self.unit_usd
             return sorted(found, key=lambda option: option.usd + tie_usd * _TROUBLE[option.action])
-        return self._rescue(now, found)
+        return self._in_danger(now, found)
 
-    def _rescue(self, now: Situation, found: list[Option]) -> list[Option]:
+    def _in_danger(self, now: Situation, found: list[Option]) -> list[Option]:
         """The deadline may be lost: a machine that already trains at full speed is kept, else the fastest is bought."""
         first: Action = "on_demand"
         if now.running is not None:
@@ -134,7 +163,7 @@ class Planner:
     def safe_after(self, now: Situation, progress_h: float) -> bool:
         """Whether buying in the next tick still meets the deadline, after so much work in this one."""
         left_h = (now.work_h - progress_h) / self._fastest + self.terms.restart_h
-        return math.ceil(left_h / self.terms.tick_h - 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
+        return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
 
     def _solved(self, now: Situation) -> ValueTable:
         if self._table is None or not self._table.knows(now.at) or self._outdated(now, self._table.problem):
@@ -149,24 +178,33 @@ class Planner:
         """Whether rates, prices or what runs have changed since the table was solved."""
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
             return True
-        if now.now_h - self._checked_h < CHECK_H - 1e-9:
+        since_h = now.now_h - self._checked_h
+        if since_h < JUMP_H - 1e-9:
             return False
-        self._checked_h = now.now_h
-        prices = zip((now.spot_usd[pool] for pool in problem.pools), problem.spot_usd, strict=True)
-        if any(max(new, old) > PRICE_CHANGED * max(min(new, old), 1e-9) for new, old in prices):
+        due = since_h >= CHECK_H - 1e-9
+        prices = zip((now.spot_usd[pool] / self.unit_usd for pool in problem.pools), problem.spot_usd, strict=True)
+        factor = PRICE_CHANGED if due else JUMPED
+        if any(max(new, old) > factor * max(min(new, old), 1e-9) for new, old in prices):
             return True
-        return self.spells.changed_by(self._ends) > CHANGED
+        if due:
+            self._checked_h = now.now_h
+        return due and self.spells.changed_by(self._ends) > CHANGED
 
-    def _problem(self, now: Situation) -> Problem:
-        terms, speed = self.terms, self.terms.speed
-        hours_left = now.ticks_left * terms.tick_h
-        work_h = now.work_h / self._fastest
+    def _rescue_pool(self, now: Situation) -> int:
+        """The fastest on-demand machine that costs least to finish on."""
+        terms, work_h = self.terms, max(now.work_h / self._fastest, self.terms.tick_h)
 
         def bought_usd(pool: int) -> float:
             egress = 0.0 if now.at is None else float(terms.egress_usd[now.at][pool])
-            return terms.on_demand_usd[pool] * max(work_h, terms.tick_h) + egress
+            return terms.on_demand_usd[pool] * work_h + egress
 
-        rescue = min((pool for pool, each in enumerate(speed) if each == self._fastest), key=bought_usd)
+        return min((pool for pool, each in enumerate(terms.speed) if each == self._fastest), key=bought_usd)
+
+    def _problem(self, now: Situation) -> Problem:
+        terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
+        hours_left = now.ticks_left * terms.tick_h
+        work_h = now.work_h / self._fastest
+        rescue = self._rescue_pool(now)
 
         def hour_usd(pool: int) -> float:
             there = float(self.spells.state(pool, now.now_h)[-1])
@@ -181,11 +219,11 @@ class Planner:
             tick_h=terms.tick_h,
             restart_h=terms.restart_h,
             pools=pools,
-            spot_usd=tuple(now.spot_usd[pool] for pool in pools),
+            spot_usd=tuple(now.spot_usd[pool] / unit_usd for pool in pools),
             speed=tuple(speed[pool] / self._fastest for pool in pools),
             on_demand_pool=rescue,
-            on_demand_usd=terms.on_demand_usd[rescue],
-            egress_usd=terms.egress_usd,
+            on_demand_usd=terms.on_demand_usd[rescue] / unit_usd,
+            egress_usd=terms.egress_usd / unit_usd,
             at=now.at,
         )
 
@@ -199,6 +237,8 @@ class _Ahead:
         tick_h = self._terms.tick_h
         self._left_h = (now.ticks_left - 1) * tick_h
         self._fastest = max(self._terms.speed)
+        self._unit_usd = planner.unit_usd
+        self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest
         self._states = [
             np.asarray(self._spells.state(pool, now.now_h) @ self._spells.step(pool, tick_h))
@@ -208,9 +248,9 @@ class _Ahead:
     def wait(self) -> Option:
         """Nothing runs in this tick."""
         if not self._planner.safe_after(self._now, 0.0):
-            return Option("wait", None, TOO_LATE)
+            return Option("wait", None, self._too_late_usd)
         usd = self._table.waiting(self._now.at, self._left_h, self._left_h - self._work_h, self._states)
-        return Option("wait", None, usd)
+        return Option("wait", None, usd * self._unit_usd)
 
     def buy(self, pool: int) -> Option:
         """An on-demand machine is started; if one runs there already, it goes on."""
@@ -244,13 +284,18 @@ class _Ahead:
         overhead_after_h = max(0.0, overhead_h - self._terms.tick_h)
         slack_h = self._left_h - (self._work_h - progress_h) - overhead_after_h
         cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
-        return min(cost + self._table.on_demand(self._left_h, slack_h, self._states), TOO_LATE)
+        # The table takes a machine of full speed: from a slower one, there must be time to change.
+        slow = self._terms.speed[pool] < self._fastest and self._work_h - progress_h > 1e-9
+        if slow and not self._planner.safe_after(self._now, progress_h * self._fastest):
+            return self._too_late_usd
+        after_usd = self._table.on_demand(self._left_h, slack_h, self._states) * self._unit_usd
+        return min(cost + after_usd, self._too_late_usd)
 
     def _on_spot(self, pool: int, overhead_h: float) -> float:
         tick_h, progress_h = self._terms.tick_h, self._progress_h(pool, overhead_h)
         work_h = self._work_h - progress_h
         if work_h > 1e-9 and not self._planner.safe_after(self._now, progress_h * self._fastest):
-            return TOO_LATE
+            return self._too_late_usd
         row = self._spells.survival(pool, tick_h)[self._spells.phase_there(pool, self._now.now_h)]
         lost = float(row[-1])
         overhead_after_h = max(0.0, overhead_h - tick_h)
@@ -259,4 +304,11 @@ class _Ahead:
         kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, slack_h - overhead_after_h, self._states)
         broken = self._table.lost(number, self._left_h, slack_h, self._states)
         cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h)
-        return min(cost + (1 - lost) * kept + lost * broken, TOO_LATE)
+        return min(cost + ((1 - lost) * kept + lost * broken) * self._unit_usd, self._too_late_usd)
+
+
+def require_numbers(what: str, values: Iterable[float]) -> None:
+    """Raises ValueError for a value that is not finite or is negative."""
+    for value in values:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"a {what} is {value}; it must be a finite number of at least 0")

@@ -30,6 +30,7 @@ ONE_POOL = 1.5
 """The weight of all pools, in ended spells, against what was seen in one."""
 _LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
 _HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
+_MOST_CACHED = 2000
 _CLOSE = 1.5  # looks at most this many ticks apart follow each other: nothing happened in between
 
 
@@ -139,6 +140,7 @@ class Spells:
     def refresh(self) -> None:
         """Lets `step` and `survival` follow what was learned since the last call."""
         self.version += 1
+        self._cache.clear()
 
     def _after(self, before: Floats, there: bool, was_there: bool | None, close: bool) -> Floats:
         after = np.zeros(self.phases)
@@ -195,6 +197,8 @@ class Spells:
         key = (what, pool, round(hours, 6))
         found = self._cache.get(key)
         if found is None or found[0] != self.version:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
             rates = self._state_rates(pool) if what == "state" else self._machine_rates(pool)
             found = self._cache[key] = (self.version, _exponential(rates * hours))
         return found[1]

@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from orchestrator.policy.slack.spells import Floats, Spells
 
 TOO_LATE = 1e7
-"""USD of missing the deadline."""
+"""The cost of missing the deadline, in hours of the on-demand machine: prices are given in that unit."""
 Table = NDArray[np.float32]
 STEPS, SLACKS = 96, 40
-"""Steps of time and of slack, with several pools."""
+"""The least steps of time, and the steps of slack, with several pools."""
 STEPS_ALONE, SLACKS_ALONE = 160, 64
 """The same with one pool, whose states are few."""
+LONGEST_STEP_H, MOST_STEPS, MOST_STEPS_ALONE = 0.5, 192, 1600
+"""A longer step is made only to keep to so many: it takes spells that are shorter for a loss of a whole step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class ValueTable:
         self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
         self._place_of[None] = len(places)
         alone = len(problem.pools) == 1
-        self._steps = max(2, min(STEPS_ALONE if alone else STEPS, round(problem.hours_left / problem.tick_h)))
+        least, most = (STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS)
+        wanted = min(max(least, round(problem.hours_left / LONGEST_STEP_H)), most)
+        self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         count = SLACKS_ALONE if alone else SLACKS
         most_h = max(problem.slack_h, 2 * problem.restart_h) * 1.02 + 1e-6

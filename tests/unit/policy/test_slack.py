@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -137,13 +139,28 @@ def test_following_the_planner_costs_what_its_table_promises():
                     self.spells.saw(0, bool(there), (tick - 4_000) * TICK_H)
             options = kept(self, now)
             if now.now_h == 0.0 and self.spells.seen(0, 0.0) is None:
-                promised.append(options[0].usd if up[-ticks] else self._table.waiting(None, 20.0, 10.0, [np.eye(4)[0]]))
+                waits = self._table.waiting(None, 20.0, 10.0, [np.eye(4)[0]]) * self.unit_usd
+                promised.append(options[0].usd if up[-ticks] else waits)
             return options
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Planner, "options", first)
             paid.append(play(policy, job, window).usd)
     assert np.mean(paid) == pytest.approx(np.mean(promised), rel=0.08)
+
+
+def many(zones, ticks, spot):
+    """A market of many zones that always have capacity."""
+    egress = np.full((zones, zones), 0.01)
+    return replace(
+        trace([[1] * ticks]).window(0, ticks),
+        zones=tuple(f"zone-{zone}" for zone in range(zones)),
+        up=np.ones((zones, ticks), np.bool_),
+        spot=np.array(spot),
+        on_demand=np.full(zones, 3.0),
+        egress=egress,
+        speed=(1.0,) * zones,
+    )
 
 
 class Liar:
@@ -226,3 +243,66 @@ def test_probes_take_a_hundredth_of_the_time():
     ticks = 6 * 60
     done = play(online.make(), task(6 * 50, ticks, 0.5), trace([[1] * ticks] * 4, 1.0).window(0, ticks))
     assert 0 < done.probe_usd <= 0.012 * done.usd + 3 / 60
+
+
+def test_a_slow_machine_that_somebody_else_started_is_left_in_time():
+    """12 ticks are needed on the fast machine, restart included."""
+    planner = Planner(Terms(2.0, 1.0, (1.0, 3.0), np.zeros((2, 2)), (0.5, 1.0), 0.0))
+    work_h, at, running, overhead_h = 10.0, 0, (0, False), 0.0
+    for tick in range(16):
+        best = planner.options(Situation(float(tick), 16 - tick, work_h, running, overhead_h, at, (9.0, 9.0)))[0]
+        if best.action == "on_demand":
+            assert best.pool is not None
+            at, running, overhead_h = best.pool, (best.pool, False), 2.0
+        useful_h = max(0.0, 1.0 - overhead_h)
+        overhead_h = max(0.0, overhead_h - 1.0)
+        work_h -= useful_h * planner.terms.speed[at]
+        if work_h <= 1e-9:
+            break
+    assert work_h <= 1e-9
+
+
+def test_spells_shorter_than_the_steps_of_a_long_table_do_not_make_it_restart():
+    ticks = 30 * 24
+    up = np.tile([1, 1, 0, 0], ticks // 4)
+    window, job = trace([up], tick_ms=1_800_000).window(0, ticks), task(0.4 * ticks, ticks, 0.1, tick_ms=1_800_000)
+    done = play(online.make(), job, window)
+    assert done.finished
+    assert done.launches <= done.preemptions + 3
+    assert done.on_demand_usd < 0.1 * done.usd
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_size_of_prices_changes_no_decision(scale):
+    ticks, up = 96, [chain(3.0, 2.0, 96, seed) for seed in (1, 2)]
+    spot = np.array([[1.0] * ticks, [1.3] * ticks]) * scale
+    window = trace(up, spot, on_demand=3.0 * scale).window(0, ticks)
+    reference = trace(up, spot / scale, on_demand=3.0).window(0, ticks)
+    job = task(50, ticks, 1.2)
+    assert play(online.make(), job, window).track == play(online.make(), job, reference).track
+
+
+def test_a_price_that_jumps_above_on_demand_is_left_within_half_an_hour():
+    ticks = 480
+    spot = [[1.0] * 21 + [10.0] * 19 + [1.0] * (ticks - 40)]
+    job = task(240, ticks, 2.0, tick_ms=360_000)
+    done = play(online.make(), job, trace([[1] * ticks], spot, on_demand=3.0, tick_ms=360_000).window(0, ticks))
+    assert sum(place == (0, "spot") for place in done.track[21:40]) <= 5
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
+def test_what_is_no_price_is_refused_by_name(bad):
+    with pytest.raises(ValueError, match="on-demand price"):
+        Planner(Terms(0.2, TICK_H, (bad,), np.zeros((1, 1)), (1.0,), 0.0))
+    planner = Planner(Terms(0.2, TICK_H, (3.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    with pytest.raises(ValueError, match="spot price"):
+        planner.options(Situation(0.0, 80, 10.0, None, 0.0, None, (bad,)))
+
+
+@pytest.mark.parametrize(("zones", "work"), [(40, 1), (40, 20), (7, 50), (2, 50)])
+def test_probes_never_cost_more_than_their_share_of_the_work(zones, work):
+    ticks = 120
+    spot = [[1.0] * ticks] * (zones - 1) + [[1e4] * ticks]
+    window = many(zones, ticks, spot)
+    done = play(online.make(), task(work, ticks, 0.3), window)
+    assert done.probe_usd <= 0.01 * (0.25 * work / 6 + ticks / 6) + 1 / 60
