@@ -29,7 +29,7 @@ CHECK_H = 2.0
 """How often that is checked."""
 JUMPED, JUMP_H = 1.3, 0.5
 """The factor of a price change that is looked at after JUMP_H."""
-PROBE_SHARE, PROBES_AHEAD = 0.01, 0.25
+PROBE_SHARE, PROBES_AHEAD = 0.01, 0.5
 """The share of the time for which probes may be billed, and the share of the work's time that counts as passed when the
 job begins."""
 TIE = 0.01

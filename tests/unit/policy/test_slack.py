@@ -305,4 +305,4 @@ def test_probes_never_cost_more_than_their_share_of_the_work(zones, work):
     spot = [[1.0] * ticks] * (zones - 1) + [[1e4] * ticks]
     window = many(zones, ticks, spot)
     done = play(online.make(), task(work, ticks, 0.3), window)
-    assert done.probe_usd <= 0.01 * (0.25 * work / 6 + ticks / 6) + 1 / 60
+    assert done.probe_usd <= 0.01 * (0.5 * work / 6 + ticks / 6) + 1 / 60
