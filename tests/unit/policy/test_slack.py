@@ -239,12 +239,6 @@ def test_a_job_that_is_nearly_done_does_not_stop_to_save_cents():
         assert best.action == action
 
 
-def test_probes_take_a_hundredth_of_the_time():
-    ticks = 6 * 60
-    done = play(online.make(), task(6 * 50, ticks, 0.5), trace([[1] * ticks] * 4, 1.0).window(0, ticks))
-    assert 0 < done.probe_usd <= 0.012 * done.usd + 3 / 60
-
-
 def test_a_slow_machine_that_somebody_else_started_is_left_in_time():
     """12 ticks are needed on the fast machine, restart included."""
     planner = Planner(Terms(2.0, 1.0, (1.0, 3.0), np.zeros((2, 2)), (0.5, 1.0), 0.0))
@@ -305,4 +299,5 @@ def test_probes_never_cost_more_than_their_share_of_the_work(zones, work):
     spot = [[1.0] * ticks] * (zones - 1) + [[1e4] * ticks]
     window = many(zones, ticks, spot)
     done = play(online.make(), task(work, ticks, 0.3), window)
+    assert done.probe_usd > 0 or work == 1
     assert done.probe_usd <= 0.01 * (0.5 * work / 6 + ticks / 6) + 1 / 60
