@@ -46,7 +46,6 @@ class Spells:
         self.away = len(away_h) + 1
         self.there = len(there_h) + 1
         self.phases = self.away + 1
-        self.version = 0
         self.ages_h = (0.0, *there_h)
         self._away_prior, self._away_step = _phases((0.0, *away_h))
         self._there_prior, self._there_step = _phases(self.ages_h)
@@ -57,7 +56,7 @@ class Spells:
         self._seen_h = [0.0] * pools
         self._was_there: list[bool | None] = [None] * pools
         self._began_h = [0.0] * pools
-        self._cache: dict[tuple[str, int, float], tuple[int, Floats]] = {}
+        self._cache: dict[tuple[str, int, float], Floats] = {}
 
     def seen(self, pool: int, now_h: float) -> bool | None:
         """Whether the pool had capacity when it was looked at just now; None if it was not."""
@@ -139,7 +138,6 @@ class Spells:
 
     def refresh(self) -> None:
         """Lets `step` and `survival` follow what was learned since the last call."""
-        self.version += 1
         self._cache.clear()
 
     def _after(self, before: Floats, there: bool, was_there: bool | None, close: bool) -> Floats:
@@ -196,12 +194,12 @@ class Spells:
     def _cached(self, what: str, pool: int, hours: float) -> Floats:
         key = (what, pool, round(hours, 6))
         found = self._cache.get(key)
-        if found is None or found[0] != self.version:
+        if found is None:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
             rates = self._state_rates(pool) if what == "state" else self._machine_rates(pool)
-            found = self._cache[key] = (self.version, _exponential(rates * hours))
-        return found[1]
+            found = self._cache[key] = _exponential(rates * hours)
+        return found
 
     def _state_rates(self, pool: int) -> Floats:
         appears, lost = self.ends(pool)
