@@ -2,12 +2,18 @@
 
 name: V100 in six zones
 traces:
-  - path: aws_v100x1_2023.npz           # relative to the scenario; zones: [..], on_demand: 3.06, spot: 0.92 (USD/h)
-  - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]  # speed: relative to the
-  first - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}  # from `tradewind prices export` jobs: - {work:
-  40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}  # deadline: or ratio: [1.1, 2] starts: 6
-  # this many, evenly over the trace; or a list of ticks policies: [greedy, uniform-progress, deadline, {policy: daily,
-  replan_hours: 12}] reference: greedy                       # paired differences are relative to it
+  # `path` is relative to the scenario; also zones: [..], on_demand: 3.06, spot: 0.92 (US$ per hour)
+  - path: aws_v100x1_2023.npz
+  # several kinds of machine; `speed` is relative to the first
+  - mixed: [{path: one.npz, kind: "V100:1"}, {path: eight.npz, kind: "V100:8", speed: 7}]
+  # from `tradewind prices export`
+  - {path: prices.parquet, machine: p5.48xlarge, tick: 10 min}
+jobs:
+  # `deadline` or `ratio`: [1.1, 2]
+  - {work: 40h, deadline: [44h, 50h], overhead: 12 min, checkpoint: 50 GB, gang: 1}
+starts: 6  # this many, evenly over the trace; or a list of ticks
+policies: [greedy, uniform-progress, deadline, {policy: daily, replan_hours: 12}]
+reference: greedy  # paired differences are relative to it
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.arena.baselines.daily import Daily
 from orchestrator.arena.baselines.registry import BASELINES
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.protocol import TickPolicy
@@ -26,8 +33,8 @@ from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.policy import online
 
 HINDSIGHT = "static-in-hindsight"
-OURS = ("daily", "deadline", "decide")
-POLICIES = (*OURS, *BASELINES, HINDSIGHT)
+POLICIES = (online.NAME, *BASELINES, HINDSIGHT)
+WITH_OPTIONS = (Daily.name,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class JobShape:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """A policy by name; only our own take options."""
+    """A policy by name; only those of WITH_OPTIONS take options."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -82,9 +89,10 @@ class PolicyChoice:
 
     def fresh(self) -> TickPolicy:
         """A new policy object. Not for HINDSIGHT. Raises TypeError for an unknown option."""
-        if self.name in BASELINES:
-            return BASELINES[self.name]()
-        return online.make(self.name, **self.options)
+        if self.name == online.NAME:
+            return online.make()
+        kind: Callable[..., TickPolicy] = BASELINES[self.name]
+        return kind(**self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +246,8 @@ class _Reader:
             self.wrong(loc, f"{name!r} is not a policy", hint)
             return PolicyChoice("greedy")
         choice = PolicyChoice(str(name), options)
-        if options and name not in OURS:
-            self.wrong(loc, f"{name} takes no options", f"options are for {', '.join(OURS)}")
+        if options and name not in WITH_OPTIONS:
+            self.wrong(loc, f"{name} takes no options", f"options are for {', '.join(WITH_OPTIONS)}")
         elif options:
             if "replan_hours" in options:
                 self.number(options["replan_hours"], (*loc, "replan_hours"))

@@ -1,9 +1,10 @@
-"""Registry: BASELINES, every published policy by its name."""
+"""Registry: BASELINES, every policy that ours is compared with, by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.arena.baselines.daily import Daily
 from orchestrator.arena.baselines.progress import UniformProgress, UniformProgressHere, UniformProgressMulti
 from orchestrator.arena.baselines.simple import Baseline, Greedy, OnDemandOnly
 from orchestrator.arena.baselines.skynomad import SkyNomad, SkyNomadRateRatio
@@ -27,5 +28,6 @@ BASELINES: Mapping[str, type[Baseline]] = {
         Karpenter,
         SkyNomad,
         SkyNomadRateRatio,
+        Daily,
     )
 }

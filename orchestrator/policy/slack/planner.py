@@ -44,7 +44,8 @@ _TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What does not change: hours of work are those of a machine with speed 1; `egress_usd` is what a launch costs by
-    the checkpoint's pool and the launch's."""
+    the checkpoint's pool and the launch's. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a
+    number is not possible."""
 
     restart_h: float
     tick_h: float
@@ -52,6 +53,18 @@ class Terms:
     egress_usd: Floats
     speed: tuple[float, ...]
     probe_h: float
+
+    def __post_init__(self) -> None:
+        count = len(self.on_demand_usd)
+        if count == 0 or self.egress_usd.shape != (count, count):
+            raise ValueError(f"a market needs pools with an on-demand price and egress prices each: {self}")
+        if len(self.speed) != count or not all(0 < each < math.inf for each in self.speed):
+            raise ValueError(f"each pool needs a positive speed: {self.speed}")
+        if not self.tick_h > 0:
+            raise ValueError(f"a tick must take some time, not {self.tick_h} h")
+        require_numbers("on-demand price", self.on_demand_usd)
+        require_numbers("egress price", self.egress_usd.ravel().tolist())
+        require_numbers("restart overhead, tick or length of a probe", (self.restart_h, self.tick_h, self.probe_h))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +91,10 @@ class Option:
 
 
 class Planner:
-    """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it.
-
-    Raises ValueError without pools, and for a number that is not finite or is negative.
-    """
+    """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it."""
 
     def __init__(self, terms: Terms) -> None:
         count = len(terms.on_demand_usd)
-        if count == 0:
-            raise ValueError("a market needs at least one pool")
-        require_numbers("on-demand price", terms.on_demand_usd)
-        require_numbers("egress price", terms.egress_usd.ravel().tolist())
-        require_numbers("restart overhead, tick or length of a probe", (terms.restart_h, terms.tick_h, terms.probe_h))
         self.terms = terms
         # Tables count money in hours of on-demand, so that TOO_LATE is more than any job costs.
         self.unit_usd = max(terms.on_demand_usd) or 1.0

@@ -63,7 +63,7 @@ traces:
       - {{path: {market}, on_demand: 12.24, spot: 2.76, kind: large, speed: 4}}
 jobs: [{{work: 10h, ratio: 1.4, overhead: 12 min, checkpoint: 20 GB}}]
 starts: 2
-policies: [greedy, daily, deadline, decide, skynomad]
+policies: [greedy, daily, deadline, skynomad]
 """
     )
     mix = load_scenario(tmp_path / "mixed.yaml")

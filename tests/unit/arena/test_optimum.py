@@ -114,7 +114,7 @@ def test_with_several_kinds_of_machine_it_is_what_brute_force_finds_or_a_lower_b
 def test_no_policy_is_cheaper_than_the_bound_of_several_kinds(problem, units):
     job, window = problem
     least = optimum(job, window, max_units=units).usd
-    policies = [make() for make in BASELINES.values()] + [online.make(name) for name in ("daily", "deadline", "decide")]
+    policies = [make() for make in BASELINES.values()] + [online.make()]
     for policy in policies:
         done = play(policy, job, window)
         assert not done.finished or done.usd >= least - 1e-9
