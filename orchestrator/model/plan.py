@@ -104,11 +104,12 @@ class Probe:
 class Placement:
     """What to do with one job, and why.
 
-    `alternatives` is ranked: the chosen offer, then feasible ones by objective, then infeasible ones. For a small
-    market it has every offer; for a large one the best and those closest to a fit. `considered` counts all offers and
-    `rejected` those ruled out by each constraint. `throughput` is None without evidence of the job's speed (`evidence`
-    is its kind), and so is everything that follows from it: cost, finish, what would change the choice. `baseline` is
-    the cheapest on-demand offer that meets the constraints (what one would pay without Tradewind).
+    `alternatives` is ranked: the chosen offer, then feasible ones by objective, then infeasible ones. It has the best
+    and those closest to a fit; every offer of a small market if the plan was made for a person to read. `considered`
+    counts all offers and `rejected` those ruled out by each constraint. `throughput` is None without evidence of the
+    job's speed (`evidence` is its kind), and so is everything that follows from it: cost, finish, what would change the
+    choice. `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without
+    Tradewind).
     `would_move_below...` is the price of the best other offer below which the job would be placed there or move there
     (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at any price,
     or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is the chosen

@@ -43,6 +43,7 @@ def decide(
     *,
     limits: MoveLimits | None = None,
     underway: Mapping[str, Underway] = NOTHING_UNDER_WAY,
+    complete: bool = False,
 ) -> Plan:
     """One placement per job, ordered by job id, with the alternatives considered and why they were not chosen.
 
@@ -51,6 +52,9 @@ def decide(
     checkpoint and release its machine), "none" (paused, ended, or being moved). For a move that has begun
     (`Running.move`, or `underway` for a job that runs nowhere), the action says whether to continue it ("move") or
     abort it ("stay").
+
+    A placement lists the best offers and those closest to a fit. With `complete`, it lists every offer of a small
+    market (SMALL in placement.py), which takes twice as long and changes nothing else.
     """
     limits = limits if limits is not None else MoveLimits()
     filtering = Filter(market, limits)
@@ -59,7 +63,7 @@ def decide(
     for demand in sorted(jobs, key=lambda d: d.job.id):
         where = running.get(demand.job.id)
         move = underway.get(demand.job.id) if where is None else where.move
-        placement = _place(demand, filtering, market, perf, where, move, limits, twins)
+        placement = _place(demand, filtering, market, perf, where, move, limits, twins, complete=complete)
         placements.append(placement)
     simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
     name = plan_id(market.at, market.digest, simulated, placements)
@@ -94,6 +98,8 @@ def _place(
     move: Underway | None,
     limits: MoveLimits,
     twins: dict[Hashable, Placement],
+    *,
+    complete: bool,
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     current = None if running is None or running.leaving else here
@@ -111,7 +117,8 @@ def _place(
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
     ranking = rank(demand, forecast, filtered)
-    placement = _decided(PlacementBuilder(demand, market, forecast, ranking, filtered), running, move, here, limits)
+    builder = PlacementBuilder(demand, market, forecast, ranking, filtered, complete)
+    placement = _decided(builder, running, move, here, limits)
     if twin is not None:
         twins[twin] = placement
     return placement

@@ -95,7 +95,7 @@ def test_poisoning_the_future_changes_nothing(
         market = Market.as_of(NOW, offers=inputs[4], prices=inputs[0], availability=inputs[1], polls=inputs[3])
         book = PerfBook.as_of(NOW, inputs[2])
         demand = Demand(job, 10_000, 100, 10**9, 10**8)
-        return decide([demand], market, book, {} if running is None else {"job_1": running})
+        return decide([demand], market, book, {} if running is None else {"job_1": running}, complete=True)
 
     clean, poisoned = plan(poisoned=False), plan(poisoned=True)
     assert poisoned.market_digest == clean.market_digest

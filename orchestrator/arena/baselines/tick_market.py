@@ -99,7 +99,7 @@ class TickAdapter:
             checkpoint_s=0.0,
             checkpoint_at=None if here is None else (_PROVIDER, _region(here)),
         )
-        return decide([demand], market, self._perf, {} if running is None else {"job": running})
+        return decide([demand], market, self._perf, {} if running is None else {"job": running}, complete=True)
 
     def order(self, plan: Plan) -> list[int]:
         """Zones in the plan's order: the choice, other fits, then those that do not fit now (such as a lost zone)."""

@@ -1,7 +1,7 @@
 """PlacementBuilder: turns a decision into a Placement, with the offers considered and the baseline.
 
-For a large market, only the best offers and those closest to a fit are listed, with their reasons; the rest are
-counted.
+Only the best offers and those closest to a fit are listed, with their reasons; the rest are counted. A caller that
+shows the plan to a person may ask for every offer of a small market. Its figures are the same either way.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from orchestrator.market import Market
 from orchestrator.model import Action, Alternative, Placement, Probe
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast
-from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, only
+from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
 from orchestrator.policy.ranking.objectives import Ranking, time_left_s
-from orchestrator.policy.ranking.spread import spread
+from orchestrator.policy.ranking.spread import Bools, spread
 from orchestrator.policy.telling import explain
 
-LIST_ALL = 64  # a market with at most this many offers is listed completely
+SMALL = 64  # a market with at most this many offers can be listed completely
 LIST_BEST = 6
 LIST_MISSES = 3
 _MEMORY = np.int8(
@@ -32,13 +32,15 @@ _Listed = tuple[int, str, bool]  # row, reason, feasible
 
 @dataclass(frozen=True, eq=False)
 class PlacementBuilder:
-    """Everything known about one job when the decision is made."""
+    """Everything known about one job when the decision is made. `complete` asks for a list of all offers of a
+    small market."""
 
     demand: Demand
     market: Market
     forecast: Forecast
     ranking: Ranking
     filtered: Filtered
+    complete: bool
 
     def placement(
         self,
@@ -60,7 +62,8 @@ class PlacementBuilder:
         end of a back-off is a reason to decide again, too.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
-        whole = len(market) <= LIST_ALL
+        small = len(market) <= SMALL
+        whole = small and self.complete
         order = ranking.order.tolist()
         best = order if whole or not order else _best(order, market)
         misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
@@ -69,7 +72,8 @@ class PlacementBuilder:
         unknown = [row for row in misfits if row not in self.filtered.reported]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
-        shown = self.forecast.over([*best, *misses, *unknown, *needed])
+        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)).tolist() if small else []  # of `spread`
+        shown = self.forecast.over([*best, *misses, *unknown, *needed, *rivals])
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -165,7 +169,9 @@ class PlacementBuilder:
         if trying:
             return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
-        gated = current is not None and mode == "safe" and chosen in best
+        order = self.ranking.order.tolist()
+        gated = current is not None and mode == "safe" and chosen in order
+        ahead = set(order[: order.index(chosen)]) if gated else set()
         seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
         rise = _listed(shown.mid.price_s / np.maximum(shown.pool.price_s, 1e-9) - 1)
 
@@ -177,11 +183,9 @@ class PlacementBuilder:
         reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
-            if row == chosen:
-                gated = False
-            elif gated and current is not None:
+            if row in ahead and current is not None:
                 reported.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
-            elif it is not None:
+            elif row != chosen and it is not None:
                 reported.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
         return reported
 
@@ -209,6 +213,12 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
     return rows
 
 
+def _fits(rejection_reasons: RejectionReasons) -> Bools:
+    """Where an offer can run the job, whether it may or not."""
+    fits: Bools = (rejection_reasons == NONE) | (rejection_reasons > _MEMORY)
+    return fits
+
+
 class _Sheet:
     """The columns of a forecast as lists, from which rows are built much faster than from arrays."""
 
@@ -217,11 +227,12 @@ class _Sheet:
         self._forecast = forecast
         self._ids = market.ids
         rejection_reasons = filtered.rejection_reasons[rows]
-        self._fits = ((rejection_reasons == NONE) | (rejection_reasons > _MEMORY)).tolist()
+        fits = _fits(rejection_reasons)
+        self._fits = fits.tolist()
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
         self._speed_known = forecast.speed_known
         self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
-        found = spread(forecast, ((rejection_reasons == NONE) | (rejection_reasons > _MEMORY)) & market.priced[rows])
+        found = spread(forecast, fits & market.priced[rows])
         self._seconds = [_listed(each) for each in (found.low_s, forecast.mid.seconds, found.high_s)]
         self._costs = [_listed(each) for each in (found.low_cost, forecast.mid.cost, found.high_cost)]
 

@@ -74,7 +74,7 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> 
         perf = perf_book(tx, installation.clock.now_ms(), [job.id for job in new])
     demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
     limits = catalogue_limits(installation.config)
-    plan = decide(demands, market, perf, {}, limits=limits)
+    plan = decide(demands, market, perf, {}, limits=limits, complete=True)
     placements = {placement.job_id: placement for placement in plan.placements}
     shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
     offers = {id: market.offer(row) for id in shown if (row := market.row(id)) is not None}
@@ -105,7 +105,8 @@ def planned(
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=new, only=only)
-        plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
+        bounds = limits(installation.config)
+        plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=bounds, complete=True)
         jobs = {demand.job.id: demand.job for demand in seen.demands}
         view = plan_view(installation, tx, plan, jobs, new, now)
     if not compared:
@@ -113,9 +114,7 @@ def planned(
     demands = {demand.job.id: demand for demand in seen.demands}
     fresh = {job.id for job in new}
     decisions = tuple(
-        _compared(each, demands[each.job_id], seen.market, seen.perf, limits(installation.config))
-        if each.job_id in fresh
-        else each
+        _compared(each, demands[each.job_id], seen.market, seen.perf, bounds) if each.job_id in fresh else each
         for each in view.decisions
     )
     return replace(view, decisions=decisions)

@@ -81,7 +81,7 @@ class DecisionCase:
     ) -> Placement:
         where = {} if running is None else {demand.job.id: running}
         moves = {} if underway is None else {demand.job.id: underway}
-        plan = decide([demand], self.market(), self.perf(), where, limits=limits, underway=moves)
+        plan = decide([demand], self.market(), self.perf(), where, limits=limits, underway=moves, complete=True)
         return plan.placements[0]
 
 

@@ -51,7 +51,7 @@ def test_the_order_of_inputs_does_not_matter(crowd):
 
 def test_a_plan_has_a_placement_per_job_in_order_and_says_that_it_is_simulated(crowd):
     case, demands, running = crowd
-    plan = decide(demands, case.market(), case.perf(), running)
+    plan = decide(demands, case.market(), case.perf(), running, complete=True)
     assert [p.job_id for p in plan.placements] == ["job_a", "job_b", "job_c"]
     assert plan.simulated
     assert plan.at_ms == case.now
