@@ -1,0 +1,223 @@
+"""Simulator: plays jobs on a record with hidden capacity; a policy decides from what was observed so far.
+
+Times are exact (ms of market time). A launch in a pool without capacity is refused and costs nothing; the policy is
+asked again at once. A pool that goes down takes all its machines, and what was done since the last checkpoint. A
+voluntary move starts the target while the source trains (both are billed), then stops training for a save, the transfer
+between regions and a restore. Moving a checkpoint is billed by the tariff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from orchestrator.arena.replay.bill import Bill
+from orchestrator.arena.replay.capacity import Capacity
+from orchestrator.arena.replay.jobs import ReplayJob
+from orchestrator.arena.replay.knowledge import Knowledge
+from orchestrator.arena.replay.state import NEVER, Expected, Machine, State
+from orchestrator.market import AvailabilityKind, AvailabilityPoint
+from orchestrator.model import Reason
+from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
+from providers.billing.charges import crosses
+
+RETRY_MS = 15 * 60_000
+"""A job that waits is decided again after at most this long."""
+_MOST_TRIES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a policy wants for one job: "launch" a machine of `row` (a move if the job trains), "stay" (or abort the
+    move that has begun), "go on" with that move, or "release" its machine. It is asked again at `again_ms`. `promise`
+    is the saving (nano-USD) for which it moves."""
+
+    action: Literal["launch", "stay", "go on", "release"]
+    row: int = -1
+    again_ms: int = NEVER
+    reason: Reason = "cheaper offer"
+    promise: int | None = None
+    expected: Expected | None = None
+
+
+class Policy(Protocol):
+    """Decides for jobs that are due; sees their state but for what is to come, and all observations so far."""
+
+    def decide(self, at_ms: int, due: Sequence[State], points: Sequence[AvailabilityPoint], /) -> Sequence[Order]:
+        """One order for each job that is due."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A voluntary move that was begun: the promised saving (nano-USD), and the job and the number of observations just
+    before it."""
+
+    at_ms: int
+    promise: int
+    before: State
+    points: int
+
+
+class Simulator:
+    """Plays jobs until all have ended, or until `until_ms`."""
+
+    def __init__(
+        self, knowledge: Knowledge, capacity: Capacity, policy: Policy, jobs: Sequence[ReplayJob], until_ms: int
+    ) -> None:
+        self.knowledge = knowledge
+        self.record = knowledge.record
+        self.capacity = capacity
+        self.policy = policy
+        self.until_ms = until_ms
+        self.points: list[AvailabilityPoint] = []
+        self.by: list[str] = []
+        """The job behind each observation."""
+        self.moves: dict[str, list[Move]] = {job.id: [] for job in jobs}
+        self.states = [
+            State(job, Bill(self.record, knowledge.tariff, 3 * job.checkpoint_bytes), job.start_ms) for job in jobs
+        ]
+        self.log: Callable[[int, State, str], None] = lambda *_: None
+
+    def play(self) -> Sequence[State]:
+        """The final states, in the order of the jobs."""
+        while (at_ms := min((state.next_ms() for state in self.states), default=NEVER)) < self.until_ms:
+            now = [state for state in self.states if state.next_ms() == at_ms]
+            for state in now:
+                self._happen(at_ms, state)
+            due = [state for state in now if self._due(at_ms, state)]
+            for _ in range(_MOST_TRIES):
+                if not due:
+                    break
+                orders = self.policy.decide(at_ms, due, self.points)
+                due = [state for state, order in zip(due, orders, strict=True) if not self._obey(at_ms, state, order)]
+            else:
+                raise RuntimeError(f"no decision for {due[0].job.id} at {at_ms}")
+            for state in now:
+                state.just_refused.clear()
+        return self.states
+
+    def _due(self, at_ms: int, state: State) -> bool:
+        if state.finished_ms is not None or state.short_of_money:
+            return False
+        if state.machine is None:
+            return state.decide_ms <= at_ms
+        if state.target is not None:
+            return state.target.ready_ms <= at_ms
+        return state.training(at_ms) and state.decide_ms <= at_ms
+
+    def _happen(self, at_ms: int, state: State) -> None:
+        """What happens by itself."""
+        machine, target = state.machine, state.target
+        if target is not None and target.lost_ms <= at_ms:
+            self._end(at_ms, state, target, "lost")
+            state.target, state.decide_ms = None, at_ms
+        if machine is None:
+            return
+        if machine.ready_ms <= at_ms:
+            state.checkpoint_at = machine.place if state.steps(at_ms) > 0 else state.checkpoint_at
+        if state.finish_ms <= at_ms:
+            self._end(at_ms, state, machine, "released")
+            if state.target is not None:
+                self._end(at_ms, state, state.target, "released")
+            state.machine, state.target, state.finished_ms, state.base = None, None, at_ms, float(state.job.steps)
+            self.log(at_ms, state, "finished")
+        elif machine.lost_ms <= at_ms:
+            self._lose(at_ms, state, machine)
+        elif state.measured_ms <= at_ms:
+            state.measured |= {machine.kind}
+            state.decide_ms = at_ms
+
+    def _lose(self, at_ms: int, state: State, machine: Machine) -> None:
+        self.log(at_ms, state, f"lost {self.record.listing.ids[machine.row]}")
+        state.base = state.saved_steps(at_ms)
+        state.losses += 1
+        self._end(at_ms, state, machine, "lost")
+        state.machine, state.decide_ms = None, at_ms
+        if state.target is not None:  # the machine of the move takes over from the last checkpoint
+            ready_ms = max(state.target.ready_ms, at_ms) + self._fetch_ms(state, state.target)
+            state.machine, state.target = replace(state.target, ready_ms=ready_ms), None
+
+    def _obey(self, at_ms: int, state: State, order: Order) -> bool:
+        """Carry out an order. False if a launch was refused."""
+        if order.expected is not None:
+            state.expected.append(order.expected)
+        state.decide_ms = max(order.again_ms, at_ms + 1)
+        if state.target is not None:
+            if order.action == "go on":
+                self._cut_over(at_ms, state, state.target)
+            else:
+                self._end(at_ms, state, state.target, "released")
+                state.target = None
+            return True
+        if order.action == "launch":
+            return self._launch(at_ms, state, order)
+        if order.action == "release" and state.machine is not None:
+            state.base, ended_ms = state.steps(at_ms), at_ms + round(state.job.save_s * 1000)
+            self._end(at_ms, state, state.machine, "released", min(ended_ms, state.machine.lost_ms))
+            state.machine = None
+        if state.machine is None:
+            state.decide_ms = min(state.decide_ms, at_ms + RETRY_MS)
+        return True
+
+    def _launch(self, at_ms: int, state: State, order: Order) -> bool:
+        offer_id, pool = self.record.listing.ids[order.row], self.capacity[order.row]
+        if not pool.up(at_ms):
+            self._observe(at_ms, state, order.row, "refused")
+            state.refused += 1
+            state.just_refused.append(order.row)
+            return False
+        listing, lost_ms = self.record.listing, pool.lost_ms(at_ms)
+        kind = listing.kinds[int(listing.kind[order.row])]
+        machine = Machine(
+            order.row,
+            (kind.gpu, kind.gpu_count),
+            tuple(listing.sites[int(listing.site[order.row])]),
+            at_ms,
+            at_ms + round(self.knowledge.startup_s * 1000),
+            NEVER if lost_ms is None else lost_ms,
+            order.reason,
+        )
+        if state.machine is None:
+            machine = replace(machine, ready_ms=machine.ready_ms + self._fetch_ms(state, machine))
+            state.machine = machine
+        else:
+            move = Move(at_ms, order.promise or 0, state.copy(), len(self.points))
+            self.moves[state.job.id].append(move)
+            state.moved_ms.append(at_ms)
+            state.target = machine
+        state.began = True
+        self.log(at_ms, state, f"{'move to' if state.target else 'place on'} {offer_id}")
+        self._observe(at_ms, state, order.row, "launched")
+        return True
+
+    def _fetch_ms(self, state: State, machine: Machine) -> int:
+        """Milliseconds for fetching the checkpoint, which is billed."""
+        if state.base <= 0 or state.checkpoint_at is None:
+            return 0
+        state.bill.move(state.checkpoint_at, machine.place, state.job.checkpoint_bytes)
+        return round((state.job.save_s + self._transfer_s(state, machine)) * 1000)
+
+    @staticmethod
+    def _transfer_s(state: State, machine: Machine) -> float:
+        here = state.checkpoint_at
+        return state.job.checkpoint_bytes / LINK_BYTES_PER_S if here and crosses(here, machine.place) else 0.0
+
+    def _cut_over(self, at_ms: int, state: State, target: Machine) -> None:
+        source = state.machine
+        assert source is not None
+        state.base, state.checkpoint_at = state.steps(at_ms), source.place
+        ready_ms = at_ms + round(state.job.save_s * 1000) + self._fetch_ms(state, target)
+        self._end(at_ms, state, source, "released", min(ready_ms, source.lost_ms))
+        state.machine, state.target = replace(target, ready_ms=ready_ms), None
+
+    def _end(
+        self, at_ms: int, state: State, machine: Machine, kind: AvailabilityKind, billed_to_ms: int | None = None
+    ) -> None:
+        state.bill.settle(machine.row, machine.from_ms, at_ms if billed_to_ms is None else billed_to_ms)
+        self._observe(at_ms, state, machine.row, kind)
+
+    def _observe(self, at_ms: int, state: State, row: int, kind: AvailabilityKind) -> None:
+        self.points.append(AvailabilityPoint(self.record.listing.ids[row], at_ms, kind))
+        self.by.append(state.job.id)
