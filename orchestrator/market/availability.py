@@ -55,7 +55,8 @@ class CapacityHistory:
 
     `backed_off_at_ms` is the last sign of missing capacity (-1: none since the last launch), `backed_off_until_ms` when
     another try is worthwhile, `backed_off_by_loss` whether that sign was a lost machine rather than a refused launch.
-    `alive` is the number of running machines.
+    `alive` is the number of running machines. `returns` counts outages whose end was seen, and `away_ms` is the time
+    that capacity is known or expected to have been away.
     """
 
     backed_off_at_ms: int = -1
@@ -64,6 +65,8 @@ class CapacityHistory:
     losses: int = 0
     exposure_ms: int = 0
     alive: int = 0
+    returns: int = 0
+    away_ms: int = 0
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
@@ -73,8 +76,11 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     up to 4 hours; one before its end belongs to the same outage, however many machines that takes. A granted launch
     clears the back-off. The loss of a spot machine is such a sign; that of an on-demand machine is a fault and is not.
     A notice and the loss that follows it count once.
+
+    An outage lasts from its first sign to a granted launch. It is expected to have ended half way between its last sign
+    and that launch; if they are further apart than any back-off, nobody looked, and that time counts for nothing.
     """
-    strikes = losses = alive = announced = exposure_ms = 0
+    strikes = losses = alive = announced = exposure_ms = returns = away_ms = 0
     backed_off_at_ms, backed_off_by_loss, until, since = -1, False, -1, at_ms
     for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
         exposure_ms += alive * (point.at_ms - since)
@@ -83,6 +89,9 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
         losses += new_loss
         if point.kind == "launched":
             alive += 1
+            if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= MAX_BACKOFF_MS:
+                returns += 1
+                away_ms += (point.at_ms - backed_off_at_ms) // 2
             strikes, backed_off_at_ms, until = 0, -1, -1
         elif point.kind == "notice":
             announced += 1
@@ -91,10 +100,12 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
             announced = max(announced - 1, 0)
         if point.kind == "refused" or (spot and new_loss):
             strikes += point.at_ms >= until
+            if backed_off_at_ms >= 0:
+                away_ms += min(point.at_ms - backed_off_at_ms, MAX_BACKOFF_MS)
             backed_off_at_ms, backed_off_by_loss = point.at_ms, new_loss
             until = point.at_ms + min(BACKOFF_MS << min(strikes - 1, 16), MAX_BACKOFF_MS)
     exposure_ms += alive * (at_ms - since)
-    return CapacityHistory(backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive)
+    return CapacityHistory(backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive, returns, away_ms)
 
 
 def hazard_per_hour(capacity_history: CapacityHistory, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:

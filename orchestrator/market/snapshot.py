@@ -32,6 +32,7 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
+from orchestrator.market.outages import expected_wait_s
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
@@ -56,6 +57,7 @@ Quantile = Literal["value", "low", "high"]
 QUANTILES: tuple[Quantile, ...] = get_args(Quantile)
 
 _SEAL = object()
+_LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms")  # as in CapacityHistory
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,9 +67,10 @@ class Market:
     `price` is nano-USD per hour, -1 if unknown; `effective_at` is when it took effect, `observed_at` when it became
     known. `backed_off_until` is the end of the back-off after missing capacity at `backed_off_at` (both -1: none). A
     price counts as fresh for `fresh_s` seconds after it was last confirmed. `doubts` has, by row, why an offer must not
-    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `polled` is the last
-    answer by provider, region ('': everywhere) and spot (None: both), `startup` the usual seconds from a launch to a
-    ready trainer by provider, `tariff` the price of moving bytes.
+    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `returns` and `away_ms`
+    say how outages ended (CapacityHistory). `polled` is the last answer by provider, region ('': everywhere) and spot
+    (None: both), `startup` the usual seconds from a launch to a ready trainer by provider, `tariff` the price of moving
+    bytes.
     """
 
     seal: InitVar[object]
@@ -81,6 +84,8 @@ class Market:
     backed_off_by_loss: Bools
     losses: Ints
     exposure_ms: Ints
+    returns: Ints
+    away_ms: Ints
     hazard: Floats
     doubts: Mapping[int, str]
     fresh_s: Floats | float
@@ -152,6 +157,8 @@ class Market:
             backed_off_by_loss=np.zeros(size, np.bool_),
             losses=np.zeros(size, np.int64),
             exposure_ms=np.zeros(size, np.int64),
+            returns=np.zeros(size, np.int64),
+            away_ms=np.zeros(size, np.int64),
             hazard=prior_hazard(listing, priors or {}) if hazard is None else hazard,
             doubts=MappingProxyType(
                 {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
@@ -246,7 +253,7 @@ class Market:
         if not fresh and not self.alive:
             return set()
         seen = {**self.seen, **{row: (*self.seen.get(row, ()), *points) for row, points in fresh.items()}}
-        columns = ("backed_off_at", "backed_off_until", "backed_off_by_loss", "losses", "exposure_ms", "hazard")
+        columns = (*_LEARNED, "backed_off_at", "backed_off_until", "hazard")
         learned = {name: getattr(self, name).copy() for name in columns}
         alive = set()
         for row in {*fresh, *self.alive}:
@@ -256,9 +263,8 @@ class Market:
                 alive.add(row)
             learned["backed_off_at"][row] = now.backed_off_at_ms
             learned["backed_off_until"][row] = now.backed_off_until_ms
-            learned["backed_off_by_loss"][row] = now.backed_off_by_loss
-            learned["losses"][row] = now.losses
-            learned["exposure_ms"][row] = now.exposure_ms
+            for name in _LEARNED:
+                learned[name][row] = getattr(now, name)
             learned["hazard"][row] = hazard_per_hour(now, spot=spot, prior=self._prior(row))
         changes.update(learned, seen=MappingProxyType(seen), alive=frozenset(alive))
         return set(fresh)
@@ -400,6 +406,20 @@ class Market:
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0
+
+    def wait_s(self, rows: Ints) -> Floats:
+        """Market seconds until a launch in each of some spot rows is expected to succeed: 0 where nothing speaks
+        against it now."""
+        spot = self.spot
+        return expected_wait_s(
+            rows,
+            at_ms=self.at,
+            group=self.listing.site_provider[self.listing.site],
+            returns=np.where(spot, self.returns, 0),
+            away_ms=np.where(spot, self.away_ms, 0),
+            last_sign_ms=self.backed_off_at,
+            until_ms=self.backed_off_until,
+        )
 
     @property
     def backed_off(self) -> Bools:

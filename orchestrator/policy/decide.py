@@ -21,6 +21,7 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
+from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -165,6 +166,8 @@ def _decided(
     if running is not None and current is not None:
         return _stay_or_move(builder, running, current, limits)
     best = int(ranking.order[0])
+    if running is None and (awaited := waiting(demand, forecast, ranking, builder.filtered)) is not None:
+        return builder.waiting(awaited)
     tried = None
     if running is None and not demand.started and demand.checkpoint_at is None:
         tried = trial(demand, market, forecast.perf, forecast, ranking)

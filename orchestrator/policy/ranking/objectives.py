@@ -236,6 +236,23 @@ def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
     return bool((_affordable(demand, forecast) == IMPOSSIBLE).all())
 
 
+def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> float | None:
+    """For how many more market seconds a job may run nowhere, and still keep its deadline on demand with a margin; None
+    without a deadline. Negative if it may not wait at all."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return None
+    rescue = rescue_s(forecast, filtered.usable)
+    if rescue is None:
+        return -1.0
+    return left_s - rescue - 2 * _margin_s(forecast, rescue)
+
+
+def _margin_s(forecast: Forecast, rescue: float) -> float:
+    """Market seconds for one more start and 2 % of the work."""
+    return float(forecast.setback_s.max(initial=0.0)) + 0.02 * rescue
+
+
 def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     left_s = time_left_s(demand, forecast)
     if left_s is None:

@@ -21,6 +21,7 @@ from orchestrator.policy.ranking.objectives import (
     log_value,
     time_left_s,
 )
+from orchestrator.policy.ranking.patience import Wait
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd
 
@@ -311,6 +312,16 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
         if ranking.rejection_reasons[nearest] == RejectionReason.BUDGET
         else text
     )
+
+
+def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
+    """Why a job waits for an offer although another one is open."""
+    text = (
+        f"waiting: {market.ids[awaited.row]} should be back in about {span(awaited.seconds)} "
+        f"and saves {about_usd(round(awaited.saving_nano_usd))}"
+    )
+    left_s = time_left_s(demand, forecast)
+    return text if left_s is None else f"{text}; {span(left_s - awaited.finish_s)} to spare before the deadline"
 
 
 def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:

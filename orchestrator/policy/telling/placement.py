@@ -6,7 +6,7 @@ shows the plan to a person may ask for every offer of a small market. Its figure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
 from orchestrator.policy.ranking.objectives import Ranking, time_left_s
+from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.spread import Bools, spread
 from orchestrator.policy.telling import explain
 
@@ -126,6 +127,16 @@ class PlacementBuilder:
             again_at_ms=min((at for at in (again_at_ms, capacity_again_ms) if at is not None), default=None),
             chance=None if chosen is None else self._chance(chosen),
             evidence=self.forecast.perf.evidence(self.demand.job),
+        )
+
+    def waiting(self, awaited: Wait) -> Placement:
+        """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
+        wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
+        return replace(
+            wait,
+            cost_nano_usd=round(awaited.cost_nano_usd),
+            finish_at_ms=self.market.at + round(awaited.finish_s * 1000),
+            saving_nano_usd=round(awaited.saving_nano_usd),
         )
 
     def _chance(self, chosen: int) -> float | None:

@@ -1,0 +1,103 @@
+"""A job waits for a cheap machine that should soon be back, if that saves more than the time is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import FASTEST, Objective
+from orchestrator.policy import Demand
+from orchestrator.policy.ranking.patience import MOST_WAIT
+from providers.money import usd
+
+STEPS = 360_000  # 100 h at 1 step/s
+
+
+@pytest.fixture
+def shut(case):
+    """Two spot offers at $1 and $1.30; the first was lost a minute ago, and usually returns within an hour."""
+    cheap = case.offer("cheap", 1.00, spot=True)
+    case.offer("other", 1.30, spot=True, region="eu-2")
+    for day in range(10):
+        begin = 1440.0 * (day + 1)
+        case.happened(cheap, "launched", begin)
+        case.happened(cheap, "lost", begin - 600)
+        case.happened(cheap, "refused", begin - 630)
+        case.happened(cheap, "launched", begin - 660)
+        case.happened(cheap, "released", begin - 700)
+    case.happened(cheap, "launched", 30)
+    case.happened(cheap, "lost", 1)
+    return cheap
+
+
+def test_a_job_waits_for_a_much_cheaper_machine_and_says_for_how_long_and_what_that_saves(case, shut):
+    placement = case.decide(Demand(case.job(), STEPS, done_steps=100, checkpoint_bytes=10**9))
+    assert (placement.action, placement.offer_id) == ("wait", None)
+    assert placement.reason.startswith(f"waiting: {shut} should be back in about ")
+    assert "min and saves $" in placement.reason
+    assert placement.again_at_ms == case.now + 14 * 60_000  # when the back-off ends
+
+
+def test_what_waiting_saves_is_relative_to_running_elsewhere_until_the_machine_is_back(case, shut):
+    placement = case.decide(Demand(case.job(), STEPS))
+    open_offer = placement.alternatives[0]
+    assert 0 < placement.saving_nano_usd < open_offer.cost_nano_usd - placement.cost_nano_usd
+
+
+def test_a_job_does_not_wait_for_one_percent(case, shut):
+    case.price(shut, 1.29)
+    case.offer("sure", 1.30, region="eu-3")
+    assert case.decide(Demand(case.job(), STEPS)).action == "place"
+
+
+def test_a_short_job_does_not_wait_for_longer_than_it_would_run(case, shut):
+    short = Demand(case.job(), 1800)
+    assert case.decide(short).action == "place"
+    assert MOST_WAIT < 1
+
+
+@pytest.mark.parametrize("objective", [FASTEST, Objective(0.2, 0.8)])
+def test_a_job_to_which_time_matters_does_not_wait(case, shut, objective):
+    assert case.decide(Demand(case.job(objective=objective), STEPS)).action == "place"
+
+
+def test_a_job_that_runs_does_not_stop_in_order_to_wait(case, shut, settled):
+    other = case.offers[1].id
+    assert case.decide(Demand(case.job(), STEPS), settled(other)).action == "stay"
+
+
+def test_a_job_does_not_wait_into_its_deadline(case, shut):
+    case.offer("sure", 1.30, region="eu-3")
+    hour = 3_600_000
+    relaxed, tight = (
+        case.job(name, deadline_at_ms=case.now + round(hours * hour))
+        for name, hours in (("job_1", 140), ("job_2", 105))
+    )
+    assert case.decide(Demand(relaxed, STEPS)).action == "wait"
+    assert case.decide(Demand(tight, STEPS)).action == "place"
+
+
+def test_a_job_with_a_deadline_waits_only_if_on_demand_could_still_make_it(case, shut):
+    job = case.job(deadline_at_ms=case.now + 140 * 3_600_000)
+    assert case.decide(Demand(job, STEPS)).action != "wait"  # there is no on-demand offer to fall back on
+
+
+def test_a_job_does_not_wait_for_what_its_budget_cannot_pay(case, shut):
+    job = case.job(budget_nano_usd=usd(200))
+    assert case.decide(Demand(job, STEPS)).action == "wait"
+    almost_spent = Demand(job, STEPS, done_steps=1, spent_nano_usd=usd(199))
+    assert case.decide(almost_spent).offer_id is None
+
+
+def test_a_job_of_unknown_length_starts_where_it_can(case, shut):
+    assert case.decide(replace(Demand(case.job(), STEPS), total_steps=None)).action == "place"
+
+
+def test_a_machine_that_never_returned_is_not_awaited(case):
+    cheap = case.offer("cheap", 1.00, spot=True)
+    other = case.offer("other", 1.30, spot=True, region="eu-2")
+    for minutes in range(5, 10 * 1440, 230):
+        case.happened(cheap, "refused", minutes)
+    placement = case.decide(Demand(case.job(), STEPS))
+    assert (placement.action, placement.offer_id) == ("place", other)
