@@ -32,7 +32,6 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
-from orchestrator.market.outages import expected_wait_s
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
@@ -406,20 +405,6 @@ class Market:
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0
-
-    def wait_s(self, rows: Ints) -> Floats:
-        """Market seconds until a launch in each of some spot rows is expected to succeed: 0 where nothing speaks
-        against it now."""
-        spot = self.spot
-        return expected_wait_s(
-            rows,
-            at_ms=self.at,
-            group=self.listing.site_provider[self.listing.site],
-            returns=np.where(spot, self.returns, 0),
-            away_ms=np.where(spot, self.away_ms, 0),
-            last_sign_ms=self.backed_off_at,
-            until_ms=self.backed_off_until,
-        )
 
     @property
     def backed_off(self) -> Bools:

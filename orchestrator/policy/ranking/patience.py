@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.market import Market, expected_wait_s
 from orchestrator.model import Objective
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, only
 from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, log_value
 
@@ -53,8 +54,8 @@ def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     pool, mid = both.pool, both.mid
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
-    wait_s, kept = pool.market.wait_s(rows), np.ones(len(rows), np.bool_)
-    kept &= wait_s <= MOST_WAIT * mid.seconds[at]
+    wait_s = _wait_s(pool.market, rows)
+    kept = wait_s <= MOST_WAIT * mid.seconds[at]
     if (latest_s := latest_start_s(demand, forecast, filtered)) is not None:
         kept &= wait_s <= latest_s
     if (left := budget_left(demand)) is not None:
@@ -79,13 +80,27 @@ def patient(objective: Objective) -> Objective:
     return Objective(1 - time, time)
 
 
-def _awaited(filtered: Filtered) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _awaited(filtered: Filtered) -> Rows:
     """The spot rows that only lack capacity now: those with the lowest prices."""
     if not filtered.counts[RejectionReason.NO_CAPACITY]:
         return np.zeros(0, np.int64)
     market = filtered.market
     rows = np.flatnonzero(only(filtered.rejection_reasons, RejectionReason.NO_CAPACITY) & market.priced & market.spot)
     return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
+
+
+def _wait_s(market: Market, rows: Rows) -> Floats:
+    """Market seconds until a launch in each of some spot rows is expected to succeed."""
+    spot = market.spot
+    return expected_wait_s(
+        rows,
+        at_ms=market.at,
+        group=market.listing.site_provider[market.listing.site],
+        returns=np.where(spot, market.returns, 0),
+        away_ms=np.where(spot, market.away_ms, 0),
+        last_sign_ms=market.backed_off_at,
+        until_ms=market.backed_off_until,
+    )
 
 
 def _there_and_back(forecast: Forecast, there: int, back: int, away_s: float) -> tuple[float, float]:
