@@ -1,13 +1,15 @@
 """Claim: on recorded prices, live decisions cost less than the simple rules that people use.
 
-    python -m benchmarks.replay              three markets, three capacity seeds, 60 jobs each; some minutes
-    python -m benchmarks.replay --quick      one seed, 12 jobs of each market
-    python -m benchmarks.replay --market gcp-2024 --seed 2 --jobs 20
+    python -m benchmarks.replay              three markets, three capacity seeds, 60 jobs each; about ten minutes of CPU
+    python -m benchmarks.replay --quick      one seed, 8 jobs of each market
+    python -m benchmarks.replay --market gcp-2024 --seed 2 --jobs 20 --per-job --trace job_007
 
 Prices are those of AWS in 2020, AWS and Azure in 2020, and GCP from 2024 to 2026 (folder `market` of the shared data).
 Capacity is synthetic (orchestrator.arena.replay.capacity). All policies play the same jobs in the same capacity:
-`decide` as it runs live, the same without voluntary moves, and the rules of orchestrator.arena.replay.simple. The bound
-is at every instant where a step is cheapest and pays for no move.
+`decide` as it runs live, the same without voluntary moves or without known speeds, and the rules of
+orchestrator.arena.replay.simple. The bound is at every instant where a step is cheapest and pays for no move. Half the
+jobs have a deadline, a third a budget. A job is paused when its budget is spent, whoever decides for it; totals are
+those of jobs without a budget.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -32,186 +34,232 @@ from orchestrator.arena.replay.histories import HISTORIES
 from orchestrator.arena.replay.jobs import ReplayJob, jobs
 from orchestrator.arena.replay.knowledge import DAY_MS, Knowledge
 from orchestrator.arena.replay.live import NO_MOVES, Live
-from orchestrator.arena.replay.simple import RULES, Simple
+from orchestrator.arena.replay.promise import Kept, kept
+from orchestrator.arena.replay.simple import FASTEST_ON_DEMAND, RULES, Simple
 from orchestrator.arena.replay.simulator import Policy, Simulator
 from orchestrator.arena.replay.state import State
 from orchestrator.market.snapshot import DEFAULT_STARTUP_S
+from orchestrator.model import FASTEST
 from providers.catalog import load
 from providers.money import NANO_USD
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
-SEEDS, JOBS, JOBS_QUICK = (1, 2, 3), 60, 12
+SEEDS, JOBS, JOBS_QUICK = (1, 2, 3), 60, 8
+FASTEST_SHARE = 6  # one job of `fastest` for so many of `cheapest`
 AFTER_MS = 120 * DAY_MS  # capacity and prices go on for so long after the last start
-OURS, STILL, BOUND = "ours", "ours without moves", "instant-cheapest bound"
+OURS, STILL, UNKNOWN, BOUND = "ours", "ours without moves", "ours, speeds unknown", "instant-cheapest bound"
+QUICKEST, OURS_FASTEST = "fastest on-demand", "ours, fastest"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One market with one capacity and its jobs."""
+    """One market with one capacity and its jobs; `urgent` ones are to finish as soon as possible."""
 
     market: str
     seed: int
     knowledge: Knowledge
     capacity: tuple[Pool, ...]
     jobs: tuple[ReplayJob, ...]
+    urgent: tuple[ReplayJob, ...]
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one policy made of one job. nano-USD; `hours` from the start to the end."""
+    """What one policy made of one job. nano-USD; `hours` from its start to its end. `covered` has, of `decisions`, how
+    many 90 % intervals of cost and of time held."""
 
-    scene: str
+    market: str
     seed: int
     policy: str
     job: ReplayJob
     cost: int
     hours: float
-    finished: bool
-    missed: bool
-    moves: int
-    losses: int
+    missed: bool = False
+    paused: bool = False
+    moves: int = 0
+    losses: int = 0
+    decisions: int = 0
+    covered: tuple[int, int] = (0, 0)
+    kept: tuple[Kept, ...] = field(default=())
 
 
-def scenes(folder: Path, markets: Iterable[str], seeds: Sequence[int], count: int) -> Iterable[Scene]:
+def scenes(folder: Path, markets: Iterable[str], seeds: Sequence[int], count: int) -> Iterator[Scene]:
     throughputs, tariff = paper_data.read(folder).steps_per_s, load().egress()
     for name in markets:
         history = HISTORIES[name]
-        knowledge = Knowledge(history.read(folder), tariff, DEFAULT_STARTUP_S)
-        until_ms = knowledge.record.end_ms + AFTER_MS
+        record = history.read(folder)
+        knowledge, until_ms = Knowledge(record, tariff, DEFAULT_STARTUP_S), record.end_ms + AFTER_MS
         for seed in seeds:
-            capacity = synthetic(knowledge.record, seed, until_ms)
-            work = jobs(knowledge.record, history, throughputs, count, seed)
-            yield Scene(name, seed, knowledge, capacity, work, until_ms)
+            work = jobs(record, history, throughputs, count, seed)
+            urgent = jobs(record, history, throughputs, -(-count // FASTEST_SHARE), 100 + seed, objective=FASTEST)
+            yield Scene(name, seed, knowledge, synthetic(record, seed, until_ms), work, urgent, until_ms)
 
 
-def policies(knowledge: Knowledge) -> dict[str, Callable[[], Policy]]:
-    simple: dict[str, Callable[[], Policy]] = {name: partial(Simple, knowledge, rule) for name, rule in RULES.items()}
-    return simple | {STILL: lambda: Live(knowledge, limits=NO_MOVES), OURS: lambda: Live(knowledge)}
+def policies(knowledge: Knowledge) -> Mapping[str, Callable[[], Policy]]:
+    return {
+        **{name: partial(Simple, knowledge, rule) for name, rule in RULES.items()},
+        STILL: partial(Live, knowledge, limits=NO_MOVES),
+        UNKNOWN: partial(Live, knowledge, known=False),
+        OURS: partial(Live, knowledge),
+        QUICKEST: partial(Simple, knowledge, FASTEST_ON_DEMAND),
+        OURS_FASTEST: partial(Live, knowledge),
+    }
 
 
-def play(scene: Scene, only: Sequence[str] = (), trace: str = "") -> list[Done]:
+def play(scene: Scene, only: Sequence[str], trace: str) -> Iterator[Done]:
     """Every policy on one scene."""
-    found = []
     for job in scene.jobs:
         cost, took_ms = instant_cheapest(scene.knowledge.record, scene.capacity, job)
-        found.append(Done(scene.market, scene.seed, BOUND, job, cost, took_ms / 3.6e6, True, False, 0, 0))
+        yield Done(scene.market, scene.seed, BOUND, job, cost, took_ms / 3.6e6)
     for name, make in policies(scene.knowledge).items():
         if only and name not in only:
             continue
         began = time.process_time()
-        simulator = Simulator(scene.knowledge, scene.capacity, make(), scene.jobs, scene.until_ms)
+        work = scene.urgent if name in (QUICKEST, OURS_FASTEST) else scene.jobs
+        simulator = Simulator(scene.knowledge, scene.capacity, make(), work, scene.until_ms)
         if trace:
             simulator.log = _tracer(name, trace)
-        found += [_done(scene, name, state, simulator) for state in simulator.play()]
-        print(f"{scene.market} {scene.seed} {name}: {time.process_time() - began:.1f} s", file=sys.stderr, flush=True)
-    return found
+        states = simulator.play()
+        promises = kept(simulator) if name == OURS else []
+        for state in states:
+            mine = tuple(each for each in promises if each.job_id == state.job.id)
+            yield _done(scene, name, state, len(simulator.moves[state.job.id]), mine)
+        took = time.process_time() - began
+        print(f"{scene.market}, seed {scene.seed}, {name}: {took:.1f} s", file=sys.stderr, flush=True)
 
 
 def _tracer(policy: str, job_id: str) -> Callable[[int, State, str], None]:
     def told(at_ms: int, state: State, what: str) -> None:
         if state.job.id == job_id:
-            hours = (at_ms - state.job.start_ms) / 3.6e6
-            share = state.steps(at_ms) / state.job.steps
-            print(
-                f"{policy:20} {hours:7.2f} h {share:6.1%} ${state.spent(at_ms) / NANO_USD:8.2f} {what}", file=sys.stderr
-            )
+            hours, share = (at_ms - state.job.start_ms) / 3.6e6, state.steps(at_ms) / state.job.steps
+            paid = state.spent(at_ms) / NANO_USD
+            print(f"{policy:20} {hours:7.2f} h {share:6.1%} ${paid:8.2f} {what}", file=sys.stderr)
 
     return told
 
 
-def _done(scene: Scene, policy: str, state: State, simulator: Simulator) -> Done:
-    job, finished_ms = state.job, state.finished_ms
-    ended_ms = scene.until_ms if finished_ms is None else finished_ms
+def _done(scene: Scene, policy: str, state: State, moves: int, promises: tuple[Kept, ...]) -> Done:
+    job = state.job
+    ended_ms = state.finished_ms or state.paused_ms or scene.until_ms
+    cost, seen = state.spent(ended_ms), state.expected if state.finished_ms is not None else []
+    late = state.finished_ms is None or (job.deadline_ms is not None and state.finished_ms > job.deadline_ms)
     return Done(
-        scene=scene.market,
-        seed=scene.seed,
-        policy=policy,
-        job=job,
-        cost=state.spent(ended_ms),
-        hours=(ended_ms - job.start_ms) / 3.6e6,
-        finished=finished_ms is not None,
-        missed=job.deadline_ms is not None and (finished_ms is None or finished_ms > job.deadline_ms),
-        moves=len(simulator.moves[job.id]),
+        scene.market,
+        scene.seed,
+        policy,
+        job,
+        cost,
+        (ended_ms - job.start_ms) / 3.6e6,
+        missed=late and state.paused_ms is None,
+        paused=state.paused_ms is not None,
+        moves=moves,
         losses=state.losses,
+        decisions=len(seen),
+        covered=(
+            sum(each.cost[0] <= cost - each.paid <= each.cost[1] for each in seen),
+            sum(each.seconds[0] <= (ended_ms - each.at_ms) / 1000 <= each.seconds[1] for each in seen),
+        ),
+        kept=promises,
     )
 
 
-GROUPS: dict[str, Callable[[ReplayJob], bool]] = {
-    "cheapest alone": lambda job: job.deadline_ms is None,
-    "cheapest + deadline": lambda job: job.deadline_ms is not None,
-    "all": bool,
-}
+def _free(job: ReplayJob) -> bool:
+    return job.job.spec.budget_nano_usd is None
+
+
+def _alone(job: ReplayJob) -> bool:
+    return _free(job) and job.deadline_ms is None
+
+
+def _due(job: ReplayJob) -> bool:
+    return _free(job) and job.deadline_ms is not None
+
+
+GROUPS = {"cheapest alone": _alone, "cheapest + deadline": _due, "both": _free}
 
 
 def table(market: str, done: Sequence[Done]) -> Table:
-    shown = Table(
-        "policy",
-        *(f"{group}: $ | x bound" for group in GROUPS),
-        "hours",
-        "missed",
-        "unfinished",
-        "moves",
-        "losses",
-        title=market,
-    )
+    columns = (*(f"{group}: $ | x bound" for group in GROUPS), "hours", "missed", "paused", "moves", "losses")
+    shown = Table("policy", *columns, title=market)
     for policy in dict.fromkeys(each.policy for each in done):
         of = [each for each in done if each.policy == policy]
-        columns = []
-        for group in GROUPS.values():
-            total = _total(of, policy, group)
-            columns.append(f"{total:,.0f} | {total / _total(done, BOUND, group):.3f}")
-        counts = (sum(each.hours for each in of), *(sum(getattr(each, name) for each in of) for name in ("missed",)))
-        unfinished = sum(not each.finished for each in of)
-        shown.add_row(
-            policy,
-            *columns,
-            f"{counts[0]:,.0f}",
-            str(counts[1]),
-            str(unfinished),
-            str(sum(each.moves for each in of)),
-            str(sum(each.losses for each in of)),
-        )
+        urgent = policy in (QUICKEST, OURS_FASTEST)
+        totals = [(total(of, policy, each), total(done, BOUND, each)) for each in GROUPS.values()]
+        cells = [f"{paid:,.0f}" if urgent else f"{paid:,.0f} | {paid / least:.3f}" for paid, least in totals]
+        counts = [sum(getattr(each, name) for each in of) for name in ("missed", "paused", "moves", "losses")]
+        hours = sum(each.hours for each in of if _free(each.job))
+        shown.add_row(policy, *cells, f"{hours:,.0f}", *map(str, counts))
     return shown
 
 
-def _total(done: Sequence[Done], policy: str, group: Callable[[ReplayJob], bool]) -> float:
+def total(done: Iterable[Done], policy: str, group: Callable[[ReplayJob], bool] = _free) -> float:
+    """US$ that a policy paid for the jobs of a group."""
     return sum(each.cost for each in done if each.policy == policy and group(each.job)) / NANO_USD
 
 
-def claims_of(done: Sequence[Done]) -> list[Claim]:
-    claims = []
-    for market in dict.fromkeys(each.scene for each in done):
-        of = [each for each in done if each.scene == market]
-        alone, under = GROUPS["cheapest alone"], GROUPS["cheapest + deadline"]
-        valid = [name for name in RULES if not any(each.missed for each in of if each.policy == name)]
-        best = min(valid, key=lambda name: _total(of, name, under))
-        ours = _total(of, OURS, under)
-        claims += [
-            Claim(f"{market}: with a deadline, over the best rule ({best})", ours / _total(of, best, under), "x", 0.95),
-            Claim(
-                f"{market}: cheapest alone, over static spot",
-                _total(of, OURS, alone) / _total(of, "static spot", alone),
-                "x",
-                1.0,
-            ),
-            Claim(f"{market}: missed deadlines", sum(each.missed for each in of if each.policy == OURS), "jobs", 0),
-            Claim(
-                f"{market}: gained by moving",
-                100 * (1 - _total(of, OURS, GROUPS["all"]) / _total(of, STILL, GROUPS["all"])),
-                "%",
-            ),
+def claims_of(done: Sequence[Done]) -> Iterator[Claim]:
+    for market in dict.fromkeys(each.market for each in done):
+        yield from _of_market(market, [each for each in done if each.market == market])
+    ours = [each for each in done if each.policy == OURS]
+    yield Claim("with a deadline, over the bound", total(done, OURS, _due) / total(done, BOUND, _due), "x", 1.2)
+    yield Claim("speeds unknown, over known", total(done, UNKNOWN) / total(done, OURS), "x", 1.08)
+    limits = [each for each in ours if each.job.job.spec.budget_nano_usd is not None]
+    passed = sum(each.cost > (each.job.job.spec.budget_nano_usd or 0) for each in limits)
+    yield Claim("budgets passed", passed, "jobs", 0)
+    for policy in (OURS, *RULES):
+        paused = sum(each.paused for each in done if each.policy == policy)
+        yield Claim(f"of {len(limits)} jobs with a budget, paused by {policy}", paused, "jobs")
+    moves = [move for each in ours for move in each.kept if move.promised > 0]
+    promised, came = (sum(each) / NANO_USD for each in ([m.promised for m in moves], [m.came for m in moves]))
+    yield Claim("voluntary moves that promised to save", len(moves), "moves")
+    yield Claim("promised by moves", promised, "$")
+    yield Claim("came of moves", came, "$")
+    if moves:
+        ratio = promised / came if came > 0 else float("inf")
+        yield Claim("promised over what came", ratio, "x", 1.4)
+        yield Claim("promised over what came: not too little", ratio, "x", 0.7, least=True)
+    decisions = sum(each.decisions for each in ours)
+    for index, what in enumerate(("costs", "finish times")):
+        share = 100 * sum(each.covered[index] for each in ours) / max(decisions, 1)
+        yield Claim(f"{what} within the 90 % interval, of {decisions} decisions", share, "%", 85.0, least=True)
+    urgent = [sum(each.hours for each in done if each.policy == name) for name in (OURS_FASTEST, QUICKEST)]
+    yield Claim("fastest: hours over the fastest on-demand machine's", urgent[0] / urgent[1], "x")
+    yield Claim("fastest: cost over that machine's", total(done, OURS_FASTEST) / total(done, QUICKEST), "x")
+
+
+def _of_market(market: str, done: Sequence[Done]) -> Iterator[Claim]:
+    in_time = [name for name in RULES if not any(each.missed for each in done if each.policy == name)]
+    best = min(in_time, key=lambda name: total(done, name, _due))
+    beside = total(done, OURS, _due) / total(done, best, _due)
+    yield Claim(f"{market}: with a deadline, over the best rule ({best})", beside, "x", 0.95)
+    settled = total(done, "static spot", _alone)
+    yield Claim(f"{market}: cheapest alone, over static spot", total(done, OURS, _alone) / settled, "x", 1.0)
+    yield Claim(f"{market}: missed", sum(each.missed for each in done if each.policy == OURS), "jobs", 0)
+    yield Claim(f"{market}: gained by moving", 100 * (1 - total(done, OURS) / total(done, STILL)), "%")
+
+
+def per_job(done: Sequence[Done]) -> Table:
+    """What each policy paid for each job: US$, hours, moves and losses."""
+    names = list(dict.fromkeys(each.policy for each in done if each.policy not in (QUICKEST, OURS_FASTEST)))
+    shown = Table("job", "GPUs", "work h", "GB", "deadline", "budget", *names)
+    by_job: dict[tuple[str, int, str], dict[str, Done]] = {}
+    for each in done:
+        if each.policy in names:
+            by_job.setdefault((each.market, each.seed, each.job.id), {})[each.policy] = each
+    for (market, seed, job_id), paid in by_job.items():
+        job = next(iter(paid.values())).job
+        budget, deadline_ms = job.job.spec.budget_nano_usd, job.deadline_ms
+        slack = "" if deadline_ms is None else f"{(deadline_ms - job.start_ms) / 1000 / job.work_s:.2f}x"
+        money = "" if budget is None else f"{budget / NANO_USD:.2f}"
+        cells = [
+            f"{each.cost / NANO_USD:.2f} {each.hours:.0f}h {each.moves}m {each.losses}l{' paused' * each.paused}"
+            for each in (paid[name] for name in names)
         ]
-    under = GROUPS["cheapest + deadline"]
-    claims.append(
-        Claim(
-            "with a deadline, over the bound, in total",
-            _total(done, OURS, under) / _total(done, BOUND, under),
-            "x",
-            1.2,
-        )
-    )
-    return claims
+        size = f"{job.checkpoint_bytes / 1e9:.0f}"
+        gpus = str(next(iter(job.rates))[1])
+        shown.add_row(f"{market} {seed} {job_id}", gpus, f"{job.work_s / 3600:.0f}", size, slack, money, *cells)
+    return shown
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -221,7 +269,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--market", action="append", choices=tuple(HISTORIES), help="only this one (repeatable)")
     parser.add_argument("--seed", action="append", type=int, help="only this capacity seed (repeatable)")
     parser.add_argument("--jobs", type=int, help="how many jobs each market and seed has")
-    parser.add_argument("--policy", action="append", help="only this policy (repeatable)")
+    parser.add_argument("--policy", action="append", help="only this policy (repeatable), without claims")
     parser.add_argument("--trace", default="", metavar="JOB", help="print what happens to one job, such as job_007")
     parser.add_argument("--per-job", action="store_true", help="print what each policy paid for each job")
     options = parser.parse_args(arguments)
@@ -234,36 +282,13 @@ def main(arguments: Sequence[str]) -> int:
     for scene in scenes(folder, options.market or HISTORIES, seeds, count):
         done += play(scene, options.policy or (), options.trace)
     if not options.json:
-        for market in dict.fromkeys(each.scene for each in done):
-            Console(width=180).print(table(market, [each for each in done if each.scene == market]))
-    if options.per_job:
-        per_job(done)
-    return 0 if options.policy else show("Recorded prices", claims_of(done), as_json=options.json)
-
-
-def per_job(done: Sequence[Done]) -> None:
-    """What each policy paid for each job."""
-    names = list(dict.fromkeys(each.policy for each in done))
-    shown = Table("job", "GPUs", "work h", "GB", "deadline", *names)
-    for seed, job in {(each.seed, each.job.id): (each.seed, each.job) for each in done}.values():
-        paid = {each.policy: each for each in done if each.job is job}
-        gpus, slack = (
-            next(iter(job.rates))[1],
-            "" if job.deadline_ms is None else f"{(job.deadline_ms - job.start_ms) / 1000 / job.work_s:.2f}",
-        )
-        cells = [
-            f"{paid[name].cost / NANO_USD:.2f} {paid[name].hours:.0f}h {paid[name].moves}m {paid[name].losses}l"
-            for name in names
-        ]
-        shown.add_row(
-            f"{job.id}/{seed}",
-            str(gpus),
-            f"{job.work_s / 3600:.0f}",
-            f"{job.checkpoint_bytes / 1e9:.0f}",
-            slack,
-            *cells,
-        )
-    Console(width=220).print(shown)
+        console = Console(width=220 if options.per_job else 160)
+        for market in dict.fromkeys(each.market for each in done):
+            console.print(table(market, [each for each in done if each.market == market]))
+        if options.per_job:
+            console.print(per_job(done))
+    claims = [] if options.policy else list(claims_of(done))
+    return show("Recorded prices", claims, as_json=options.json, notes=[f"{count} jobs, seeds {seeds}"])
 
 
 if __name__ == "__main__":

@@ -42,16 +42,16 @@ class Bill:
         """nano-USD for a machine that runs since `from_ms` and has not ended."""
         return sum(self._machine(row, from_ms, at_ms).values())
 
-    def settle(self, row: int, from_ms: int, to_ms: int) -> None:
-        """Add a machine that has ended, with its minimum charge."""
-        self.settled.update(self._machine(row, from_ms, to_ms))
+    def ended(self, row: int, from_ms: int, to_ms: int) -> dict[str, int]:
+        """The amounts for a machine that has ended, with its minimum charge."""
         changes = self.record.between(row, from_ms, to_ms)
-        self.settled["minimum"] += minimum_nano_usd(self._card(row), changes, from_ms, to_ms)
+        least = minimum_nano_usd(self._card(row), changes, from_ms, to_ms)
+        return self._machine(row, from_ms, to_ms) | {"minimum": least}
 
-    def move(self, source: Location, target: Location, size_bytes: int) -> None:
-        """Add the transfer of a checkpoint."""
-        self.settled["egress"] += egress_nano_usd(self.tariff.rate(source, target), size_bytes)
-        self.settled["egress"] += requests_nano_usd(source, target, size_bytes)
+    def transfer(self, source: Location, target: Location, size_bytes: int) -> int:
+        """nano-USD for moving a checkpoint."""
+        egress = egress_nano_usd(self.tariff.rate(source, target), size_bytes)
+        return egress + requests_nano_usd(source, target, size_bytes)
 
     def _machine(self, row: int, from_ms: int, to_ms: int) -> dict[str, int]:
         card = self._card(row)

@@ -22,6 +22,7 @@ HOURS, HOURS_OF_MANY = (5.0, 300.0), (5.0, 60.0)
 MANY_SHARE = 0.3  # of the jobs need several
 CHECKPOINT_GB = (1.0, 200.0)  # log-uniform
 SLACK = (1.2, 3.0)  # the deadline, in multiples of that work
+BUDGET = (0.25, 0.9)  # in multiples of what that work costs on demand
 SCALING = 0.9  # n GPUs of a machine are as fast as n ** 0.9 of one
 MODEL_SPREAD = 0.2  # sigma of the true speed on a kind that nobody measured, around what the product's model expects
 MANY_STEPS = 10**9
@@ -84,8 +85,8 @@ def jobs(
     *,
     objective: Objective = CHEAPEST,
 ) -> tuple[ReplayJob, ...]:
-    """Jobs that start at random times of a record; every other one has a deadline. `throughputs` are steps per second
-    by model and GPU."""
+    """Jobs that start at random times of a record. Every other one has a deadline, and every third a budget, unless the
+    objective is another than cheapest. `throughputs` are steps per second by model and GPU."""
     chance = np.random.default_rng(1000 + seed)
     models = sorted(name for name, known in throughputs.items() if {"K80", "P100", "V100"} <= known.keys())
     found = []
@@ -94,18 +95,22 @@ def jobs(
         hours = math.exp(chance.uniform(*np.log(HOURS if gpus == 1 else HOURS_OF_MANY)))
         size_gb = math.exp(chance.uniform(*np.log(CHECKPOINT_GB)))
         slack, noise = chance.uniform(*SLACK), chance.normal(0.0, MODEL_SPREAD, len(history.gpus))
+        share = chance.uniform(*BUDGET)
         latest_ms = max(record.end_ms - round(hours * HOUR_MS), record.start_ms)
         start_ms = record.start_ms + round(chance.random() * (latest_ms - record.start_ms) / 60_000) * 60_000
         rates = _rates(throughputs[model], history.gpus, gpus, noise)
-        rate = rates[_cheapest_on_demand(record, rates, start_ms)]
+        on_demand, rate = _cheapest_on_demand(record, rates, start_ms)
         steps = max(round(hours * 3600 * rate), 1)
-        deadline_ms = start_ms + round(slack * hours * HOUR_MS) if number % 2 == 0 else None
+        bound = objective == CHEAPEST
+        deadline_ms = start_ms + round(slack * hours * HOUR_MS) if bound and number % 2 == 0 else None
+        budget = round(share * on_demand * hours) if bound and number % 3 == 2 else None
         spec = JobSpec(
             name=f"job-{number}",
             train=TrainSpec(f"replay:job_{number}", None, {}, "/", {}, (), steps, None),
             resources=Resources(gpus=tuple(GpuRequest(gpu, gpus) for gpu in history.gpus)),
             objective=objective,
             deadline_at_ms=deadline_ms,
+            budget_nano_usd=budget,
         )
         size = round(size_gb * 1e9)
         job = Job(f"job_{number:03}", spec, "replay", start_ms, "queued")
@@ -132,12 +137,13 @@ def _rates(
     return {(gpu, count): rate * count**SCALING for gpu, rate in alone.items()}
 
 
-def _cheapest_on_demand(record: Record, rates: Mapping[InstanceKind, float], at_ms: int) -> InstanceKind:
+def _cheapest_on_demand(record: Record, rates: Mapping[InstanceKind, float], at_ms: int) -> tuple[int, float]:
+    """(nano-USD per hour, steps per second) of the on-demand offer where a step is cheapest."""
     listing = record.listing
     found = []
     for row in range(len(listing)):
         kind = listing.kinds[int(listing.kind[row])]
         price = record.price(row, at_ms)
         if not listing.spot[row] and kind in rates and price is not None:
-            found.append((price / rates[(kind.gpu, kind.gpu_count)], (kind.gpu, kind.gpu_count)))
-    return min(found, key=lambda each: (each[0], str(each[1])))[1]
+            found.append((price, rates[kind.gpu, kind.gpu_count]))
+    return min(found, key=lambda each: (each[0] / each[1], each[1]))

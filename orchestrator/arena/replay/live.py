@@ -69,6 +69,8 @@ class Live:
                 return Order("go on", again_ms=again_ms)
             by: Reason = "probe" if probed else "cheaper offer"
             return Order("launch", row, again_ms, by, placement.saving_nano_usd, expected)
+        if placement.lacks_money:
+            return Order("pause")
         if placement.action == "wait":
             return Order("release", again_ms=min(again_ms, at_ms + RETRY_MS))
         return Order("stay", again_ms=again_ms, expected=expected)

@@ -8,6 +8,7 @@ between regions and a restore. Moving a checkpoint is billed by the tariff.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -15,12 +16,12 @@ from typing import Literal, Protocol
 from orchestrator.arena.replay.bill import Bill
 from orchestrator.arena.replay.capacity import Capacity
 from orchestrator.arena.replay.jobs import ReplayJob
-from orchestrator.arena.replay.knowledge import Knowledge
+from orchestrator.arena.replay.knowledge import DAY_MS, Knowledge
 from orchestrator.arena.replay.state import NEVER, Expected, Machine, State
 from orchestrator.market import AvailabilityKind, AvailabilityPoint
 from orchestrator.model import Reason
 from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
-from providers.billing.charges import crosses
+from providers.billing.charges import Location, crosses
 
 RETRY_MS = 15 * 60_000
 """A job that waits is decided again after at most this long."""
@@ -30,10 +31,10 @@ _MOST_TRIES = 500
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a policy wants for one job: "launch" a machine of `row` (a move if the job trains), "stay" (or abort the
-    move that has begun), "go on" with that move, or "release" its machine. It is asked again at `again_ms`. `promise`
-    is the saving (nano-USD) for which it moves."""
+    move that has begun), "go on" with that move, "release" its machine, or "pause" for lack of money. It is asked again
+    at `again_ms`. `promise` is the saving (nano-USD) for which it moves."""
 
-    action: Literal["launch", "stay", "go on", "release"]
+    action: Literal["launch", "stay", "go on", "release", "pause"]
     row: int = -1
     again_ms: int = NEVER
     reason: Reason = "cheaper offer"
@@ -80,10 +81,20 @@ class Simulator:
         ]
         self.log: Callable[[int, State, str], None] = lambda *_: None
 
+    def resume(self, state: State, points: Sequence[AvailabilityPoint], at_ms: int) -> None:
+        """Add a job as it was at a time, with its observations until then; its policy is asked at once."""
+        state.decide_ms = at_ms
+        self.states.append(state)
+        self.moves[state.job.id] = []
+        self.points += points
+        self.by += [state.job.id] * len(points)
+
     def play(self) -> Sequence[State]:
         """The final states, in the order of the jobs."""
-        while (at_ms := min((state.next_ms() for state in self.states), default=NEVER)) < self.until_ms:
-            now = [state for state in self.states if state.next_ms() == at_ms]
+        wake = [self._next_ms(state) for state in self.states]
+        while wake and (at_ms := min(wake)) < self.until_ms:
+            indices = [index for index, when_ms in enumerate(wake) if when_ms == at_ms]
+            now = [self.states[index] for index in indices]
             for state in now:
                 self._happen(at_ms, state)
             due = [state for state in now if self._due(at_ms, state)]
@@ -94,12 +105,24 @@ class Simulator:
                 due = [state for state, order in zip(due, orders, strict=True) if not self._obey(at_ms, state, order)]
             else:
                 raise RuntimeError(f"no decision for {due[0].job.id} at {at_ms}")
-            for state in now:
+            for index, state in zip(indices, now, strict=True):
                 state.just_refused.clear()
+                wake[index] = self._next_ms(state)
         return self.states
 
+    def _next_ms(self, state: State) -> int:
+        """When something happens to a job next, or its money is spent."""
+        at_ms, budget = state.next_ms(), state.job.job.spec.budget_nano_usd
+        state.money_ms = NEVER
+        if budget is None or not state.machines or at_ms >= self.until_ms or state.spent_if_ended(at_ms) <= budget:
+            return at_ms
+        instants = range(max(each.from_ms for each in state.machines), at_ms + 1)
+        over = bisect_right(instants, budget, key=state.spent_if_ended)
+        state.money_ms = instants[max(over - 1, 0)]
+        return state.money_ms
+
     def _due(self, at_ms: int, state: State) -> bool:
-        if state.finished_ms is not None or state.short_of_money:
+        if state.finished_ms is not None or state.paused_ms is not None:
             return False
         if state.machine is None:
             return state.decide_ms <= at_ms
@@ -110,6 +133,9 @@ class Simulator:
     def _happen(self, at_ms: int, state: State) -> None:
         """What happens by itself."""
         machine, target = state.machine, state.target
+        if state.money_ms <= at_ms:
+            self._pause(at_ms, state)
+            return
         if target is not None and target.lost_ms <= at_ms:
             self._end(at_ms, state, target, "lost")
             state.target, state.decide_ms = None, at_ms
@@ -141,18 +167,23 @@ class Simulator:
 
     def _obey(self, at_ms: int, state: State, order: Order) -> bool:
         """Carry out an order. False if a launch was refused."""
-        if order.expected is not None:
-            state.expected.append(order.expected)
         state.decide_ms = max(order.again_ms, at_ms + 1)
         if state.target is not None:
-            if order.action == "go on":
+            source = state.machine
+            if order.action == "go on" and source is not None and self._affords(state, state.target, source.place):
                 self._cut_over(at_ms, state, state.target)
             else:
                 self._end(at_ms, state, state.target, "released")
                 state.target = None
             return True
         if order.action == "launch":
-            return self._launch(at_ms, state, order)
+            if not self._launch(at_ms, state, order):
+                return False
+            self._note(state, order.expected)
+        elif not state.expected or at_ms >= state.expected[-1].at_ms + DAY_MS:
+            self._note(state, order.expected)
+        if order.action == "pause":
+            self._pause(at_ms, state)
         if order.action == "release" and state.machine is not None:
             state.base, ended_ms = state.steps(at_ms), at_ms + round(state.job.save_s * 1000)
             self._end(at_ms, state, state.machine, "released", min(ended_ms, state.machine.lost_ms))
@@ -160,6 +191,11 @@ class Simulator:
         if state.machine is None:
             state.decide_ms = min(state.decide_ms, at_ms + RETRY_MS)
         return True
+
+    @staticmethod
+    def _note(state: State, expected: Expected | None) -> None:
+        if expected is not None:
+            state.expected.append(expected)
 
     def _launch(self, at_ms: int, state: State, order: Order) -> bool:
         offer_id, pool = self.record.listing.ids[order.row], self.capacity[order.row]
@@ -180,6 +216,9 @@ class Simulator:
             order.reason,
         )
         if state.machine is None:
+            if not self._affords(state, machine, state.checkpoint_at if state.base > 0 else None):
+                self._pause(at_ms, state)
+                return True
             machine = replace(machine, ready_ms=machine.ready_ms + self._fetch_ms(state, machine))
             state.machine = machine
         else:
@@ -192,11 +231,29 @@ class Simulator:
         self._observe(at_ms, state, order.row, "launched")
         return True
 
+    def _affords(self, state: State, machine: Machine, source: Location | None) -> bool:
+        """Whether the budget covers the transfer of the checkpoint to a new machine, and its shortest bill."""
+        budget = state.job.job.spec.budget_nano_usd
+        if budget is None:
+            return True
+        at_ms = machine.from_ms if state.target is None else machine.ready_ms
+        shortest = sum(state.bill.ended(machine.row, machine.from_ms, at_ms).values())
+        both = state.spent_if_ended(at_ms) + (shortest if state.machine is None else 0)
+        return both + state.fetch_cost(machine, source) <= budget
+
+    def _pause(self, at_ms: int, state: State) -> None:
+        """Ends its machines, because its money is spent."""
+        state.base = state.saved_steps(at_ms)
+        for machine in state.machines:
+            self._end(at_ms, state, machine, "released")
+        state.machine, state.target, state.paused_ms = None, None, at_ms
+        self.log(at_ms, state, "paused: its money is spent")
+
     def _fetch_ms(self, state: State, machine: Machine) -> int:
         """Milliseconds for fetching the checkpoint, which is billed."""
         if state.base <= 0 or state.checkpoint_at is None:
             return 0
-        state.bill.move(state.checkpoint_at, machine.place, state.job.checkpoint_bytes)
+        state.bill.settled["egress"] += state.fetch_cost(machine, state.checkpoint_at)
         return round((state.job.save_s + self._transfer_s(state, machine)) * 1000)
 
     @staticmethod
@@ -215,7 +272,8 @@ class Simulator:
     def _end(
         self, at_ms: int, state: State, machine: Machine, kind: AvailabilityKind, billed_to_ms: int | None = None
     ) -> None:
-        state.bill.settle(machine.row, machine.from_ms, at_ms if billed_to_ms is None else billed_to_ms)
+        ended_ms = at_ms if billed_to_ms is None else billed_to_ms
+        state.bill.settled.update(state.bill.ended(machine.row, machine.from_ms, ended_ms))
         self._observe(at_ms, state, machine.row, kind)
 
     def _observe(self, at_ms: int, state: State, row: int, kind: AvailabilityKind) -> None:

@@ -43,7 +43,8 @@ class Expected:
 class State:
     """A job in a replay. Without a machine it waits; with a `machine` that is not ready it starts, else it trains.
     `base` are the steps when it began to train there, all of them saved, at `checkpoint_at`. `target` is the machine of
-    a voluntary move that has begun. `decide_ms` is when its policy is asked again."""
+    a voluntary move that has begun. `decide_ms` is when its policy is asked again. Its money is
+    spent at `money_ms` if it stays as it is, and was at `paused_ms`."""
 
     job: ReplayJob
     bill: Bill
@@ -59,7 +60,8 @@ class State:
     moved_ms: list[int] = field(default_factory=list)
     measured: frozenset[InstanceKind] = frozenset()
     finished_ms: int | None = None
-    short_of_money: bool = False
+    money_ms: int = NEVER
+    paused_ms: int | None = None
     expected: list[Expected] = field(default_factory=list)
 
     def copy(self) -> State:
@@ -110,7 +112,7 @@ class State:
 
     def next_ms(self) -> int:
         """When something happens to it next."""
-        if self.finished_ms is not None or self.short_of_money:
+        if self.finished_ms is not None or self.paused_ms is not None:
             return NEVER
         if self.machine is None:
             return self.decide_ms
@@ -119,7 +121,22 @@ class State:
             return min(at, self.target.lost_ms, self.target.ready_ms)
         return min(at, max(self.decide_ms, self.machine.ready_ms))
 
+    @property
+    def machines(self) -> list[Machine]:
+        """Its machines that are billed."""
+        return [machine for machine in (self.machine, self.target) if machine is not None]
+
     def spent(self, at_ms: int) -> int:
         """nano-USD so far."""
-        running = [machine for machine in (self.machine, self.target) if machine is not None]
-        return self.bill.total + sum(self.bill.accrued(each.row, each.from_ms, at_ms) for each in running)
+        return self.bill.total + sum(self.bill.accrued(each.row, each.from_ms, at_ms) for each in self.machines)
+
+    def spent_if_ended(self, at_ms: int) -> int:
+        """nano-USD if its machines end now."""
+        ended = (self.bill.ended(each.row, each.from_ms, max(at_ms, each.from_ms)) for each in self.machines)
+        return self.bill.total + sum(sum(each.values()) for each in ended)
+
+    def fetch_cost(self, machine: Machine, source: Location | None) -> int:
+        """nano-USD for bringing its checkpoint to a machine."""
+        if source is None:
+            return 0
+        return self.bill.transfer(source, machine.place, self.job.checkpoint_bytes)

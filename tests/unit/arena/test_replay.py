@@ -11,7 +11,8 @@ from orchestrator.arena.replay.bound import instant_cheapest
 from orchestrator.arena.replay.capacity import HOUR_MS, Pool, synthetic
 from orchestrator.arena.replay.jobs import ReplayJob
 from orchestrator.arena.replay.knowledge import Knowledge
-from orchestrator.arena.replay.live import Live
+from orchestrator.arena.replay.live import NO_MOVES, Live
+from orchestrator.arena.replay.promise import kept
 from orchestrator.arena.replay.record import Record
 from orchestrator.arena.replay.simple import RULES, Simple
 from orchestrator.arena.replay.simulator import Policy, Simulator
@@ -43,7 +44,13 @@ def record(prices: Hourly) -> Record:
 
 
 def a_job(
-    hours: float, *, size: int = 0, deadline_h: float | None = None, number: int = 0, start_h: float = 0
+    hours: float,
+    *,
+    size: int = 0,
+    deadline_h: float | None = None,
+    number: int = 0,
+    start_h: float = 0,
+    budget_nano_usd: int | None = None,
 ) -> ReplayJob:
     steps, start_ms = round(hours * 3600), T0 + round(start_h * HOUR_MS)
     spec = JobSpec(
@@ -51,6 +58,7 @@ def a_job(
         train=TrainSpec(f"replay:job_{number}", None, {}, "/", {}, (), steps, None),
         resources=Resources(gpus=(GpuRequest("V100", 1),)),
         deadline_at_ms=None if deadline_h is None else start_ms + round(deadline_h * HOUR_MS),
+        budget_nano_usd=budget_nano_usd,
     )
     job = Job(f"job_{number}", spec, "test", start_ms, "queued")
     return ReplayJob(job, start_ms, steps, {("V100", 1): 1.0}, size, SAVE_S, hours * 3600)
@@ -67,7 +75,8 @@ def pools(record: Record, down: Hourly) -> tuple[Pool, ...]:
 
 def played(record: Record, down: Hourly, policy: str, *jobs: ReplayJob) -> tuple[Simulator, Sequence[State]]:
     knowledge = Knowledge(record, TYPICAL, STARTUP_S)
-    made: Policy = Live(knowledge) if policy == "live" else Simple(knowledge, RULES[policy])
+    live = {"live": Live(knowledge), "still": Live(knowledge, limits=NO_MOVES), "new": Live(knowledge, known=False)}
+    made: Policy = live[policy] if policy in live else Simple(knowledge, RULES[policy])
     simulator = Simulator(knowledge, pools(record, down), made, jobs, T0 + 5000 * HOUR_MS)
     return simulator, simulator.play()
 
@@ -142,6 +151,53 @@ def test_a_voluntary_move_bills_both_machines_while_the_target_starts() -> None:
         state.finished_ms - T0 - 24 * HOUR_MS
     ) // HOUR_MS
     assert state.bill.settled["machines"] == expected
+
+
+def test_what_a_move_saved_is_the_difference_to_staying_in_the_same_capacity() -> None:
+    market = record({SPOT: [(-1, 1.0), (10, 6.0)], OTHER: [(-1, 1.5)], ON_DEMAND: [(-1, 9.0)]})
+    simulator, (moved, _) = played(market, {}, "live", a_job(39.9, size=NANO), a_job(20, number=1, start_h=5))
+    _, (stayed, _) = played(market, {}, "still", a_job(39.9, size=NANO), a_job(20, number=1, start_h=5))
+    assert stayed.finished_ms == T0 + (360 + 143_640 + 143 * 35) * 1000
+    machine = 10 * NANO + 6 * NANO * (stayed.finished_ms - T0 - 10 * HOUR_MS) // HOUR_MS
+    assert stayed.bill.settled["machines"] == machine
+    (first, *_) = kept(simulator)
+    assert first.job_id == "job_0"
+    assert sum(each.came for each in kept(simulator) if each.job_id == "job_0") == stayed.bill.total - moved.bill.total
+    assert first.came > 0
+    assert first.promised == simulator.moves["job_0"][0].promise > 0
+
+
+def test_the_savings_of_several_moves_add_up_to_that_of_never_moving() -> None:
+    prices: Hourly = {
+        SPOT: [(-1, 1.0), (10, 6.0), (60, 0.4)],
+        OTHER: [(-1, 1.5), (60, 3.0)],
+        ON_DEMAND: [(-1, 9.0)],
+    }
+    simulator, (moved,) = played(record(prices), {}, "live", a_job(200, size=NANO))
+    _, (stayed,) = played(record(prices), {}, "still", a_job(200, size=NANO))
+    came = [each.came for each in kept(simulator)]
+    assert len(came) == len(simulator.moves["job_0"]) == 2
+    assert sum(came) == stayed.bill.total - moved.bill.total
+
+
+@pytest.mark.parametrize("policy", [*RULES, "live"])
+def test_a_budget_is_never_passed(policy: str) -> None:
+    market = record({SPOT: [(-1, 1.0), (3, 1.7)], OTHER: [(-1, 1.3)], ON_DEMAND: [(-1, 3.0)]})
+    down: Hourly = {SPOT: [(2, 2.5), (7, 8)], OTHER: [(4, 6)]}
+    budget = round(9.7 * NANO)
+    _, (state,) = played(market, down, policy, a_job(30, size=3 * NANO, budget_nano_usd=budget))
+    assert state.finished_ms is None
+    assert state.paused_ms is not None
+    assert state.bill.total <= budget
+    if policy == "static on-demand":  # used to the last millisecond
+        assert budget - state.bill.total < 3 * NANO // HOUR_MS + 2
+
+
+def test_a_speed_is_unknown_until_a_job_has_run_there_for_a_while() -> None:
+    market = record({SPOT: [(-1, 1.0)], ON_DEMAND: [(-1, 3.0)]})
+    _, (state,) = played(market, {}, "new", a_job(5))
+    # It was placed without an expectation; the first one is from when it had trained for 20 minutes.
+    assert [each.at_ms for each in state.expected] == [T0 + 26 * 60_000]
 
 
 @pytest.mark.parametrize("policy", [*RULES, "live"])
