@@ -6,6 +6,7 @@ Computed once per row and horizon; a job then only picks its horizon.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_HOURS = (0.0, *HORIZONS_H)  # over no time at all the mean is the present price
-_EXPECTED, _LOW, _HIGH = range(3)
+_HOURS = np.array((0.0, *HORIZONS_H))  # over no time at all the mean is the present price
+_NUMBERS = np.arange(len(_HOURS))
+_KNOTS = np.array(DEVIATIONS)
+_STEPS = np.diff(_KNOTS)
+_EXPECTED, _LOW_AND_HIGH = slice(0, 1), slice(1, 3)  # of the first axis of a Course
 
 
 class Ahead:
@@ -27,8 +31,8 @@ class Ahead:
     def __init__(self, price: Ints, level: Floats, spot: Bools, course: Ints, courses: Sequence[Course]) -> None:
         self._level = level
         self._spot = spot
-        self._course = course
-        self._courses = courses
+        self._courses = tuple(dict.fromkeys(courses))  # providers may share one
+        self._course = np.array([self._courses.index(each) for each in courses], np.int64)[course]
         self._price = price
         self._tables: dict[int, Floats] = {}
         self.stays = all(each is UNKNOWN for each in courses)
@@ -37,21 +41,23 @@ class Ahead:
         """Over the rows, the expected mean over `seconds` (given by cell) as a multiple; `cell` is by row."""
         if self.stays:
             return np.ones(len(cell))
-        return self._at(_EXPECTED, seconds, cell)
+        means: Floats = self._at(_EXPECTED, *_horizon(seconds, cell))[0]
+        return means
 
-    def range(self, seconds: Floats, cell: Ints) -> tuple[Floats, Floats]:
-        """The 5th and 95th percentile of the mean, as multiples of the expected one."""
-        expected = self.mean(seconds, cell)
-        return self._at(_LOW, seconds, cell) / expected, self._at(_HIGH, seconds, cell) / expected
+    def range(self, seconds: Floats, cell: Ints) -> Floats:
+        """The 5th and 95th percentile (first axis) of the mean, as multiples of the expected one."""
+        low, share = _horizon(seconds, cell)
+        found = self._at(_LOW_AND_HIGH, low, share)
+        return found if self.stays else found / self._at(_EXPECTED, low, share)
 
     def price_for(self, row: int, mean: float, seconds: float) -> float:
         """The price (nano-USD per hour) at which a row's expected mean over `seconds` would be `mean`."""
         course, level = self._courses[int(self._course[row])], float(self._level[row])
         if self.stays or not self._spot[row]:
             return mean
-        at = float(np.interp(seconds / 3600, _HOURS, np.arange(len(_HOURS))))
+        at = float(np.interp(seconds / 3600, _HOURS, _NUMBERS))
         low = int(at)
-        tables = np.vstack([np.ones(len(DEVIATIONS)), course.table[_EXPECTED]])
+        tables = np.vstack([np.ones(len(DEVIATIONS)), course.table[0]])
         ratio = tables[low] + (at - low) * (tables[min(low + 1, len(_HOURS) - 1)] - tables[low])
         if level <= 0:
             return mean / float(np.interp(0.0, DEVIATIONS, ratio))
@@ -61,29 +67,47 @@ class Ahead:
             return float(level * np.exp(np.interp(wanted, means, DEVIATIONS)))
         return mean / float(ratio[0 if wanted <= means[0] else -1])
 
-    def _at(self, which: int, seconds: Floats, cell: Ints) -> Floats:
-        table = self._table(which)
-        at = np.interp(seconds / 3600, _HOURS, np.arange(len(_HOURS)))
-        low = np.minimum(at.astype(np.int64), len(HORIZONS_H) - 1)
-        share, low, rows = (at - low)[cell], low[cell], np.arange(len(cell))
-        below = table[low, rows]
-        found: Floats = below + share * (table[low + 1, rows] - below)
+    def _at(self, which: slice, low: Ints, share: Floats) -> Floats:
+        table, rows = self._table(which), np.arange(len(low))
+        below = table[:, low, rows]
+        found: Floats = below + share * (table[:, low + 1, rows] - below)
         return found
 
-    def _table(self, which: int) -> Floats:
-        """The multiples by horizon and row."""
-        if which not in self._tables:
-            table = np.ones((len(_HOURS), len(self._price)))
-            for code in np.flatnonzero(np.bincount(self._course, minlength=len(self._courses))).tolist():
-                rows = np.flatnonzero(self._spot & (self._course == code))
-                deviation = self._deviation[rows]
-                for horizon, column in enumerate(np.log(self._courses[code].table[which]), 1):
-                    table[horizon, rows] = np.exp(np.interp(deviation, DEVIATIONS, column))
-            self._tables[which] = table
-        return self._tables[which]
+    def _table(self, which: slice) -> Floats:
+        """The multiples by quantile, horizon and row."""
+        known = self._tables.get(which.start)
+        if known is None:
+            known = np.ones((which.stop - which.start, len(_HOURS), len(self._price)))
+            for course, (rows, knot, beyond) in zip(self._courses, self._moving, strict=True):
+                columns = np.log(course.table[which])
+                logs = np.take(np.diff(columns) / _STEPS, knot, axis=2)
+                logs *= beyond
+                logs += np.take(columns, knot, axis=2)
+                known[:, 1:, rows] = np.exp(logs, out=logs)
+            self._tables[which.start] = known
+        return known
 
-    @property
-    def _deviation(self) -> Floats:
+    @cached_property
+    def _moving(self) -> list[tuple[Ints, Ints, Floats]]:
+        """By course: the rows whose price changes, the knot below the deviation of each, and how far it is above
+        it."""
+        found = []
+        for code in range(len(self._courses)):
+            rows = np.flatnonzero(self._spot & (self._course == code))
+            deviation = np.minimum(np.maximum(self._deviation(rows), _KNOTS[0]), _KNOTS[-1])
+            knot = np.minimum(np.searchsorted(_KNOTS, deviation, side="right"), len(_STEPS)) - 1
+            found.append((rows, knot, deviation - _KNOTS[knot]))
+        return found
+
+    def _deviation(self, rows: Ints) -> Floats:
         """ln(price / level); 0 where either is not known."""
-        known = (self._price > 0) & (self._level > 0)
-        return np.log(np.where(known, self._price, 1) / np.where(known, self._level, 1))
+        price, level = self._price[rows], self._level[rows]
+        known = (price > 0) & (level > 0)
+        return np.log(np.where(known, price, 1) / np.where(known, level, 1))
+
+
+def _horizon(seconds: Floats, cell: Ints) -> tuple[Ints, Floats]:
+    """Over the rows, the last horizon within `seconds` (given by cell), and the share of the way to the next."""
+    at = np.interp(seconds / 3600, _HOURS, _NUMBERS)
+    low = np.minimum(at.astype(np.int64), len(HORIZONS_H) - 1)
+    return low[cell], (at - low)[cell]

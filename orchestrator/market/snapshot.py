@@ -339,7 +339,7 @@ class Market:
         """When each price was last confirmed (observed, or by a later poll of its region), in ms; -1 without one."""
         confirmed = self.observed_at[rows]
         if self.polled:
-            answered = self._answered_by_site()
+            answered = self._answered_by_site
             confirmed = np.maximum(
                 confirmed, answered[self.listing.site[rows], self.listing.spot[rows].astype(np.int64)]
             )
@@ -355,13 +355,14 @@ class Market:
         old = self.observed_at < limit
         if old.any():
             old &= self.priced
-            answered = self._answered_by_site() >= limit
+            answered = self._answered_by_site >= limit
             if answered.all():
                 return np.zeros_like(old)
             if answered.any():
                 old &= ~answered[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
 
+    @cached_property
     def _answered_by_site(self) -> Ints:
         """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
         polled = self.polled

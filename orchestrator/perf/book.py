@@ -60,6 +60,7 @@ class PerfBook:
                 self._jobs_of[programs[job_id].name].append(job_id)
         self._relatives: dict[str, list[Cell]] = {}
         self._known: dict[tuple[object, ...], _Known] = {}
+        self._last: tuple[Job, _Known] | None = None
         self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
         self._ratios: dict[tuple[object, ...], Estimate] = {}
 
@@ -168,6 +169,12 @@ class PerfBook:
         return self._estimates[key]
 
     def _of(self, job: Job) -> _Known:
+        # A decision asks many times about one job after another.
+        if self._last is None or self._last[0] is not job:
+            self._last = job, self._found(job)
+        return self._last[1]
+
+    def _found(self, job: Job) -> _Known:
         program = program_of(job.spec.train)
         key = (job.id, job.name, program, job.spec.precision, job.spec.sharding, job.spec.expected)
         if key not in self._known:

@@ -220,7 +220,8 @@ class RatioModel:
         covariance = taken @ self.covariance @ taken.T
         for labels in (design.generation, design.architecture):
             unknown = np.array([name not in self.offsets for name in labels])
-            covariance += self.spreads.offset**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
+            if unknown.any():
+                covariance += self.spreads.offset**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
         return taken @ self.mean + design.shift, covariance
 
 

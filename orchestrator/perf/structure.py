@@ -137,13 +137,14 @@ def deviations(
 
 def weights(design: Design, sorts: Sequence[Sort], offsets: Sequence[str]) -> Floats:
     """The share of each rate in the shared part: its features, again for its sort, and the known offsets."""
+    count, column = len(design.sort), {name: index for index, name in enumerate(offsets)}
     reported = [_UNKNOWN_SORT if sort is None else {sort: 1.0} for sort in design.sort]
-    of_sorts = [
-        np.array([each.get(sort, 0.0) for each in reported])[:, None] * design.features[:, 1:] for sort in sorts
-    ]
-    named = zip(design.generation, design.architecture, strict=True)
-    rows = [[_OFFSET_WEIGHT * (name in pair) for name in offsets] for pair in named]
-    return np.hstack([design.features, *of_sorts, np.array(rows).reshape(len(rows), len(offsets))])
+    shares = np.array([[each.get(sort, 0.0) for sort in sorts] for each in reported]).reshape(count, len(sorts))
+    of_sorts = (shares[:, :, None] * design.features[:, None, 1:]).reshape(count, -1)
+    of_names = np.zeros((count, len(offsets)))
+    for row, pair in enumerate(zip(design.generation, design.architecture, strict=True)):
+        of_names[row, [column[name] for name in pair if name in column]] = _OFFSET_WEIGHT
+    return np.concatenate([design.features, of_sorts, of_names], axis=1)
 
 
 def same(names: Sequence[str]) -> NDArray[np.bool_]:

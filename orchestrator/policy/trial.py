@@ -69,12 +69,14 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     if float(forecast.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
         return _none("the rest of the job costs less than a probe")
     rows = _best_of_kinds(pool, keys, able, best)
-    forecast = forecast.over(rows if here is None else [*rows, here])
+    tried = rows if here is None else [*rows, here]
+    forecast = forecast.over(tried)
+    setback_s = max(float(forecast.setback_s[forecast.pool.cell[forecast.pool.at(row)]]) for row in tried)
     rows = _promising(demand, forecast, rows)
     if len(rows) < 2:
         return _none("no other kind could be better")
     left_s, left, commit = time_left_s(demand, forecast), budget_left(demand), forecast.pool.at(rows[0])
-    on_the_way_s = PROBE_S + 2 * float(forecast.setback_s.max())
+    on_the_way_s = PROBE_S + 2 * setback_s
     if left_s is not None and float(forecast.high.seconds[commit]) + on_the_way_s > left_s:
         return _none("the deadline leaves no time for a probe")
     posterior = perf.joint(demand.job, [_kind(market, row) for row in rows])

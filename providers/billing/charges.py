@@ -173,8 +173,17 @@ def requests_nano_usd(source: Location, target: Location, size_bytes: int) -> in
     """
     if not size_bytes or not crosses(source, target):
         return 0
-    objects = 1 + -(-size_bytes // CHECKPOINT_OBJECT_BYTES)
-    return objects * (rate_card(source[0]).read_request_nano_usd + rate_card(target[0]).write_request_nano_usd)
+    return checkpoint_objects(size_bytes) * object_nano_usd(rate_card(source[0]), rate_card(target[0]))
+
+
+def checkpoint_objects(size_bytes: int) -> int:
+    """The number of objects of a checkpoint."""
+    return 1 + -(-size_bytes // CHECKPOINT_OBJECT_BYTES)
+
+
+def object_nano_usd(source: RateCard, target: RateCard) -> int:
+    """Cost of the requests that copy one object to another region, in nano-USD."""
+    return source.read_request_nano_usd + target.write_request_nano_usd
 
 
 def kept_nano_usd(rate_nano_usd_per_gb_month: int, levels: Sequence[tuple[int, int]], from_ms: int, to_ms: int) -> int:

@@ -68,7 +68,7 @@ class Pool:
         self.of_all: slice | Rows = (
             slice(None) if len(rows) == len(market) else rows
         )  # selects its rows from a market column
-        if len(rows) <= _FEW:
+        if len(rows) <= _FEW:  # each row has a cell of its own
             self.cell = np.arange(len(rows))
             self.site, self.kind = market.listing.site[rows], market.listing.kind[rows]
             self.hazard_s = market.hazard[rows] / 3600
@@ -91,6 +91,8 @@ class Pool:
 
     def _own_cell(self, row: int) -> int:
         at = self.at(row)
+        if len(self.rows) <= _FEW:
+            return at
         old, own = int(self.cell[at]), len(self.site)
         self.cell[at] = own
         self.site, self.kind = np.append(self.site, self.site[old]), np.append(self.kind, self.kind[old])
@@ -170,6 +172,10 @@ class Pool:
         """The position of a market row in the pool. It must be in the pool."""
         return self._at[row] if len(self.rows) <= _FEW else int(np.searchsorted(self.rows, row))
 
+    def has(self, rows: Iterable[int]) -> bool:
+        """Whether the pool is small and has all these rows."""
+        return len(self.rows) <= _FEW and all(row in self._at for row in rows)
+
     @cached_property
     def _at(self) -> dict[int, int]:
         return {row: position for position, row in enumerate(self.rows.tolist())}
@@ -209,8 +215,7 @@ class Case:
     @cached_property
     def cost(self) -> Floats:
         """nano-USD until the job is done, over the rows."""
-        cost = self.price_s * self.billed_s[self.pool.cell]
-        return cost + self.charges[self.pool.cell] if self.charges.any() else cost
+        return self.price_s * self.billed_s[self.pool.cell] + self.charges[self.pool.cell]
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,8 +248,10 @@ class Forecast:
         return self.perf.evidence(self.demand.job) != "none"
 
     def over(self, rows: Iterable[int]) -> Forecast:
-        """The same forecast over other rows of the market, in any order."""
+        """The same forecast over at least these rows of the market, given in any order."""
         wanted = sorted(set(rows))
+        if self.pool.has(wanted):
+            return self
         current, target = (row if row in wanted else None for row in (self.pool.current, self.pool.target))
         pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target, self.pool.setup_s)
         estimates = self.estimates

@@ -125,10 +125,8 @@ class Filtered:
     @cached_property
     def counts(self) -> dict[RejectionReason, int]:
         """The number of rows that each reason rejects."""
-        return {
-            rejection_reason: int(np.count_nonzero(only(self.rejection_reasons, rejection_reason)))
-            for rejection_reason in RejectionReason
-        }
+        counted = np.bincount(self.rejection_reasons, minlength=1 + len(RejectionReason))
+        return dict(zip(RejectionReason, counted[1:].tolist(), strict=True))
 
 
 class Filter:
@@ -228,10 +226,12 @@ def shape_rejections(listing: Listing, wants: Resources, where: Where) -> Reject
 
     if wants.gpus:
         codes = [listing.gpu_names.index(g.name) if g.name in listing.gpu_names else -2 for g in wants.gpus]
-        rejection_reason(RejectionReason.GPU, ~np.isin(shapes.gpu, codes))
-        fits = np.zeros(len(rejection_reasons), np.bool_)
+        named, fits = np.zeros((2, len(rejection_reasons)), np.bool_)
         for code, request in zip(codes, wants.gpus, strict=True):
-            fits |= (shapes.gpu == code) & (shapes.gpu_count == request.count)
+            found = shapes.gpu == code
+            named |= found
+            fits |= found & (shapes.gpu_count == request.count)
+        rejection_reason(RejectionReason.GPU, ~named)
         rejection_reason(RejectionReason.GPU_COUNT, ~fits)
     if wants.gpu_memory_bytes is not None:
         least, most = wants.gpu_memory_bytes

@@ -32,49 +32,59 @@ class Spread:
     high_cost: Floats
 
 
-def spread(forecast: Forecast, rivals: Bools | None = None, *, afresh: bool = False) -> Spread:
-    """The spread of going there from where the job is, or (`afresh`) of starting there from nowhere (Forecast.afresh).
-    `rivals` are rows that may be chosen instead if prices change: the job may then finish as soon as on the fastest."""
-    pool, mid = forecast.pool, forecast.mid
-    start_s = pool.from_here(pool.start_s)
-    seconds = mid.run_s + start_s if afresh else mid.cell_seconds
-    billed_s = seconds if afresh else mid.billed_s
-    faster_s, slower_s = forecast.work_range_s
-    losses = mid.losses
-    often = Z95 * np.sqrt(losses + losses**2 / pool.losses_known)
-    most, least = losses + often, np.maximum(losses - often, 0)
-    work = (mid.run_s - losses * forecast.setback_s, faster_s, slower_s)
-    lost = ((losses - least) * forecast.setback_s, (most - losses) * forecast.setback_s)
-    start = (start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s)
-    waits = afresh or forecast.transition_costs.waits
-    time = tuple(
-        np.sqrt((work[0] - work[side + 1]) ** 2 + lost[side] ** 2 + (start[side] ** 2 if waits else 0.0))
-        for side in (0, 1)
-    )
-    bill = tuple(np.sqrt((work[0] - work[side + 1]) ** 2 + lost[side] ** 2 + start[side] ** 2) for side in (0, 1))
-    over, cell = forecast.over_rows, pool.cell
-    cost = forecast.afresh(mid)[1] if afresh else mid.cost
-    # The expected cost counts an old price one standard deviation higher; here the deviation is around the price.
-    price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
-    cost = cost - (mid.price_s - price_s) * over(billed_s)
-    machine, aged = price_s * over(billed_s), Z95 * (0.0 if pool.drift is None else pool.drift)
-    cheap, dear = pool.ahead.range(billed_s, cell)
-    billed = np.maximum(billed_s, 1e-9)
-    shorter, longer = np.maximum(1 - bill[0] / billed, 1e-3), 1 + bill[1] / billed
-    per_loss = forecast.transition_costs.per_loss[pool.site]
-    low = cost + machine * np.expm1(-_together(over(np.log(shorter)), np.log(cheap), aged))
-    high = cost + machine * np.expm1(_together(over(np.log(longer)), np.log(dear), aged))
-    low, high = low - over((losses - least) * per_loss), high + over((most - losses) * per_loss)
-    low_s = over(seconds - time[0])
-    if rivals is not None and rivals.any():
-        low_s = np.minimum(low_s, _soonest(cost, over(seconds), cost * dear, rivals))
-    return Spread(np.maximum(low_s, 0), over(seconds + time[1]), np.maximum(low, 0), high)
+class Spreads:
+    """The spreads of one forecast. Each pair of deviations from the expected value is first for the better, then for
+    the worse."""
 
+    def __init__(self, forecast: Forecast) -> None:
+        pool, mid = forecast.pool, forecast.mid
+        losses = mid.losses
+        often = Z95 * np.sqrt(losses + losses**2 / pool.losses_known)
+        lost = np.array([np.minimum(losses, often), often])
+        faster_s, slower_s = forecast.work_range_s
+        work_s = mid.run_s - losses * forecast.setback_s
+        start_s = pool.from_here(pool.start_s)
+        start = np.array([start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s])
+        squares = np.array([work_s - faster_s, slower_s - work_s]) ** 2 + (lost * forecast.setback_s) ** 2
+        self._forecast = forecast
+        self._billed = np.sqrt(squares + start**2)
+        self._trained = self._billed if forecast.transition_costs.waits else np.sqrt(squares)
+        self._afresh_s = mid.run_s + start_s
+        self._losses = (lost * forecast.transition_costs.per_loss[pool.site])[:, pool.cell]
 
-def _together(*deviations: Floats | float) -> Floats:
-    """The log deviation of a product whose factors deviate independently by these logarithms."""
-    whole: Floats = np.sqrt(sum(np.square(each) for each in deviations))
-    return whole
+    def going(self, rivals: Bools) -> Spread:
+        """The spread of going there from where the job is. `rivals` are rows that may be chosen instead if prices
+        change: the job may then finish as soon as on the fastest."""
+        mid, over = self._forecast.mid, self._forecast.over_rows
+        low_cost, high_cost, cost, dear = self._costs(mid.cost, mid.billed_s)
+        low_s, high_s = (over(mid.cell_seconds + each) for each in (-self._trained[0], self._trained[1]))
+        if rivals.any():
+            low_s = np.minimum(low_s, _soonest(cost, mid.seconds, cost * dear, rivals))
+        return Spread(np.maximum(low_s, 0), high_s, low_cost, high_cost)
+
+    def afresh(self) -> Spread:
+        """The spread of starting there from nowhere (Forecast.afresh)."""
+        forecast, over = self._forecast, self._forecast.over_rows
+        low_cost, high_cost, _, _ = self._costs(forecast.afresh(forecast.mid)[1], self._afresh_s)
+        low_s, high_s = over(self._afresh_s - self._billed[0]), over(self._afresh_s + self._billed[1])
+        return Spread(np.maximum(low_s, 0), high_s, low_cost, high_cost)
+
+    def _costs(self, cost: Floats, billed_s: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """(lowest cost, highest cost, expected cost at the known prices, highest price as a multiple of the expected
+        one)."""
+        pool, price_s, seconds = self._forecast.pool, self._forecast.mid.price_s, self._forecast.over_rows(billed_s)
+        share = self._billed / np.maximum(billed_s, 1e-9)
+        longer = np.log(np.array([np.maximum(1 - share[0], 1e-3), 1 + share[1]]))[:, pool.cell]
+        prices = pool.ahead.range(billed_s, pool.cell)
+        squares = longer**2 + np.log(prices) ** 2
+        if pool.drift is not None:
+            # The expected cost counts an old price one standard deviation higher; here the deviation is around it.
+            squares += (Z95 * pool.drift) ** 2
+            expected_s, price_s = price_s, price_s * np.exp(-pool.drift)
+            cost = cost - (expected_s - price_s) * seconds
+        machine, (down, up) = price_s * seconds, np.sqrt(squares)
+        low, high = cost + machine * np.expm1(-down), cost + machine * np.expm1(up)
+        return np.maximum(low - self._losses[0], 0), high + self._losses[1], cost, prices[1]
 
 
 def _soonest(cost: Floats, seconds: Floats, most: Floats, rivals: Bools) -> Floats:

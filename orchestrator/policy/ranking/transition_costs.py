@@ -19,10 +19,12 @@ from providers.billing.charges import (
     GB,
     MONTH_MS,
     RateCard,
+    checkpoint_objects,
+    crosses,
     disk_nano_usd,
     egress_nano_usd,
+    object_nano_usd,
     rate_card,
-    requests_nano_usd,
     storage_nano_usd,
 )
 
@@ -114,13 +116,15 @@ def transition_costs(
 
 def _egress_to_sites(market: Market, place: Location, size_bytes: int) -> Floats:
     """nano-USD for moving a checkpoint from a location to each site."""
-    requests = _over_regions(market, lambda there: requests_nano_usd(place, there, size_bytes))
+    source = rate_card(place[0])
+    requests = _requests(market, place, size_bytes, lambda target: object_nano_usd(source, target))
     return _egress(market.rates_from(place), size_bytes) + requests
 
 
 def egress_from_sites(market: Market, place: Location, size_bytes: int) -> Floats:
     """nano-USD for moving a checkpoint from each site to a location."""
-    requests = _over_regions(market, lambda here: requests_nano_usd(here, place, size_bytes))
+    target = rate_card(place[0])
+    requests = _requests(market, place, size_bytes, lambda source: object_nano_usd(source, target))
     return _egress(market.rates_to(place), size_bytes) + requests
 
 
@@ -132,14 +136,16 @@ def location_of(url: str) -> Location | None:
 
 def _egress(rates: Floats, size_bytes: int) -> Floats:
     """nano-USD for moving bytes once, over the sites. Few sites differ in their rate."""
-    known, site = np.unique(rates, return_inverse=True)
-    return np.array([egress_nano_usd(int(rate), size_bytes) for rate in known.tolist()], np.float64)[site]
+    by_site = rates.tolist()
+    amounts = {rate: egress_nano_usd(int(rate), size_bytes) for rate in set(by_site)}
+    return np.array([amounts[rate] for rate in by_site], np.float64)
 
 
-def _over_regions(market: Market, of: Callable[[Location], int]) -> Floats:
-    """A column over the sites of a value that depends only on the region."""
-    known = {region: of(region) for region in set(market.listing.regions)}
-    return np.array([known[region] for region in market.listing.regions], np.float64)
+def _requests(market: Market, place: Location, size_bytes: int, of_object: Callable[[RateCard], int]) -> Floats:
+    """nano-USD for the requests that copy a checkpoint between a location and each site, if one object costs
+    `of_object` there."""
+    apart = np.array([crosses(place, region) for region in market.listing.regions], np.bool_)
+    return apart * _by_provider(market, of_object) * checkpoint_objects(size_bytes)
 
 
 def _by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:

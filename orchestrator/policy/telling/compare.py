@@ -17,7 +17,7 @@ from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.objectives import rank, standing
-from orchestrator.policy.ranking.spread import spread
+from orchestrator.policy.ranking.spread import Spreads
 from orchestrator.policy.telling.explain import span, topic, why_unfit
 from providers.money import format_usd
 
@@ -85,7 +85,7 @@ def prospects(
     rows = filtered.pool.rows[positions].tolist()
     columns = (forecast.over_rows(forecast.rate), forecast.per_step, forecast.mid.seconds)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
-    found = spread(forecast, filtered.usable)
+    found = Spreads(forecast).going(filtered.usable)
     low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, forecast.mid.cost, found.high_cost))
     reported = [
         Prospect(

@@ -17,7 +17,7 @@ from orchestrator.policy.ranking.cost import Floats, Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
 from orchestrator.policy.ranking.objectives import Ranking, time_left_s
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.spread import Bools, spread
+from orchestrator.policy.ranking.spread import Bools, Spreads
 from orchestrator.policy.telling import explain
 
 SMALL = 64  # a market with at most this many offers can be listed completely
@@ -70,11 +70,11 @@ class PlacementBuilder:
         misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
         instead = self._instead()
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= _MEMORY]
-        unknown = [row for row in misfits if row not in self.filtered.reported]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
-        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)).tolist() if small else []  # of `spread`
-        shown = self.forecast.over([*best, *misses, *unknown, *needed, *rivals])
+        told = [*best, *misses, *needed]
+        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)).tolist() if small else told
+        shown = self.forecast.over([*told, *rivals])
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -82,11 +82,8 @@ class PlacementBuilder:
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
-        sheet = _Sheet(shown, self.filtered)
-        for row in unknown:
-            why = explain.why_rejected(self.demand, market, shown, ranking, row)
-            self.filtered.reported[row] = sheet.view(row, why, False)
-        alternatives = (*(sheet.view(*each) for each in reported), *(self.filtered.reported[row] for row in misfits))
+        sheet = _Sheet(shown, self.filtered, rivals)
+        alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         baseline = None if instead is None else sheet.afresh(instead)
 
         cost = finish = losses = parts = None
@@ -151,6 +148,27 @@ class PlacementBuilder:
         if limit not in known:
             known[limit] = _misses(self.ranking, limit)
         return known[limit]
+
+    def _misfits(self, rows: list[int]) -> list[Alternative]:
+        """Rows that cannot run the job: their cost means nothing. Made once for jobs with equal requirements."""
+        market, known = self.market, self.filtered.reported
+        fresh = [row for row in rows if row not in known]
+        ages_s = market.price_age_s(np.array(fresh)).tolist() if fresh else ()
+        for row, age_s in zip(fresh, ages_s, strict=True):
+            known[row] = Alternative(
+                offer_id=market.ids[row],
+                nano_usd_per_hour=max(market.price.item(row), 0),
+                price_age_s=age_s,
+                steps_per_s=None,
+                nano_usd_per_step=None,
+                cost_nano_usd=None,
+                cost_low_nano_usd=None,
+                cost_high_nano_usd=None,
+                duration_s=None,
+                feasible=False,
+                reason=explain.why_rejected(self.demand, market, self.forecast, self.ranking, row),
+            )
+        return [known[row] for row in rows]
 
     def _instead(self) -> int | None:
         """The cheapest on-demand offer that meets the constraints: what one would pay without Tradewind.
@@ -233,7 +251,7 @@ def _fits(rejection_reasons: RejectionReasons) -> Bools:
 class _Sheet:
     """The columns of a forecast as lists, from which rows are built much faster than from arrays."""
 
-    def __init__(self, forecast: Forecast, filtered: Filtered) -> None:
+    def __init__(self, forecast: Forecast, filtered: Filtered, rivals: list[int]) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
         self._forecast = forecast
         self._ids = market.ids
@@ -243,7 +261,10 @@ class _Sheet:
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
         self._speed_known = forecast.speed_known
         self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
-        found = spread(forecast, fits & market.priced[rows])
+        may_win = np.zeros(len(rows), np.bool_)
+        may_win[[forecast.pool.at(row) for row in rivals]] = True
+        self._spreads = Spreads(forecast)
+        found = self._spreads.going(may_win & fits & market.priced[rows])
         self._seconds = [_listed(each) for each in (found.low_s, forecast.mid.seconds, found.high_s)]
         self._costs = [_listed(each) for each in (found.low_cost, forecast.mid.cost, found.high_cost)]
 
@@ -257,7 +278,7 @@ class _Sheet:
         """The alternative of a row for a job that runs nowhere."""
         forecast = self._forecast
         at = forecast.pool.at(row)
-        (seconds, cost), found = forecast.afresh(forecast.mid), spread(forecast, afresh=True)
+        (seconds, cost), found = forecast.afresh(forecast.mid), self._spreads.afresh()
         times, costs = (
             [float(each[at]) for each in columns]
             for columns in ((found.low_s, seconds, found.high_s), (found.low_cost, cost, found.high_cost))
