@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.arena.replay.knowledge import DAY_MS, Knowledge, MarketStream
-from orchestrator.arena.replay.simulator import RETRY_MS, Order
+from orchestrator.arena.replay.simulator import Order
 from orchestrator.arena.replay.state import Expected, State
 from orchestrator.market import AvailabilityPoint
 from orchestrator.model import Placement, Reason
@@ -71,9 +71,7 @@ class Live:
             return Order("launch", row, again_ms, by, placement.saving_nano_usd, expected)
         if placement.lacks_money:
             return Order("pause")
-        if placement.action == "wait":
-            return Order("release", again_ms=min(again_ms, at_ms + RETRY_MS))
-        return Order("stay", again_ms=again_ms, expected=expected)
+        return Order("stay", again_ms=again_ms, expected=expected)  # a running job is not stopped by an estimate
 
     def _again_ms(self, at_ms: int, placement: Placement) -> int:
         asked, change = placement.again_at_ms, self._knowledge.next_change_ms(at_ms)

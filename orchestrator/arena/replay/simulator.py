@@ -31,10 +31,10 @@ _MOST_TRIES = 500
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a policy wants for one job: "launch" a machine of `row` (a move if the job trains), "stay" (or abort the
-    move that has begun), "go on" with that move, "release" its machine, or "pause" for lack of money. It is asked again
-    at `again_ms`. `promise` is the saving (nano-USD) for which it moves."""
+    move that has begun), "go on" with that move, or "pause" for lack of money. It is asked again at `again_ms`.
+    `promise` is the saving (nano-USD) for which it moves."""
 
-    action: Literal["launch", "stay", "go on", "release", "pause"]
+    action: Literal["launch", "stay", "go on", "pause"]
     row: int = -1
     again_ms: int = NEVER
     reason: Reason = "cheaper offer"
@@ -184,10 +184,6 @@ class Simulator:
             self._note(state, order.expected)
         if order.action == "pause":
             self._pause(at_ms, state)
-        if order.action == "release" and state.machine is not None:
-            state.base, ended_ms = state.steps(at_ms), at_ms + round(state.job.save_s * 1000)
-            self._end(at_ms, state, state.machine, "released", min(ended_ms, state.machine.lost_ms))
-            state.machine = None
         if state.machine is None:
             state.decide_ms = min(state.decide_ms, at_ms + RETRY_MS)
         return True
