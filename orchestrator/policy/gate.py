@@ -51,6 +51,20 @@ def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, l
     return log_value(objective, cost, seconds) <= limit
 
 
+def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
+    """nano-USD that moving from row `stay` to row `go` is expected to save, as far as the risk of loss leaves it.
+
+    When the machine where the job stays is lost, the job goes to the best offer of that time without having moved:
+    there, the saving ends. Changes of price are in the forecast of the mean prices.
+    """
+    pool = forecast.pool
+    here, there = _Row.of(forecast, stay, 1.0), _Row.of(forecast, go, 1.0)
+    losses = float(pool.hazard_s[pool.cell[pool.at(stay)]]) * here.run_s
+    kept = -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
+    moving = there.price_s * there.move_billed_s + there.move_fixed
+    return round(kept * (here.run_cost - there.run_cost) - moving)
+
+
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
     """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     if objective.cost_weight == 0:

@@ -5,7 +5,7 @@ It is compared with the best offer that is open, and with running there until th
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for longer
-than a share of its own duration.
+than its own duration.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_
 LEAST_TIME_WEIGHT = 0.1
 """The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
 than a ninth of what an hour of the job costs."""
-MOST_WAIT = 0.25
-"""The longest expected wait, as a share of the time to finish on the open offer."""
+MOST_WAIT = 1.0
+"""The longest expected wait, as a share of the time to finish on the open offer. (An outage that lasts is expected to
+last longer, so that waiting ends.)"""
 MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 
 

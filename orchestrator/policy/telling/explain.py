@@ -11,6 +11,7 @@ from orchestrator.market import Market
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
+from orchestrator.policy.gate import promised_saving
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.objectives import (
@@ -408,13 +409,15 @@ def _near(forecast: Forecast, row: int, other: int) -> bool:
 def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
     """By how much `row` is better than staying, including the cost and time of moving."""
     at, here = forecast.pool.at(row), forecast.pool.at(current)
-    saved = forecast.mid.cost.item(here) - forecast.mid.cost.item(at)
+    saved = promised_saving(forecast, current, row)
     if objective.cost_weight == 0 and saved > 0 and _near(forecast, row, current):
         if forecast.known:
-            return f"saves {about_usd(round(saved))} and finishes within {TIME_TOLERANCE:.0%} of the same time"
+            return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"
         objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
         return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
+    if objective.time_weight == 0 and forecast.known and saved <= 0:
+        return "saves nothing compared with staying"
     if objective.time_weight == 0 and forecast.known:
-        return f"saves {about_usd(round(saved))} compared with staying"
+        return f"saves {about_usd(saved)} compared with staying"
     return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"

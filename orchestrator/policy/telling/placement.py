@@ -12,6 +12,7 @@ import numpy as np
 
 from orchestrator.market import Market
 from orchestrator.model import Action, Alternative, Placement, Probe
+from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
@@ -95,10 +96,10 @@ class PlacementBuilder:
                 finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
                 if market.priced[chosen]:
                     cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
-                    otherwise = None if baseline is None else baseline.cost_nano_usd
                     if action == "move" and current is not None:
-                        otherwise = round(float(shown.mid.cost[shown.pool.at(current)]))
-                    saving = 0 if otherwise is None else otherwise - cost
+                        saving = gate.promised_saving(shown, current, chosen)
+                    elif baseline is not None and baseline.cost_nano_usd is not None:
+                        saving = baseline.cost_nano_usd - cost
         if trying and probe is not None:
             saving = probe.saving_nano_usd
         capacity_again_ms = None if action == "none" else self.filtered.capacity_again_ms
