@@ -1,4 +1,5 @@
-"""How long it takes to rank 100,000 GPU offers for one job and for a thousand jobs, and whether the ranking is correct.
+"""How long it takes to rank 100,000 GPU offers, or 60, for one job and for a thousand jobs, and whether the ranking is
+correct.
 
     python benchmarks/rank.py [--quick] [--json] [--peers]
 
@@ -6,6 +7,8 @@ The market is seeded and has the shape of three clouds' catalogues: regions, zon
 prices that differ by region and zone. Before each timed call one price changes, and the job is a new one, with data in
 a bucket and a checkpoint in some region, so that throughput, hazard and egress all matter. A timed call is
 `Market.learn` of the new price, then `decide`. Times are CPU time of this process, one thread; 200 calls (--quick: 60).
+Of 60 offers, the decision is timed alone, in eight situations: the job waits or runs, with and without a deadline, its
+speed measured or not.
 
 --peers also queries gpuhunt and SkyPilot for the same offers. They are installed into temporary virtual environments,
 which needs a package index (SkyPilot has some 100 packages and takes minutes).
@@ -19,7 +22,8 @@ import math
 import random
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import benchmarks._one_thread  # noqa: F401  isort: skip
 from rich.console import Console
@@ -40,13 +44,14 @@ from orchestrator.model import (
     TrainSpec,
 )
 from orchestrator.perf import Observation, PerfBook
-from orchestrator.policy import Demand, MoveLimits, cheapest, decide
+from orchestrator.policy import Demand, MoveLimits, Running, cheapest, decide
 from providers.hardware import GB
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
 AT_MS = 1_780_000_000_000
 OFFERS = 100_000
+FEW_OFFERS = 60
 SHARES = {"aws": 0.62, "gcp": 0.32, "azure": 0.06}  # like the numbers of rows in the public catalogues
 REGIONS = {"aws": 30, "gcp": 40, "azure": 60}
 ZONES = {"aws": 3, "gcp": 3, "azure": 1}
@@ -164,6 +169,51 @@ def timed_calls(setting: SeededMarket, calls: int, *, any_gpu: bool) -> list[flo
     return spent
 
 
+def few_offers(seed: int) -> SeededMarket:
+    """A market of FEW_OFFERS offers of four kinds of one GPU, drawn from a larger one, whose prices were polled."""
+    large = seeded_market(3_000, seed)
+    kinds = [(gpu, 1) for gpu in ("V100", "T4", "L4", "A10G")]
+    fitting = [number for number, offer in enumerate(large.offers) if (offer.gpu, offer.gpu_count) in kinds]
+    drawn = random.Random(seed).sample(fitting, FEW_OFFERS)
+    offers, prices = [large.offers[number] for number in drawn], [large.prices[number] for number in drawn]
+    learned = AT_MS - 10**7
+    points = [
+        PricePoint(offer.id, price, learned, learned, "seeded") for offer, price in zip(offers, prices, strict=True)
+    ]
+    polls = [((name, "", None), AT_MS) for name in SHARES]
+    market = Market.as_of(AT_MS, offers=offers, prices=points, polls=polls, startup_s={"aws": 200.0})
+    return SeededMarket(market, offers, prices, large.book)
+
+
+def timed_few(setting: SeededMarket, calls: int) -> dict[str, list[float]]:
+    """CPU seconds of each decision in a market that has just learned one price, by situation of the job."""
+    spent: dict[str, list[float]] = {}
+    here = next(offer.id for offer in setting.offers if offer.gpu == "T4")
+    for runs, deadline, measured in product((False, True), repeat=3):
+        draw, market = random.Random(1), setting.market
+        name = ", ".join(
+            (
+                "it runs" if runs else "it waits",
+                "a deadline" if deadline else "no deadline",
+                "known speed" if measured else "unknown speed",
+            )
+        )
+        for call in range(calls):
+            wanted = demand(call, ANY_GPU, steps=5_000_000 + call, kind=call)
+            job = wanted.job
+            if deadline:
+                job = replace(job, spec=replace(job.spec, deadline_at_ms=AT_MS + 10**10))
+            seen = [Observation(job.id, "T4", 1, 10.0, 5000, AT_MS - 10**6)] if measured else []
+            running = {job.id: Running(here, AT_MS - 10**8)} if runs else {}
+            at_ms, row = market.at + 1000, draw.randrange(FEW_OFFERS)
+            point = PricePoint(market.ids[row], int(market.price[row] * draw.uniform(0.8, 1.2)), at_ms, at_ms, "seeded")
+            market, book = market.learn(at_ms, prices=[point]), PerfBook.as_of(AT_MS, seen)
+            begun = time.process_time()
+            decide([replace(wanted, job=job)], market, book, running)
+            spent.setdefault(name, []).append(time.process_time() - begun)
+    return spent
+
+
 def timed_jobs(setting: SeededMarket, jobs: int, *, alike: bool) -> float:
     """CPU seconds of one decision about `jobs` jobs of ten kinds; `alike`: the jobs of a kind agree in all but name."""
     demands = [
@@ -249,6 +299,10 @@ def main() -> int:
     alike = timed_jobs(setting, 1000, alike=True)
     unlike = timed_jobs(setting, 1000, alike=False)
     wrong, plain = by_price(setting, 20)
+    few = few_offers(options.seed)
+    timed_few(few, 5)
+    of_few = {name: statistics.mean(spent) for name, spent in timed_few(few, calls).items()}
+    dearest = max(of_few, key=of_few.__getitem__)
     ms = 1000.0
     claims = [
         Claim(
@@ -261,6 +315,8 @@ def main() -> int:
         Claim("1,000 jobs of 10 kinds in one decision", alike, "s", 1),
         Claim("1,000 jobs of 10 kinds, each of another length", unlike, "s"),
         Claim("a job that takes any GPU (all offers are candidates): median", statistics.median(every) * ms, "ms"),
+        Claim(f"{FEW_OFFERS} offers, one job, new price: decided in", statistics.mean(of_few.values()) * ms, "ms", 1),
+        Claim(f"{FEW_OFFERS} offers, the slowest situation: {dearest}", of_few[dearest] * ms, "ms", 1),
         Claim("by price alone, the 20 cheapest: median", statistics.median(plain) * ms, "ms"),
         Claim("by price alone, queries of 20 that differ from brute force", wrong, "queries", 0),
     ]

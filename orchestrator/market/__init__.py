@@ -7,12 +7,13 @@ from orchestrator.market.outages import expected_wait_s
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import Course, History
-from orchestrator.market.snapshot import Market
+from orchestrator.market.snapshot import QUANTILES, Market, Quantile
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
 from providers.billing.charges import Location
 
 __all__ = [
     "PRIOR_LOSSES",
+    "QUANTILES",
     "TYPICAL",
     "Ahead",
     "AvailabilityKind",
@@ -25,6 +26,7 @@ __all__ = [
     "MachineKind",
     "Market",
     "PriceColumns",
+    "Quantile",
     "Shape",
     "Site",
     "Tariff",

@@ -8,7 +8,7 @@ memory, region, egress) is computed once per site or shape and looked up per row
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -181,6 +181,11 @@ class Listing:
     def mixed(self) -> bool:
         """Whether there are both simulated and real offers."""
         return 0 < len(self.simulated_providers) < len(self.providers)
+
+    @cached_property
+    def known(self) -> dict[Hashable, NDArray[np.int8]]:
+        """Columns that were computed from the listing alone, by what they depend on besides. The policy fills it."""
+        return {}
 
     @cached_property
     def digest(self) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,11 +124,39 @@ class RatioModel:
         hold jobs of its sort. Raises KeyError for a GPU that is not in the hardware table.
         """
         cells = tuple(evidence)
-        where = [*kinds, *(cell.kind for cell in cells)]
-        family = np.zeros(len(where), dtype=np.int64)
         names = ["", *sorted({cell.job for cell in cells if cell.nearness})]
-        job = np.array([0] * len(kinds) + [names.index(cell.job) if cell.nearness else 0 for cell in cells])
+        job = (*[0] * len(kinds), *(names.index(cell.job) if cell.nearness else 0 for cell in cells))
         sort = work.sort if work is not None and sort is None else sort
+        where = (*kinds, *(cell.kind for cell in cells))
+        mean, covariance, on_host = _unmeasured(self, where, job, work, precision, sort)
+        n = len(kinds)
+        if not cells:
+            return Posterior(mean, covariance, self.dof)
+        measured = np.array([cell.log_rate for cell in cells])
+        noise = np.array([cell.variance for cell in cells])
+        gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
+        off = measured - mean[n:]
+        beyond = 0.0 if work is not None else self._beyond(off)
+        off -= beyond
+        surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
+        widen = (self.dof + surprise) / (self.dof + len(cells))
+        if any(not cell.nearness and not aside for cell, aside in zip(cells, on_host[n:], strict=True)):
+            widen *= self.calibration**2
+        location = mean[:n] + beyond + gain @ off
+        scale = covariance[:n, :n] - gain @ covariance[n:, :n]
+        return Posterior(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
+
+    def unmeasured(
+        self,
+        where: Sequence[InstanceKind],
+        job: Sequence[int],
+        work: Work | None,
+        precision: Precision,
+        sort: Sort | None,
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """(mean, covariance, whether it is on a host) of the rates of some jobs of one family, before any measurement;
+        `job` numbers them."""
+        family = np.zeros(len(where), dtype=np.int64)
         design = Design.of(where, [precision] * len(where), [sort] * len(where))
         spreads = self.spreads
         if work is None:
@@ -145,23 +174,8 @@ class RatioModel:
             # On the host the rate was measured, not computed from figures that may be inaccurate.
             design.features[design.on_host] = 0.0
         unsorted = bool(self.sorts) and sort not in self.sorts
-        covariance = covariance + deviations(design, family, job, spreads, with_sort=unsorted)
-        n = len(kinds)
-        if not cells:
-            return Posterior(mean, covariance, self.dof)
-        measured = np.array([cell.log_rate for cell in cells])
-        noise = np.array([cell.variance for cell in cells])
-        gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
-        off = measured - mean[n:]
-        beyond = 0.0 if work is not None else self._beyond(off)
-        off -= beyond
-        surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
-        widen = (self.dof + surprise) / (self.dof + len(cells))
-        if any(not cell.nearness and not aside for cell, aside in zip(cells, design.on_host[n:], strict=True)):
-            widen *= self.calibration**2
-        location = mean[:n] + beyond + gain @ off
-        scale = covariance[:n, :n] - gain @ covariance[n:, :n]
-        return Posterior(location, (scale + scale.T) / 2 * widen, self.dof + len(cells))
+        covariance = covariance + deviations(design, family, np.array(job), spreads, with_sort=unsorted)
+        return mean, covariance, design.on_host
 
     def learn(self, rows: Iterable[Row]) -> RatioModel:
         """The model after more tables, with the same spreads. The order of rows does not matter."""
@@ -223,6 +237,22 @@ class RatioModel:
             if unknown.any():
                 covariance += self.spreads.offset**2 / 2 * (same(labels) & unknown[:, None] & unknown[None, :])
         return taken @ self.mean + design.shift, covariance
+
+
+@lru_cache(maxsize=128)
+def _unmeasured(
+    model: RatioModel,
+    where: tuple[InstanceKind, ...],
+    job: tuple[int, ...],
+    work: Work | None,
+    precision: Precision,
+    sort: Sort | None,
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The same for the jobs of one market, most of which ask for the same kinds."""
+    found = model.unmeasured(where, job, work, precision, sort)
+    for column in found:
+        column.setflags(write=False)
+    return found
 
 
 def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import PRIOR_LOSSES, Ahead, Market
+from orchestrator.market import PRIOR_LOSSES, QUANTILES, Ahead, Market, Quantile
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
@@ -281,7 +281,7 @@ class Forecast:
     @cached_property
     def rate(self) -> Floats:
         """Steps per market second, over the cells."""
-        return self._per_kind("value")
+        return self._rates["value"]
 
     @cached_property
     def setback_s(self) -> Floats:
@@ -416,19 +416,19 @@ class Forecast:
             deviations,
         )
 
-    def _work_s(self, quantile: str) -> Floats:
-        return self.steps_left * (1 + self.overhead) / self._per_kind(quantile)
+    def _work_s(self, quantile: Quantile) -> Floats:
+        return self.steps_left * (1 + self.overhead) / self._rates[quantile]
 
     def _losses(self, work_s: Floats) -> Floats:
         return self.pool.hazard_s * work_s / self.progress
 
-    def _per_kind(self, quantile: str) -> Floats:
-        if len(self.estimates) == 1:  # most jobs ask for one kind
-            return np.full(len(self.pool.kind), getattr(next(iter(self.estimates.values())), quantile))
-        column = np.ones(len(self.pool.market.listing.kinds))
+    @cached_property
+    def _rates(self) -> dict[Quantile, Floats]:
+        """Steps per market second by quantile, over the cells."""
+        columns = np.ones((len(QUANTILES), len(self.pool.market.listing.kinds)))
         for kind, estimate in self.estimates.items():
-            column[kind] = getattr(estimate, quantile)
-        return column[self.pool.kind]
+            columns[:, kind] = estimate.value, estimate.low, estimate.high
+        return dict(zip(QUANTILES, columns[:, self.pool.kind], strict=True))
 
 
 def interval_s(demand: Demand) -> float:

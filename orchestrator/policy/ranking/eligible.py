@@ -1,8 +1,9 @@
 """Filter: finds the offers that a job may use. Each offer it may not use has ONE rejection reason, the first that
 applies.
 
-Most reasons depend only on the machine's shape or its site: they are computed once for each of those. Reasons that do
-not depend on the job (no price, a stale price, no capacity) are computed once per decision.
+Most reasons depend only on the machine's shape or its site: they are computed once for each of those, and kept with the
+listing for equal requirements. Reasons that do not depend on the job (no price, a stale price, no capacity) are
+computed once per decision.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from providers.hardware import GPUS
 from providers.offer import CapacityType
 
 RejectionReasons = NDArray[np.int8]
+
+_MOST_KNOWN = 64  # different requirements for which a listing keeps what they reject
 
 
 class RejectionReason(IntEnum):
@@ -60,6 +63,9 @@ _OVERLOOKED = (
     RejectionReason.FAILED_LATELY,
 )  # the baseline ignores these reasons
 
+_FAILED = np.int8(RejectionReason.FAILED_LATELY)
+_OVERLOOKED_WHERE_IT_IS = (RejectionReason.DOUBTED_PRICE, RejectionReason.STALE_PRICE, RejectionReason.NO_CAPACITY)
+
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
@@ -76,6 +82,8 @@ class Filtered:
     """Alternatives already made for rows that no job with these requirements can use."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
     """The rows closest to a fit, by how many were requested (None: all)."""
+    counted: dict[RejectionReason, int] | None = None
+    """`counts`, if known."""
 
     @cached_property
     def pool(self) -> Pool:
@@ -125,6 +133,8 @@ class Filtered:
     @cached_property
     def counts(self) -> dict[RejectionReason, int]:
         """The number of rows that each reason rejects."""
+        if self.counted is not None:
+            return self.counted
         counted = np.bincount(self.rejection_reasons, minlength=1 + len(RejectionReason))
         return dict(zip(RejectionReason, counted[1:].tolist(), strict=True))
 
@@ -176,38 +186,49 @@ class Filter:
         failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
         if not had and not failed:
             return filtered
-        rejection_reasons = filtered.rejection_reasons.copy()
-        for row in had:
-            if rejection_reasons[row] in (
-                RejectionReason.DOUBTED_PRICE,
-                RejectionReason.STALE_PRICE,
-                RejectionReason.NO_CAPACITY,
-            ):
-                rejection_reasons[row] = NONE
-        for row in failed:
-            if rejection_reasons[row] == NONE:
-                rejection_reasons[row] = RejectionReason.FAILED_LATELY
-        return Filtered(self._market, rejection_reasons, current, target, setup_s)
+        rejection_reasons, counts = filtered.rejection_reasons.copy(), dict(filtered.counts)
+        changed = [(row, NONE) for row in had if rejection_reasons[row] in _OVERLOOKED_WHERE_IT_IS]
+        changed += [(row, _FAILED) for row in failed if rejection_reasons[row] == NONE]
+        for row, now in changed:
+            for rejection_reason, more in ((rejection_reasons[row], -1), (now, 1)):
+                if rejection_reason != NONE:
+                    counts[RejectionReason(int(rejection_reason))] += more
+            rejection_reasons[row] = now
+        return Filtered(self._market, rejection_reasons, current, target, setup_s, counted=counts)
 
     def _rejections(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> RejectionReasons:
         listing = self._market.listing
-        rejection_reasons = shape_rejections(listing, spec.resources, spec.where)[listing.shape]
+        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
+        fixed = listing.known.get(key)
+        if fixed is None:
+            fixed = _fixed_rejections(listing, spec, shortfalls, simulated)
+            fixed.setflags(write=False)
+            if len(listing.known) >= _MOST_KNOWN:
+                listing.known.clear()
+            listing.known[key] = fixed
+        return np.where(fixed == NONE, self._now, fixed)
 
-        def rejection_reason(found: RejectionReasons | None) -> None:
-            if found is not None:
-                np.copyto(rejection_reasons, found, where=rejection_reasons == NONE)
 
-        if any(shortfalls):
-            lacking = np.array([RejectionReason.GPU_MEMORY if short else NONE for short in shortfalls], np.int8)
-            rejection_reason(lacking[listing.kind])
-        rejection_reason(site_rejections(listing, spec.where)[listing.site] if spec.where.regions else None)
-        rejection_reason(_capacity_rejections(listing, spec.capacity))
-        if listing.mixed:
-            sim = np.array([shape.simulated for shape in listing.shapes])[listing.shape]
-            wanted = simulated if simulated is not None else not ((rejection_reasons == NONE) & ~sim).any()
-            rejection_reason(np.where(sim == wanted, NONE, np.int8(RejectionReason.OTHER_MARKET)))
-        rejection_reason(self._now)
-        return rejection_reasons
+def _fixed_rejections(
+    listing: Listing, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None
+) -> RejectionReasons:
+    """The reasons that depend neither on prices nor on capacity."""
+    rejection_reasons = shape_rejections(listing, spec.resources, spec.where)[listing.shape]
+
+    def rejection_reason(found: RejectionReasons | None) -> None:
+        if found is not None:
+            np.copyto(rejection_reasons, found, where=rejection_reasons == NONE)
+
+    if any(shortfalls):
+        lacking = np.array([RejectionReason.GPU_MEMORY if short else NONE for short in shortfalls], np.int8)
+        rejection_reason(lacking[listing.kind])
+    rejection_reason(site_rejections(listing, spec.where)[listing.site] if spec.where.regions else None)
+    rejection_reason(_capacity_rejections(listing, spec.capacity))
+    if listing.mixed:
+        sim = np.array([shape.simulated for shape in listing.shapes])[listing.shape]
+        wanted = simulated if simulated is not None else not ((rejection_reasons == NONE) & ~sim).any()
+        rejection_reason(np.where(sim == wanted, NONE, np.int8(RejectionReason.OTHER_MARKET)))
+    return rejection_reasons
 
 
 def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason) -> NDArray[np.bool_]:

@@ -81,7 +81,7 @@ class PlacementBuilder:
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        reported += self._not_chosen(shown, best, chosen, held, trying=trying)
+        reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered, rivals)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
@@ -191,15 +191,14 @@ class PlacementBuilder:
         return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
 
     def _not_chosen(
-        self, shown: Forecast, best: list[int], chosen: int | None, held: str, *, trying: bool
+        self, shown: Forecast, order: list[int], best: list[int], chosen: int | None, held: str, *, trying: bool
     ) -> list[_Listed]:
-        """Why the other candidates were not chosen, in order."""
+        """Why the other candidates of `best` were not chosen, in order."""
         if chosen is None:
             return [(row, "the job is not being placed now", True) for row in best]
         if trying:
             return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
-        order = self.ranking.order.tolist()
         gated = current is not None and mode == "safe" and chosen in order
         ahead = set(order[: order.index(chosen)]) if gated else set()
         seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
