@@ -365,21 +365,14 @@ class Market:
     @cached_property
     def _answered_by_site(self) -> Ints:
         """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
-        polled = self.polled
-        return np.array(
-            [
-                [
-                    max(
-                        polled.get((name, of_region, of_spot), -1)
-                        for of_region in (region, "")
-                        for of_spot in (spot, None)
-                    )
-                    for spot in (False, True)
-                ]
-                for name, region in self.listing.regions
-            ],
-            np.int64,
-        ).reshape(-1, 2)
+        latest: dict[tuple[str, str], list[int]] = defaultdict(lambda: [-1, -1])
+        for (name, region, of_spot), at_ms in self.polled.items():
+            known = latest[name, region]
+            for spot in (False, True) if of_spot is None else (of_spot,):
+                known[spot] = max(known[spot], at_ms)
+        regions = self.listing.regions
+        own, everywhere = ([latest[key] for key in keys] for keys in (regions, [(name, "") for name, _ in regions]))
+        return np.maximum(np.array(own, np.int64), np.array(everywhere, np.int64)).reshape(-1, 2)
 
     @cached_property
     def drift(self) -> Floats | None:
