@@ -7,7 +7,8 @@ Reference runs, and 96 hours of work on V100 zones of 2023 with a limit of 1.05 
 `shared` beside the repository (or TRADEWIND_SHARED). Every baseline plays the same runs. Costs are means over cells of
 cost over the optimum, as in docs/results.md. The generated markets need nothing: spells that are Markov, bursty or
 follow the day, capacity that flaps at the length of a restart, that vanishes when slack runs out, that probes promise
-but no launch finds, or that never comes. In each, on-demand alone could meet the deadline.
+but no launch finds, or that never comes; of one kind of machine or of several. In each, on-demand alone could meet the
+deadline.
 """
 
 from __future__ import annotations
@@ -132,31 +133,40 @@ def market(kind: str, rng: random.Random) -> tuple[Task, Window]:
     tick_h = tick_ms / 3.6e6
     ticks = rng.randint(40, 160)
     restart_h = tick_h * rng.choice((0.2, 1.0, 1.2, 2.0, 3.3))
-    work_h = min(ticks * tick_h / rng.uniform(1.01, 3.0), (ticks - 1) * tick_h - restart_h)
-    task = Task.of(work_h, ticks * tick_h, restart_h, rng.choice((0.0, 10.0, 500.0)), tick_ms)
-    up = np.array([list(_capacity(kind, task, zone, tick_ms, random_numbers)) for zone in range(zones)], np.bool_)
+    speed = tuple(rng.choice(rng.choice(((1.0,), (1.0, 0.3, 2.5)))) for _ in range(zones))
+    fastest = max(speed)
+    work_h = fastest * min(ticks * tick_h / rng.uniform(1.01, 3.0), (ticks - 1) * tick_h - restart_h)
+    task = Task.of(work_h, ticks * tick_h, restart_h, rng.choice((0.0, 10.0, 500.0)), tick_ms, speed=fastest)
+    up = np.array(
+        [list(_capacity(kind, task, zone, tick_ms, fastest, random_numbers)) for zone in range(zones)], np.bool_
+    )
     egress = np.full((zones, zones), 0.02)
     np.fill_diagonal(egress, 0.0)
+    per_work = random_numbers.uniform(0.8, 1.25, zones) if fastest > min(speed) else np.ones(zones)
     window = Window(
         name=kind,
         zones=tuple(f"zone-{zone}" for zone in range(zones)),
         start=0,
         up=up,
-        spot=random_numbers.uniform(0.5, 2.0, (zones, 1)) * np.exp(random_numbers.normal(0, 0.05, (zones, ticks))),
-        on_demand=np.full(zones, 3.0),
+        spot=random_numbers.uniform(0.5, 2.0, (zones, 1))
+        * np.exp(random_numbers.normal(0, 0.05, (zones, ticks)))
+        * np.array(speed)[:, None],
+        on_demand=3.0 * np.array(speed) * per_work,
         egress=egress,
         filled=0,
         tick_ms=tick_ms,
-        speed=(1.0,) * zones,
+        speed=speed,
         assumed=False,
     )
     return task, window
 
 
-def _capacity(kind: str, task: Task, zone: int, tick_ms: int, numbers: np.random.Generator) -> Iterator[bool]:
+def _capacity(
+    kind: str, task: Task, zone: int, tick_ms: int, fastest: float, numbers: np.random.Generator
+) -> Iterator[bool]:
     """Whether a zone has capacity, tick by tick."""
     restart = max(round(task.overhead_ms / tick_ms), 1)
-    slack = task.ticks - (task.work_ms + task.overhead_ms) / tick_ms
+    slack = task.ticks - task.ticks_on_demand(tick_ms, fastest)
     there, left = bool(numbers.integers(2)), 0
     mean = {True: numbers.uniform(2, 40), False: numbers.uniform(2, 40)}
     for tick in range(task.ticks):

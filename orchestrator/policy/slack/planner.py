@@ -110,13 +110,13 @@ class Planner:
 
     def to_probe(self, now: Situation) -> list[int]:
         """The pools to look at: as many as may be billed, of those that cost less than on-demand; first those that were
-        not looked at for longest."""
+        not looked at for longest. A large machine's probe counts as many of a small one's."""
         if self.spells.pools == 1 or self._late(now):
             return []
         terms, probe_h = self.terms, self.terms.probe_h
         if self._began is None:
             self._began = (now.now_h, now.work_h / self._fastest)
-        allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0]) - self._probed_h
+        allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0])
         here = now.running[0] if now.running is not None and now.running[1] else None
         bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
         looks = sorted(
@@ -124,13 +124,22 @@ class Planner:
             for pool in range(self.spells.pools)
             if pool != here and now.spot_usd[pool] / terms.speed[pool] < bought
         )
-        due = [pool for at_h, pool in looks if at_h < now.now_h - 1e-9]
-        return due[: len(due) if probe_h <= 0 else max(int(allowed_h / probe_h + 1e-9), 0)]
+        found, left_h = [], allowed_h - self._probed_h
+        for at_h, pool in looks:
+            cost_h = probe_h * self._size(pool)
+            if at_h < now.now_h - 1e-9 and cost_h <= left_h + 1e-9 * (left_h > 0):
+                found.append(pool)
+                left_h -= cost_h
+        return found
+
+    def _size(self, pool: int) -> float:
+        """How many of the slowest machine a pool's does the work of, and costs about."""
+        return self.terms.speed[pool] / min(self.terms.speed)
 
     def probed(self, pool: int, there: bool, now: Situation) -> None:
         """Records a probe; it is billed if there was capacity."""
         self.spells.saw(pool, there, now.now_h)
-        self._probed_h += self.terms.probe_h * there
+        self._probed_h += self.terms.probe_h * there * self._size(pool)
 
     def options(self, now: Situation) -> list[Option]:
         """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
@@ -140,7 +149,7 @@ class Planner:
             raise ValueError(f"there are {self.spells.pools} pools, but {len(now.spot_usd)} spot prices")
         table = self._solved(now)
         look = _Ahead(self, table, now)
-        found = [look.wait(), look.buy(self._rescue_pool(now))]
+        found = [look.wait(), *(look.buy(pool) for pool in self._bought_pools(now))]
         if now.running is not None:
             found.append(look.stay(*now.running))
         for pool in table.problem.pools:
@@ -180,8 +189,13 @@ class Planner:
         return self._table
 
     def _outdated(self, now: Situation, problem: Problem) -> bool:
-        """Whether rates, prices or what runs have changed since the table was solved."""
+        """Whether rates, prices, work or what runs have changed since the table was solved."""
+        if now.work_h / self._fastest > problem.hours_left - problem.slack_h + 1e-6:
+            return True
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
+            return True
+        paces = {self.terms.speed[pool] / self._fastest for pool in self._bought_pools(now)}
+        if not paces <= {*problem.on_demand_speed}:
             return True
         since_h = now.now_h - self._checked_h
         if since_h < JUMP_H - 1e-9:
@@ -195,25 +209,33 @@ class Planner:
             self._checked_h = now.now_h
         return due and self.spells.changed_by(self._ends) > CHANGED
 
-    def _rescue_pool(self, now: Situation) -> int:
-        """The fastest on-demand machine that costs least to finish on."""
-        terms, work_h = self.terms, max(now.work_h / self._fastest, self.terms.tick_h)
+    def _bought_pools(self, now: Situation) -> tuple[int, ...]:
+        """Where on-demand is bought: the fastest machine, and the one that finishes the work for least, if another.
+
+        Egress counts, so that a machine that costs the same elsewhere is not the cheapest.
+        """
+        terms = self.terms
 
         def bought_usd(pool: int) -> float:
             egress = 0.0 if now.at is None else float(terms.egress_usd[now.at][pool])
-            return terms.on_demand_usd[pool] * work_h + egress
+            hours = self.terms.restart_h + max(now.work_h / terms.speed[pool], terms.tick_h)
+            return terms.on_demand_usd[pool] * hours + egress
 
-        return min((pool for pool, each in enumerate(terms.speed) if each == self._fastest), key=bought_usd)
+        pools = range(len(terms.speed))
+        fastest = min((pool for pool in pools if terms.speed[pool] == self._fastest), key=bought_usd)
+        cheapest = min(pools, key=lambda pool: (bought_usd(pool), pool != fastest))
+        return (fastest,) if cheapest == fastest else (fastest, cheapest)
 
     def _problem(self, now: Situation) -> Problem:
         terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
         hours_left = now.ticks_left * terms.tick_h
         work_h = now.work_h / self._fastest
-        rescue = self._rescue_pool(now)
+        bought = self._bought_pools(now)
+        bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
 
         def hour_usd(pool: int) -> float:
             there = float(self.spells.state(pool, now.now_h)[-1])
-            return now.spot_usd[pool] / speed[pool] * there + terms.on_demand_usd[rescue] * (1 - there)
+            return now.spot_usd[pool] / speed[pool] * there + bought_usd * (1 - there)
 
         here = {now.running[0]} if now.running is not None and now.running[1] else set()
         others = sorted((pool for pool in range(len(speed)) if pool not in here), key=hour_usd)
@@ -226,8 +248,9 @@ class Planner:
             pools=pools,
             spot_usd=tuple(now.spot_usd[pool] / unit_usd for pool in pools),
             speed=tuple(speed[pool] / self._fastest for pool in pools),
-            on_demand_pool=rescue,
-            on_demand_usd=terms.on_demand_usd[rescue] / unit_usd,
+            on_demand_pools=bought,
+            on_demand_usd=tuple(terms.on_demand_usd[pool] / unit_usd for pool in bought),
+            on_demand_speed=tuple(speed[pool] / self._fastest for pool in bought),
             egress_usd=terms.egress_usd / unit_usd,
             at=now.at,
         )
@@ -286,15 +309,21 @@ class _Ahead:
 
     def _bought(self, pool: int, overhead_h: float) -> float:
         progress_h = self._progress_h(pool, overhead_h)
+        work_h = self._work_h - progress_h
         overhead_after_h = max(0.0, overhead_h - self._terms.tick_h)
-        slack_h = self._left_h - (self._work_h - progress_h) - overhead_after_h
-        cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
-        # The table takes a machine of full speed: from a slower one, there must be time to change.
-        slow = self._terms.speed[pool] < self._fastest and self._work_h - progress_h > 1e-9
-        if slow and not self._planner.safe_after(self._now, progress_h * self._fastest):
+        pace = self._terms.speed[pool] / self._fastest
+        # A slower machine must finish in time itself, or leave time to change to the fastest.
+        finishes = overhead_after_h + work_h / pace <= self._left_h + 1e-9
+        if pace < 1 and not finishes and not self._planner.safe_after(self._now, progress_h * self._fastest):
             return self._too_late_usd
-        after_usd = self._table.on_demand(self._left_h, slack_h, self._states) * self._unit_usd
-        return min(cost + after_usd, self._too_late_usd)
+        slack_h = self._left_h - work_h - overhead_after_h * pace
+        cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
+        paces = self._table.problem.on_demand_speed
+        if pace in paces:
+            after = self._table.on_demand(self._left_h, slack_h, self._states, paces.index(pace))
+        else:  # a machine that would not be bought now: it is left after this tick
+            after = self._table.waiting(pool, self._left_h, slack_h, self._states)
+        return min(cost + after * self._unit_usd, self._too_late_usd)
 
     def _on_spot(self, pool: int, overhead_h: float) -> float:
         tick_h, progress_h = self._terms.tick_h, self._progress_h(pool, overhead_h)
@@ -306,7 +335,8 @@ class _Ahead:
         overhead_after_h = max(0.0, overhead_h - tick_h)
         number = self._table.problem.pools.index(pool)
         slack_h = self._left_h - work_h
-        kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, slack_h - overhead_after_h, self._states)
+        kept_h = slack_h - overhead_after_h * self._terms.speed[pool] / self._fastest
+        kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, kept_h, self._states)
         broken = self._table.lost(number, self._left_h, slack_h, self._states)
         cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h)
         return min(cost + ((1 - lost) * kept + lost * broken) * self._unit_usd, self._too_late_usd)

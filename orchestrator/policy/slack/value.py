@@ -1,8 +1,8 @@
 """The value table: the least expected cost to finish, by time left, slack, what runs and which pools have capacity.
 
 Slack is the time left minus the work left and the restart overhead still to sit out, both on the fastest on-demand
-machine. Waiting uses slack up, so do restarts and slower machines; without slack the rest must be bought on demand,
-and what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
+machine. Waiting uses slack up, so do restarts and slower machines; without slack the rest must be bought on that
+machine, and what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
 
 A stochastic dynamic program from the deadline backwards: at each step the pools change by the chains of `Spells`, then
 the cheapest action is taken, knowing which pools have capacity (a launch that fails is free, so whoever wants to know
@@ -11,7 +11,6 @@ can try).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +35,10 @@ LONGEST_STEP_H, MOST_STEPS, MOST_STEPS_ALONE = 0.5, 192, 1600
 class Problem:
     """What is left to do, and at which prices. Hours, US$ per hour; pools by their number in the market.
 
-    `spot_usd` and `speed` (relative to the on-demand machine's, at most 1) are those of `pools`, the spot pools that
-    are considered; `egress_usd` is what a launch costs by the checkpoint's pool and the launch's. `at` is where the
-    checkpoint is, None if there is none.
+    `spot_usd` and `speed` (relative to the fastest on-demand machine's, at most 1) are those of `pools`, the spot pools
+    that are considered, and `on_demand_usd` and `on_demand_speed` those of `on_demand_pools`, the first of which is the
+    fastest; `egress_usd` is what a launch costs by the checkpoint's pool and the launch's. `at` is where the checkpoint
+    is, None if there is none.
     """
 
     hours_left: float
@@ -48,8 +48,9 @@ class Problem:
     pools: tuple[int, ...]
     spot_usd: tuple[float, ...]
     speed: tuple[float, ...]
-    on_demand_pool: int
-    on_demand_usd: float
+    on_demand_pools: tuple[int, ...]
+    on_demand_usd: tuple[float, ...]
+    on_demand_speed: tuple[float, ...]
     egress_usd: Floats
     at: int | None
 
@@ -64,7 +65,7 @@ class ValueTable:
     def __init__(self, problem: Problem, spells: Spells) -> None:
         self.problem = problem
         here = () if problem.at is None else (problem.at,)
-        places = sorted({*problem.pools, problem.on_demand_pool, *here})
+        places = sorted({*problem.pools, *problem.on_demand_pools, *here})
         self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
         self._place_of[None] = len(places)
         alone = len(problem.pools) == 1
@@ -72,10 +73,7 @@ class ValueTable:
         wanted = min(max(least, round(problem.hours_left / LONGEST_STEP_H)), most)
         self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
-        count = SLACKS_ALONE if alone else SLACKS
-        most_h = max(problem.slack_h, 2 * problem.restart_h) * 1.02 + 1e-6
-        self._slack_h: Floats = most_h * (np.arange(count) / (count - 1)) ** 2  # finest where it is scarce
-        self._grid: list[float] = self._slack_h.tolist()
+        self._grid = _Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
         numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
         # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
         self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
@@ -90,9 +88,9 @@ class ValueTable:
         """US$ to finish if nothing runs, with the checkpoint in a pool."""
         return self._at(hours_left, slack_h, self._modes[:, :, self._place_of[at]], joint(states))
 
-    def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish while it runs on demand."""
-        return self._at(hours_left, slack_h, self._modes[:, :, -1], joint(states))
+    def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
+        """US$ to finish while it runs on demand, in the pool with this number among those on demand."""
+        return self._at(hours_left, slack_h, self._modes[:, :, len(self._place_of) + number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs in the spot pool with this number among those considered, on a machine that is in
@@ -116,115 +114,143 @@ class ValueTable:
             return TOO_LATE
         along = min(max(hours_left / self._step_h, 0.0), self._steps)
         k = min(int(along), self._steps - 1)
-        grid = self._grid
-        slack_h = min(max(slack_h, 0.0), grid[-1])
-        j = min(bisect_right(grid, slack_h) - 1, len(grid) - 2)
-        later, more = along - k, (slack_h - grid[j]) / (grid[j + 1] - grid[j])
-        cells = values[k : k + 2, :, j : j + 2] if rows is None else values[k : k + 2, rows, j : j + 2]
-        (a, b), (c, d) = np.matmul(weights, cells).tolist()
-        return float((a * (1 - later) + c * later) * (1 - more) + (b * (1 - later) + d * later) * more)
+        later = along - k
+        usd = 0.0
+        for step, share in ((k, 1 - later), (k + 1, later)):
+            if share > 0:
+                j, more = self._grid.cell(step, slack_h)
+                cells = values[step, :, j : j + 2] if rows is None else values[step, rows, j : j + 2]
+                low, high = (weights @ cells).tolist()
+                usd += share * (low + (high - low) * more)
+        return float(usd)
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
         the checkpoint, nowhere, and on demand; values on spot, over (step, pool, machine's phase and the others' joint
         state, slack))."""
-        its, grid, step_h, there = self.problem, self._slack_h, self._step_h, spells.there
-        count, size = len(its.pools), len(self._slack_h)
+        its, grid, step_h, there = self.problem, self._grid, self._step_h, spells.there
+        count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
         every = _joint_change(change).astype(np.float32)
         rest = np.stack([_joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)[:, None]
         survive = np.stack([spells.survival(pool, step_h) for pool in its.pools]).astype(np.float32)
         # Alone, a pool is taken as soon as it is back; with others, capacity is found at any age.
         begin = np.stack([np.eye(there)[0] if count == 1 else spells.mature(pool) for pool in its.pools])
-        restart, wait = _Less(grid, its.restart_h), _Less(grid, step_h)
-        slower = [_Less(grid, step_h * (1 - speed)) for speed in its.speed]
+        waited = grid.after_step(step_h)
+        ran, rented = (
+            [grid.after_step(step_h * (1 - speed)) for speed in speeds] for speeds in (its.speed, its.on_demand_speed)
+        )
+        # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
+        launched, bought = (
+            [grid.at_once(its.restart_h * speed) for speed in speeds] for speeds in (its.speed, its.on_demand_speed)
+        )
         egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
-        bought_at, spot_at = places.index(its.on_demand_pool), np.array([places.index(pool) for pool in its.pools])
+        bought_at, spot_at = (
+            np.array([places.index(pool) for pool in pools]) for pools in (its.on_demand_pools, its.pools)
+        )
         price = np.array(its.spot_usd, np.float32)[:, None, None, None] * np.float32(step_h)
         speed = np.array(its.speed, np.float32)[:, None, None, None]
         joint_states, joint_rest = len(every), rest.shape[-1]
-        modes = np.zeros((self._steps + 1, joint_states, len(places) + 2, size), np.float32)
+        on_demand = len(places) + 1  # the modes from this on
+        offers = list(zip(rented, bought, its.on_demand_usd, its.on_demand_speed, bought_at, strict=True))
+        modes = np.zeros((self._steps + 1, joint_states, on_demand + len(offers), size), np.float32)
         spot = np.zeros((self._steps + 1, count, there, joint_rest, size), np.float32)
         flat = (joint_states, -1)
-        restart_usd = min(*its.spot_usd, its.on_demand_usd) * its.restart_h
-        edge = _Edge(grid, 0.0)
+        restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
-            work_h = (k * step_h - grid).astype(np.float32)
-            share = np.clip(work_h / step_h, 0, 1)
+            work_h = grid.work_h[k]
             after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
-            go_on = its.on_demand_usd * step_h * share + edge.finished(after[:, -1])
-            gone = edge.finished(modes[k - 1][self._gone, spot_at[:, None]])[:, None]
-            before = edge.finished(spot[k - 1])
             if there > 1:
-                kept = np.einsum("zab,zbcs->zacs", survive[:, :there, :there], before)
+                kept = np.einsum("zab,zbcs->zacs", survive[:, :there, :there], spot[k - 1])
             else:
-                kept = survive[:, :1, :1, None] * before
-            stay = rest @ (kept + survive[:, :there, there, None, None] * gone)
-            if min(its.speed) < 1:
-                stay = np.stack([less(each) for less, each in zip(slower, stay, strict=True)])
-            billed = np.clip(work_h / (speed * step_h), 0, 1)
-            stay = np.minimum(stay + price * billed, TOO_LATE)
-            edge = _Edge(grid, k * step_h)
-            edge.continued(go_on, 0.0)
-            edge.continued(stay, 0.0)
-            launch = restart(np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0])
-            best = np.minimum(wait(after[:, :-1]), restart(go_on)[:, None] + egress[:, bought_at, None])
+                kept = survive[:, :1, :1, None] * spot[k - 1]
+            gone = modes[k - 1][self._gone, spot_at[:, None]][:, None]
+            ahead = rest @ (kept + survive[:, :there, there, None, None] * gone)
+            stay = np.stack([less(k, each) for less, each in zip(ran, ahead, strict=True)])
+            stay = np.minimum(stay + price * np.clip(work_h / (speed * step_h), 0, 1), TOO_LATE)
+            started = np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0]
+            best, go_on = waited(k, after[:, :on_demand]), []
+            for mode, (less, restarted, usd, its_speed, place) in enumerate(offers, on_demand):
+                bill = usd * step_h * np.clip(work_h / (its_speed * step_h), 0, 1)
+                go_on.append(np.minimum(less(k, after[:, mode]) + bill, TOO_LATE))
+                best = np.minimum(best, restarted(k, go_on[-1])[:, None] + egress[:, place, None])
             for i in range(count):
-                rows = self._present[i]
-                best[rows] = np.minimum(best[rows], launch[i][:, None] + egress[:, spot_at[i], None])
-            modes[k, :, :-1] = best
-            modes[k, :, -1] = np.minimum(go_on, best[:, bought_at])
+                rows, launch = self._present[i], launched[i](k, started[i])
+                best[rows] = np.minimum(best[rows], launch[:, None] + egress[:, spot_at[i], None])
+            if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
+                best[..., -1] = restart_usd
+            modes[k, :, :on_demand] = best
+            for mode, each in enumerate(go_on, on_demand):
+                modes[k, :, mode] = np.minimum(each, best[:, bought_at[mode - on_demand]])
             spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]][:, None])
-            edge.continued(modes[k, :, :-1], restart_usd)
         return modes, spot.reshape(self._steps + 1, count, there * joint_rest, size)
 
 
-class _Edge:
-    """Where, in slack, the work is done at one step: as much slack as time left.
+class _Grid:
+    """The values of slack at each step that can be reached from the present, finest where slack is scarce.
 
-    Values jump to 0 there. So that values just before it can be interpolated, the first one beyond it continues them in
-    a straight line to what the least work costs.
+    Work can only become less, and little more by a restart; so at each time, slack is at least what is left after it,
+    and at most the present slack, or all of the time.
     """
 
-    def __init__(self, slack_h: Floats, hours_left: float) -> None:
-        self._at = int(np.searchsorted(slack_h, hours_left - 1e-6))
-        self._beyond = 0.0
-        if 0 < self._at < len(slack_h):
-            inside_h = hours_left - float(slack_h[self._at - 1])
-            self._beyond = min((float(slack_h[self._at]) - hours_left) / max(inside_h, 1e-9), 1.0)
+    def __init__(self, problem: Problem, steps: int, size: int) -> None:
+        self.size = size
+        self._left_h: Floats = np.arange(steps + 1, dtype=np.float64) * (problem.hours_left / steps)
+        room_h = 2 * problem.restart_h + 1e-6
+        work_h = problem.hours_left - problem.slack_h
+        high = np.minimum(self._left_h, max(problem.slack_h, room_h) * 1.02)
+        low = np.clip(np.minimum(self._left_h - work_h - room_h, high * 0.98), 0, None)
+        self._low, self._wide = low, np.maximum(high - low, 1e-9)
+        self._bend = 2 - low / np.maximum(high, 1e-9)
+        self._slack_h = self._low[:, None] + self._wide[:, None] * (np.arange(size) / (size - 1)) ** self._bend[:, None]
+        self._rows = list(zip(self._low.tolist(), self._wide.tolist(), self._bend.tolist(), strict=True))
+        self.work_h = (self._left_h[:, None] - self._slack_h).astype(np.float32)
+        self.ends_done = (high >= self._left_h).tolist()
+        """By step, whether the last value of slack is that of no work left."""
 
-    def finished(self, values: Table) -> Table:
-        """The values, with 0 where the work is done."""
-        if self._at >= values.shape[-1]:
-            return values
-        values = values.copy()
-        values[..., self._at :] = 0
-        return values
+    def cell(self, step: int, slack_h: float) -> tuple[int, float]:
+        """(number of the value of slack below, share of the next one)."""
+        low, wide, bend = self._rows[step]
+        last = self.size - 1
+        along = min(max((slack_h - low) / wide, 0.0), 1.0)
+        j = min(int(along ** (1 / bend) * last), last - 1)
+        below, above = (j / last) ** bend, ((j + 1) / last) ** bend
+        return j, min(max((along - below) / (above - below), 0.0), 1.0)
 
-    def continued(self, values: Table, least_usd: float) -> None:
-        """Continues the values beyond the edge, in place. `least_usd` is what the least work costs."""
-        at = self._at
-        if 0 < at < values.shape[-1]:
-            values[..., at] = least_usd - (values[..., at - 1] - least_usd) * np.float32(self._beyond)
-            values[..., at + 1 :] = least_usd
+    def after_step(self, hours: float) -> _Less:
+        """With so many hours less slack, a step later: the values there of the values here."""
+        return _Less(*self._cells(self._slack_h[1:] - hours, slice(0, -1)), self._left_h[:-1])
+
+    def at_once(self, hours: float) -> _Less:
+        """The same without a step."""
+        return _Less(*self._cells(self._slack_h[1:] - hours, slice(1, None)), None)
+
+    def _cells(self, slack_h: Floats, steps: slice) -> tuple[Floats, NDArray[np.intp], Floats]:
+        low, wide, bend = (each[steps, None] for each in (self._low, self._wide, self._bend))
+        last = self.size - 1
+        along = np.clip((slack_h - low) / wide, 0, 1)
+        j = np.minimum((along ** (1 / bend) * last).astype(np.intp), last - 1)
+        below, above = (j / last) ** bend, ((j + 1) / last) ** bend
+        return slack_h, j, np.clip((along - below) / (above - below), 0, 1)
 
 
 class _Less:
-    """Values over slack -> values with so many hours less slack."""
+    """Values over slack at one step -> values by the slack from which they are reached."""
 
-    def __init__(self, slack_h: Floats, hours: float) -> None:
-        left = slack_h - hours
-        self._late = left < -1e-9
-        left = np.maximum(left, 0)
-        self._at = np.clip(np.searchsorted(slack_h, left, side="right") - 1, 0, len(slack_h) - 2)
-        more = (left - slack_h[self._at]) / (slack_h[self._at + 1] - slack_h[self._at])
-        self._more = np.clip(more, 0, 1).astype(np.float32)
+    def __init__(self, slack_h: Floats, j: NDArray[np.intp], more: Floats, left_h: Floats | None) -> None:
+        self._j, self._above, self._more = j, j + 1, more.astype(np.float32)
+        self._late = slack_h < -1e-9
+        self._done = None if left_h is None else slack_h >= left_h[:, None] - 1e-6
 
-    def __call__(self, values: Table) -> Table:
-        low, high = values[..., self._at], values[..., self._at + 1]
-        moved = low + (high - low) * self._more
-        moved[..., self._late] = TOO_LATE
-        return np.minimum(moved, np.float32(TOO_LATE))
+    def __call__(self, step: int, values: Table) -> Table:
+        row = step - 1
+        low, high = values[..., self._j[row]], values[..., self._above[row]]
+        moved: Table = low + (high - low) * self._more[row]
+        moved[..., self._late[row]] = TOO_LATE
+        if self._done is not None:
+            moved[..., self._done[row]] = 0
+        np.minimum(moved, np.float32(TOO_LATE), out=moved)
+        return moved
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:

@@ -47,8 +47,9 @@ def problem(**changes):
         pools=(0,),
         spot_usd=(1.0,),
         speed=(1.0,),
-        on_demand_pool=0,
-        on_demand_usd=3.0,
+        on_demand_pools=(0,),
+        on_demand_usd=(3.0,),
+        on_demand_speed=(1.0,),
         egress_usd=np.zeros((2, 2)),
         at=None,
     )
@@ -102,13 +103,41 @@ def test_capacity_that_never_goes_away_costs_its_price():
     assert table.waiting(None, 20.0, 10.0, [np.array([0.0, 1.0])]) == pytest.approx(10.2, rel=0.02)
 
 
+@pytest.mark.parametrize("speed", [0.5, 0.1])
+def test_a_restart_takes_as_long_on_a_slow_machine_as_on_a_fast_one(speed):
+    """10 h of work on the fastest machine, in a pool that never goes away: 10 / speed hours there, and one restart."""
+    slow = problem(hours_left=300.0, slack_h=290.0, speed=(speed,), spot_usd=(speed / 3,), restart_h=2.0)
+    table = ValueTable(slow, watched(np.ones(8_000, bool)))
+    expected = (10.0 / speed + 2.0) * speed / 3
+    assert table.waiting(None, 300.0, 290.0, [np.array([0.0, 1.0])]) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("hours_left", [11.0, 20.0, 60.0, 400.0])
+def test_work_costs_the_same_however_long_there_is_for_it(hours_left):
+    """10 h of work where capacity never goes away: the cells are where the work is, not spread over all time."""
+    there = watched(np.ones(8_000, bool), pools=2)
+    for tick in range(8_000):
+        there.saw(1, True, tick * TICK_H)
+    there.refresh()
+    several = problem(
+        hours_left=hours_left,
+        slack_h=hours_left - 10.0,
+        pools=(0, 1),
+        spot_usd=(1.0, 1.0),
+        speed=(1.0, 1.0),
+        egress_usd=np.zeros((3, 3)),
+    )
+    found = ValueTable(several, there).waiting(None, hours_left, hours_left - 10.0, [np.array([0.0, 1.0])] * 2)
+    assert found == pytest.approx(10.2, rel=0.03)
+
+
 def test_without_capacity_all_work_is_bought():
     table = ValueTable(problem(), watched(np.zeros(40_000, bool)))
     assert table.waiting(None, 20.0, 10.0, [np.array([1.0, 0.0])]) == pytest.approx(3 * 10.2, rel=0.02)
 
 
 def test_without_slack_the_price_is_that_of_on_demand_and_less_is_too_late():
-    table, state = ValueTable(problem(), watched(chain(3.0, 3.0, 4_000))), [np.array([0.5, 0.5])]
+    table, state = ValueTable(problem(slack_h=0.0), watched(chain(3.0, 3.0, 4_000))), [np.array([0.5, 0.5])]
     assert table.on_demand(20.0, 0.0, state) == pytest.approx(60.0, rel=0.02)
     assert table.waiting(None, 20.0, 0.1, state) >= 0.99 * TOO_LATE
     assert table.waiting(None, 20.0, -0.1, state) == TOO_LATE
@@ -118,11 +147,11 @@ def test_without_slack_the_price_is_that_of_on_demand_and_less_is_too_late():
 @given(st.floats(0.5, 20.0), st.floats(0.5, 20.0), st.floats(0.3, 2.5), st.floats(0.0, 0.5))
 def test_more_slack_never_costs_more(up_h, down_h, price, restart_h):
     table = ValueTable(problem(spot_usd=(price,), restart_h=restart_h), watched(chain(up_h, down_h, 400)))
-    values = [table.waiting(None, 20.0, slack_h, [np.array([0.5, 0.5])]) for slack_h in np.linspace(0.6, 10.0, 30)]
-    work = 20.0 - np.linspace(0.6, 10.0, 30)
-    per_hour = np.array(values) / work
-    assert (np.diff(per_hour) <= 0.02).all()
-    assert (per_hour <= 3.0 * (1 + (restart_h + TICK_H) / work) + 0.02).all()
+    values = [
+        table.waiting(None, 5.0 + slack_h, slack_h, [np.array([0.5, 0.5])]) for slack_h in np.linspace(0.6, 5, 30)
+    ]
+    assert (np.diff(values) <= 0.02).all()
+    assert max(values) <= 3.0 * (5.0 + restart_h + TICK_H) + 0.1
 
 
 def test_following_the_planner_costs_what_its_table_promises():
@@ -254,6 +283,43 @@ def test_a_slow_machine_that_somebody_else_started_is_left_in_time():
         if work_h <= 1e-9:
             break
     assert work_h <= 1e-9
+
+
+def test_more_work_than_the_table_was_made_for_makes_it_solved_again():
+    """The job turned out to be slower: what was plenty of slack is none."""
+    planner = Planner(Terms(0.2, TICK_H, (3.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    planner.options(Situation(0.0, 80, 10.0, None, 0.0, None, (1.0,)))
+    best = planner.options(Situation(TICK_H, 79, 19.0, None, 0.0, None, (1.0,)))[0]
+    assert planner.solved == 2
+    assert best.usd > 1.5 * 10.0
+
+
+@pytest.mark.parametrize(
+    ("hours", "bought", "least", "most"),
+    [
+        (60, {0}, 20.2, 21.5),  # the slow machine alone: $1.00 an hour, half as fast
+        (14, {0, 1}, 24.0, 29.0),  # some of the work on it
+        (10.5, {1}, 30.3, 32.0),  # no time for it: the fast one, at $3.00
+    ],
+)
+def test_on_demand_is_bought_where_it_costs_least_as_long_as_there_is_time(hours, bought, least, most):
+    ticks = int(4 * hours)
+    window = trace([[0] * ticks] * 2, on_demand=[1.0, 3.0], tick_ms=900_000, speed=(0.5, 1.0)).window(0, ticks)
+    done = play(online.make(), task(40, ticks, 0.4, tick_ms=900_000), window)
+    assert done.finished
+    assert {place[0] for place in done.track if place} == bought
+    assert least <= done.usd <= most
+
+
+def test_with_time_enough_the_cheap_slow_machine_is_kept():
+    """Eight times as fast for nine times the price, and lost after twenty minutes each time."""
+    ticks = 6 * 150
+    flaps = (np.arange(ticks) // 2) % 2
+    spot = [[0.9] * ticks, [8.0] * ticks]
+    window = trace([[1] * ticks, flaps], spot, on_demand=[3.0, 27.0], speed=(1.0, 8.0)).window(0, ticks)
+    done = play(online.make(), task(6 * 90, ticks, 1.2), window)
+    assert done.finished
+    assert done.usd <= 1.05 * 0.9 * 90
 
 
 def test_spells_shorter_than_the_steps_of_a_long_table_do_not_make_it_restart():
