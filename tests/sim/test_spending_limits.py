@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import TokenConflictError
 from orchestrator.model import Expected, GpuRequest, Job, JobSpec, Step
 from orchestrator.services.jobs import current
@@ -139,6 +140,35 @@ def test_a_job_is_not_moved_where_its_budget_does_not_last_for_two_machines(home
     assert paid(home) > 0.8 * BUDGET
     assert len(home.runs(job)) == 1
     assert "with a checkpoint: $0." in home.events(job, "job.paused")[0].message
+
+
+def test_a_job_is_not_moved_where_its_budget_does_not_last_for_the_egress_of_its_checkpoint(
+    home: SimulatedInstallation,
+) -> None:
+    """400 GB from one region to another cost $20 at 5 cents per GB."""
+    job = home.submit(steps=600, budget_nano_usd=usd(10))
+    home.until_step(job, 20)
+    with home.store.write() as tx:
+        tx.set_job_facts(job.id, checkpoint_bytes=400 * 10**9)
+    asked = home.ask("migrate", job, offer_id=RESERVE.id)
+    home.tick()
+    refusal = home.answer(asked) or ""
+    assert re.search(r"its budget does not cover two machines, and bringing its checkpoint there costs \$20\.", refusal)
+    assert len(home.runs(job)) == 1
+
+
+def test_the_egress_of_a_move_counts_against_the_budget_as_soon_as_it_is_owed(home: SimulatedInstallation) -> None:
+    """It is booked when the machine ends, but a plan must not spend that money twice."""
+    job = home.submit(steps=600, budget_nano_usd=usd(100))
+    home.until_step(job, 20)
+    with home.store.write() as tx:
+        tx.set_job_facts(job.id, checkpoint_bytes=400 * 10**9)
+        tx.update_run(home.runs(job)[-1].id, moved_from="fake/beta/beta-1", moved_bytes=400 * 10**9)
+        booked = tx.total_nano_usd(job.id)
+    with home.store.read() as tx:
+        (demand,) = snapshot.inputs(tx, home.clock.now_ms(), home.installation.config).demands
+    assert booked < usd(1)
+    assert usd(20) < demand.spent_nano_usd < usd(21)
 
 
 def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: SimulatedInstallation) -> None:

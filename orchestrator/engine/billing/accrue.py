@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator import ledger
-from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
@@ -140,9 +140,8 @@ def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[in
     are its runs with open books; all others are booked."""
     rate = 0
     with ctx.installation.store.read() as tx:
-        spent = tx.total_nano_usd(job_id)
+        spent = job_cost_nano_usd(tx, job_id, unsettled, ctx.now_ms)
         for run in unsettled:
-            spent += machine_cost_nano_usd(tx, run, ctx.now_ms) - tx.total_nano_usd(job_id, run.id)
             if run.billed_from_ms is not None and run.billed_to_ms is None:
                 changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
                 rate += changes[-1][1] if changes else 0

@@ -5,12 +5,24 @@ If its books are closed, that is what is booked; if it is still running, the cos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.ledger import usage_of
 from orchestrator.model import Run
 from orchestrator.store import Tx
 from providers.billing.charges import charges, rate_card
 from providers.money import cost_nano_usd
 from providers.offer import provider_of
+
+
+def job_cost_nano_usd(tx: Tx, job_id: str, unsettled: Sequence[Run], upto_ms: int) -> int:
+    """What counts against a job's budget at a market time, in nano-USD: all that is booked, and what its machines have
+    cost besides: time since the last booking, and disk, storage and the egress of a move, which are booked when a
+    machine has ended. `unsettled` are its runs with open books."""
+    spent = tx.total_nano_usd(job_id)
+    for run in unsettled:
+        spent += machine_cost_nano_usd(tx, run, upto_ms) - tx.total_nano_usd(job_id, run.id)
+    return spent
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:

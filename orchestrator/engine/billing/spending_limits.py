@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.snapshot import checkpoint_at
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
-from providers.billing.charges import rate_card
+from providers.billing.charges import Usage, charges, rate_card
 from providers.money import format_usd
-from providers.offer import CapacityType, provider_of
+from providers.offer import CapacityType, location_of, provider_of
 
 LOOK_EVERY_S = 0.5  # wall
 RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
@@ -77,15 +78,18 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     if budget is None:
         return None
     with ctx.installation.store.read() as tx:
-        price = price_now(tx, offer_id, ctx.now_ms)
+        price, brought = price_now(tx, offer_id, ctx.now_ms), bringing_nano_usd(tx, job.id, offer_id)
+    egress = f", and bringing its checkpoint there costs {format_usd(brought, 4)}" if brought else ""
     if leaves is not None:
-        return refuses_second(ctx, job, leaves, price)
+        two = refuses_second(ctx, job, leaves, price, brought)
+        return None if two is None else two + egress
     now, then = spending(ctx, job, None), spending(ctx, job, None, beside=price)
     shortest = reserve_nano_usd(price, rate_card(provider_of(offer_id)).minimum_ms / 1000)  # billed in any case
-    if now.spent + max(then.release, now.release + shortest) < budget:
+    if now.spent + brought + max(then.release, now.release + shortest) < budget:
         return None
-    least = now.spent + now.release + shortest + then.release + then.stop
+    least = now.spent + brought + now.release + shortest + then.release + then.stop
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
+    why += egress
     cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
     if to_finish:
         return f"{why}; to continue: tradewind budget set {job.name} {cents / 100:.2f}"
@@ -103,6 +107,15 @@ def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hou
     if not replace(now, spent=now.spent + to_come).too_little_for_two(budget):
         return None
     return "the rest of its budget does not cover two machines"
+
+
+def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str) -> int:
+    """What is billed for bringing a job's checkpoint to a machine of an offer: egress and requests, in nano-USD."""
+    size, place = tx.job_facts(job_id).checkpoint_bytes, checkpoint_at(tx.runs(job_id=job_id))
+    if not size or place is None:
+        return 0
+    usage = Usage(location_of(offer_id), moved_from=place, moved_bytes=size)
+    return sum(charges(rate_card(provider_of(offer_id)), [], None, None, 0, ended=False, usage=usage).values())
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:

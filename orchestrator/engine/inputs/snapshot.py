@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.config import Config
+from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.migration import wasted
@@ -65,6 +66,9 @@ def inputs(
     past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra})
     for job in jobs:
         known = past.get(job.id, _Past())
+        if job.spec.budget_nano_usd is not None:
+            open_books = [run for run in known.runs if run.billed_to_ms is None]
+            known = replace(known, spent_nano_usd=job_cost_nano_usd(tx, job.id, open_books, now_ms))
         save_s, gap = latencies.save_s(config, known.runs), gaps.at.get(job.id, gaps.usual)
         setup_s = latencies.setup_s(config, job, known.runs)
         demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap.value, setup_s=setup_s))
@@ -121,8 +125,8 @@ def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
 
 @dataclass(frozen=True)
 class _Past:
-    """What is stored of a job; of one that is not submitted yet, nothing. `events` are of the kinds
-    wasted.EXCLUDING."""
+    """What is stored of a job; of one that is not submitted yet, nothing. `spent_nano_usd` is what is booked; with a
+    budget, all that counts against it. `events` are of the kinds wasted.EXCLUDING."""
 
     runs: Sequence[Run] = ()
     facts: JobFacts = field(default_factory=JobFacts)
