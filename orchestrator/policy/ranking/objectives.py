@@ -277,8 +277,8 @@ def _affordable(demand: Demand, forecast: Forecast) -> Tiers:
         return np.full(size, SAFE, np.int8)
     if left <= 0:
         return np.full(size, IMPOSSIBLE, np.int8)
-    if not forecast.known:
-        return np.full(size, SAFE, np.int8)
+    if not forecast.known:  # only getting there has a known cost, above all the egress of the checkpoint
+        return np.where(forecast.over_rows(forecast.move_fixed) <= left, SAFE, IMPOSSIBLE).astype(np.int8)
     return _tiers(forecast.high.cost <= left, forecast.low.cost <= left)
 
 

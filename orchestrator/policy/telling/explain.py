@@ -156,6 +156,9 @@ def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: 
     if left <= 0:
         return "the budget is spent"
     at = forecast.pool.at(row)
+    if not forecast.known:
+        fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
+        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
     if ranking.tier(row) == IMPOSSIBLE:
         return f"would cost {format_usd(round(float(forecast.mid.cost[at])) - left)} over the budget"
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"

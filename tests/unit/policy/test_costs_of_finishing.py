@@ -164,3 +164,17 @@ def test_another_zone_costs_egress_unless_the_checkpoints_are_in_a_bucket(case):
         assert placed.offer_id == offers[0].id or not fee
         cost = {each.offer_id: each.cost_nano_usd for each in placed.alternatives}
         assert cost[offers[1].id] - cost[offers[0].id] == pytest.approx(fee, abs=2)
+
+
+def test_egress_counts_against_the_budget_even_if_nothing_else_is_known_of_the_cost(case):
+    """100 GB from aws to another cloud cost $9."""
+    case.offer("g", 0.50, provider="gcp", gpu="T4")
+    dear = case.offer("a", 1.00, provider="aws", gpu="T4")
+    job = case.job(rates={"T4": 1.0}, budget_nano_usd=usd(10))
+    at = ("aws", "eu-1", "eu-1a")
+    demand = Demand(job, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)
+    placement = case.decide(demand)
+    assert placement.offer_id == dear
+    assert placement.alternatives[-1].reason == "getting there would cost $1.00 more than is left of the budget"
+    enough = case.job("job_2", rates={"T4": 1.0}, budget_nano_usd=usd(12))
+    assert case.decide(Demand(enough, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)).offer_id != dear
