@@ -229,13 +229,18 @@ def claims_of(done: Sequence[Done]) -> Iterator[Claim]:
 
 
 def _of_market(market: str, done: Sequence[Done]) -> Iterator[Claim]:
-    in_time = [name for name in RULES if not any(each.missed for each in done if each.policy == name)]
+    in_time = [
+        name for name in RULES if not any(each.missed for each in done if each.policy == name and _due(each.job))
+    ]
     best = min(in_time, key=lambda name: total(done, name, _due))
     beside = total(done, OURS, _due) / total(done, best, _due)
     yield Claim(f"{market}: with a deadline, over the best rule ({best})", beside, "x", 0.95)
     settled = total(done, "static spot", _alone)
     yield Claim(f"{market}: cheapest alone, over static spot", total(done, OURS, _alone) / settled, "x", 1.0)
-    yield Claim(f"{market}: missed", sum(each.missed for each in done if each.policy == OURS), "jobs", 0)
+    missed = [each for each in done if each.policy == OURS and each.missed]
+    yield Claim(f"{market}: missed", sum(_free(each.job) for each in missed), "jobs", 0)
+    tight = sum(not _free(each.job) for each in missed)
+    yield Claim(f"{market}: missed with a budget that pays for no on-demand machine", tight, "jobs")
     yield Claim(f"{market}: gained by moving", 100 * (1 - total(done, OURS) / total(done, STILL)), "%")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from orchestrator.arena.replay.record import Record
 from orchestrator.market import AvailabilityPoint, Course, History, Market, Tariff
 from orchestrator.market.reversion import course
+from orchestrator.market.snapshot import Answered
+from orchestrator.model import Estimate
+from orchestrator.perf import InstanceKind
+from providers.billing.charges import Location
 from providers.price import PricePoint
 
 DAY_MS = 86_400_000
@@ -23,11 +27,12 @@ Floats = NDArray[np.float64]
 
 
 class Knowledge:
-    """What can be known of a record's prices. What is learned from past prices is renewed daily (the product: every
-    half hour) and shared by all replays."""
+    """What can be known of a record's prices. What is learned from past prices is renewed every `renew_ms` (by default
+    daily; the product: every half hour) and shared by all replays."""
 
-    def __init__(self, record: Record, tariff: Tariff, startup_s: float) -> None:
+    def __init__(self, record: Record, tariff: Tariff, startup_s: float, renew_ms: int = DAY_MS) -> None:
         self.record = record
+        self.renew_ms = renew_ms
         self.tariff = tariff
         self.startup_s = startup_s
         self.points = record.points
@@ -45,30 +50,66 @@ class Knowledge:
         """The number of prices known at a time."""
         return bisect_right(self._times, at_ms)
 
-    def learned(self, day: int) -> tuple[dict[str, Course], Floats]:
-        """The course of each provider's spot prices, and the mean price of each offer (-1: unknown), by a day's
-        beginning."""
-        if day not in self._learned:
-            self._learned[day] = self._learn(day * DAY_MS)
-        return self._learned[day]
+    def learned(self, at_ms: int) -> tuple[dict[str, Course], Floats]:
+        """The course of each provider's spot prices, and the mean price of each offer (-1: unknown), as of the last
+        renewal."""
+        until_ms = at_ms - at_ms % self.renew_ms
+        if until_ms not in self._learned:
+            self._learned[until_ms] = self._learn(until_ms)
+        courses, levels = self._learned[until_ms]
+        return courses, levels.copy()
+
+    def polls(self, at_ms: int) -> list[tuple[Answered, int]]:
+        """All prices are confirmed at every time."""
+        return [((name, "", None), at_ms) for name in self.record.listing.providers]
+
+    def market(
+        self,
+        at_ms: int,
+        points: Iterable[AvailabilityPoint],
+        startup_s: Mapping[str, float | Estimate],
+        starts: Mapping[tuple[Location, InstanceKind], Estimate] | None = None,
+    ) -> Market:
+        """The market at a time; `points` after it and long before it do not count. Starting a machine takes `startup_s`
+        by provider, or `starts` where that was observed."""
+        courses, levels = self.learned(at_ms)
+        for row in np.flatnonzero(self.record.listing.spot & (levels < 0)).tolist():
+            first_ms, price = self.record.changes[row][0]
+            if first_ms <= at_ms:  # younger than the last renewal
+                levels[row] = price
+        return Market.as_of(
+            at_ms,
+            offers=self.record.listing,
+            prices=_in_force(self.record, at_ms),
+            availability=[point for point in points if at_ms - REMEMBERED_MS <= point.at_ms <= at_ms],
+            polls=self.polls(at_ms),
+            startup_s=startup_s,
+            starts=starts,
+            courses=courses,
+            levels=levels,
+            tariff=self.tariff,
+        )
 
     def _learn(self, until_ms: int) -> tuple[dict[str, Course], Floats]:
-        listing, since_ms = self.record.listing, until_ms - LOOKED_BACK_MS
+        listing = self.record.listing
+        histories = {row: self._history(row, until_ms) for row in np.flatnonzero(listing.spot).tolist()}
         levels = np.full(len(listing), -1.0)
-        histories: dict[str, list[History]] = {name: [] for name in listing.providers}
-        for row in np.flatnonzero(listing.spot).tolist():
-            known = [
-                (max(at_ms, since_ms), price)
-                for at_ms, price in self.record.between(row, since_ms, until_ms)
-                if at_ms < until_ms
-            ]
-            if known:
-                at, price = (np.array(column, np.int64) for column in zip(*known, strict=True))
-                history = History(at, price.astype(np.float64), until_ms)
+        of_provider: dict[str, list[History | None]] = {name: [] for name in listing.providers}
+        for row, history in histories.items():
+            of_provider[listing.sites[int(listing.site[row])].provider].append(history)
+            if history is not None:
                 levels[row] = _mean(history)
-                histories[listing.sites[int(listing.site[row])].provider].append(history)
-        courses = {name: course(each[:: -(-len(each) // SAMPLE)] if each else ()) for name, each in histories.items()}
-        return courses, levels
+        sampled = {name: each[:: -(-len(each) // SAMPLE) or 1] for name, each in of_provider.items()}
+        return {name: course(found for found in each if found is not None) for name, each in sampled.items()}, levels
+
+    def _history(self, row: int, until_ms: int) -> History | None:
+        """An offer's prices in the time looked back; None if it had none."""
+        since_ms = until_ms - LOOKED_BACK_MS
+        known = [each for each in self.record.between(row, since_ms, until_ms) if each[0] < until_ms]
+        if not known:
+            return None
+        at_ms, price = (np.array(column, np.int64) for column in zip(*known, strict=True))
+        return History(np.maximum(at_ms, since_ms), price.astype(np.float64), until_ms)
 
 
 class MarketStream:
@@ -78,41 +119,28 @@ class MarketStream:
         self._knowledge = knowledge
         self._background = background
         self._market: Market | None = None
-        self._day = -1
+        self._renewal = -1
         self._prices = self._own = self._others = 0
 
     def at(self, at_ms: int, points: Sequence[AvailabilityPoint]) -> Market:
         """The market at a time, not earlier than the last one. `points` are all own observations so far, none later
         than `at_ms`, in order of time; only new ones are read."""
-        known, day = self._knowledge, at_ms // DAY_MS
+        known = self._knowledge
+        renewal = at_ms // known.renew_ms
         prices, others = known.before(at_ms), self._before(at_ms)
         record, market = known.record, self._market
-        polls = [((name, "", None), at_ms) for name in record.listing.providers]
-        if market is None or day != self._day:
-            courses, levels = known.learned(day)
-            market = Market.as_of(
-                at_ms,
-                offers=record.listing,
-                prices=_in_force(record, at_ms),
-                availability=[
-                    point
-                    for point in (*self._background[:others], *points)
-                    if at_ms - REMEMBERED_MS <= point.at_ms <= at_ms
-                ],
-                polls=polls,
-                startup_s=dict.fromkeys(record.listing.providers, known.startup_s),
-                courses=courses,
-                levels=levels,
-                tariff=known.tariff,
-            )
+        if market is None or renewal != self._renewal:
+            seen = [*self._background[:others], *points]
+            market = known.market(at_ms, seen, dict.fromkeys(record.listing.providers, known.startup_s))
         else:
             market = market.learn(
                 at_ms,
                 prices=known.points[self._prices : prices],
                 availability=[*self._background[self._others : others], *points[self._own :]],
-                polls=polls,
+                polls=known.polls(at_ms),
             )
-        self._market, self._day, self._prices, self._own, self._others = market, day, prices, len(points), others
+        self._market, self._renewal = market, renewal
+        self._prices, self._own, self._others = prices, len(points), others
         return market
 
     def _before(self, at_ms: int) -> int:
@@ -134,4 +162,4 @@ def _in_force(record: Record, at_ms: int) -> list[PricePoint]:
 
 def _mean(history: History) -> float:
     lasted = np.diff(np.append(history.at_ms, history.until_ms)).astype(np.float64)
-    return float((history.price * lasted).sum() / lasted.sum())
+    return float(round((history.price * lasted).sum() / lasted.sum()))

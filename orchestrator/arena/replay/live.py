@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from orchestrator.arena.replay.knowledge import DAY_MS, Knowledge, MarketStream
 from orchestrator.arena.replay.simulator import Order
 from orchestrator.arena.replay.state import Expected, State
-from orchestrator.market import AvailabilityPoint
-from orchestrator.model import Placement, Reason
+from orchestrator.market import AvailabilityPoint, Market
+from orchestrator.model import Placement, Plan, Reason
 from orchestrator.perf import Observation, PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running, Underway, decide
 
@@ -39,10 +39,8 @@ class Live:
 
     def decide(self, at_ms: int, due: Sequence[State], points: Sequence[AvailabilityPoint]) -> Sequence[Order]:
         """One order for each job that is due."""
-        market, ids = self._stream.at(at_ms, points), self._knowledge.record.listing.ids
-        demands = [_demand(at_ms, state) for state in due]
-        running = {state.job.id: _running(at_ms, state, ids) for state in due if state.machine is not None}
-        plan = decide(demands, market, self._perf(due), running, limits=self._limits)
+        market = self._stream.at(at_ms, points)
+        plan = planned(due, market, self._perf(due), self._limits)
         return [self._order(at_ms, state, plan.placement(state.job.id)) for state in due]
 
     def _perf(self, due: Sequence[State]) -> PerfBook:
@@ -78,15 +76,24 @@ class Live:
         return min(each for each in (asked, change, at_ms + DAY_MS) if each is not None and each > at_ms)
 
 
+def planned(due: Sequence[State], market: Market, perf: PerfBook, limits: MoveLimits) -> Plan:
+    """The plan of `decide` for these jobs at the market's time."""
+    demands = [_demand(market.at, state) for state in due]
+    running = {state.job.id: _running(market.at, state, market.ids) for state in due if state.machine is not None}
+    return decide(demands, market, perf, running, limits=limits)
+
+
 def _demand(at_ms: int, state: State) -> Demand:
+    saved = state.saved_steps(at_ms) > 0  # before the first save, the product does not know its size
     return Demand(
         job=state.job.job,
         total_steps=state.job.steps,
         done_steps=int(state.steps(at_ms)),
         spent_nano_usd=state.spent(at_ms),
-        checkpoint_bytes=state.job.checkpoint_bytes,
+        checkpoint_bytes=state.job.checkpoint_bytes if saved else 0,
         checkpoint_s=state.job.save_s,
-        checkpoint_at=state.checkpoint_at if state.base > 0 else None,
+        handover_s=state.handover_s,
+        checkpoint_at=state.checkpoint_at,
     )
 
 

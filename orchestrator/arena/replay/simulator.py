@@ -142,7 +142,7 @@ class Simulator:
         if machine is None:
             return
         if machine.ready_ms <= at_ms:
-            state.checkpoint_at = machine.place if state.steps(at_ms) > 0 else state.checkpoint_at
+            state.checkpoint_at = machine.place
         if state.finish_ms <= at_ms:
             self._end(at_ms, state, machine, "released")
             if state.target is not None:
@@ -264,6 +264,7 @@ class Simulator:
         ready_ms = at_ms + round(state.job.save_s * 1000) + self._fetch_ms(state, target)
         self._end(at_ms, state, source, "released", min(ready_ms, source.lost_ms))
         state.machine, state.target = replace(target, ready_ms=ready_ms), None
+        state.moved_ms[-1] = ready_ms
 
     def _end(
         self, at_ms: int, state: State, machine: Machine, kind: AvailabilityKind, billed_to_ms: int | None = None

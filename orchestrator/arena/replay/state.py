@@ -42,8 +42,9 @@ class Expected:
 @dataclass(slots=True)
 class State:
     """A job in a replay. Without a machine it waits; with a `machine` that is not ready it starts, else it trains.
-    `base` are the steps when it began to train there, all of them saved, at `checkpoint_at`. `target` is the machine of
-    a voluntary move that has begun. `decide_ms` is when its policy is asked again. Its money is
+    `base` are the steps when it began to train there, all of them saved; it trained last at `checkpoint_at`. In moves
+    it does not train for `handover_s` (None: for a save and a restore). `target` is the machine of a voluntary move
+    that has begun. `decide_ms` is when its policy is asked again. Its money is
     spent at `money_ms` if it stays as it is, and was at `paused_ms`."""
 
     job: ReplayJob
@@ -53,6 +54,7 @@ class State:
     target: Machine | None = None
     base: float = 0.0
     checkpoint_at: Location | None = None
+    handover_s: float | None = None
     began: bool = False
     losses: int = 0
     refused: int = 0
