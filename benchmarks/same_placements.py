@@ -223,13 +223,14 @@ class Home(SimulatedInstallation):
         rented = {run.id for run in runs if run.instance_id is not None}
         size, steps = facts.checkpoint_bytes or 0, job.spec.train.steps
         assert steps is not None
-        made = ReplayJob(job, job.submitted_at_ms, steps, {}, size, latencies.save_s(self.config, runs), 0.0)
+        save_s = latencies.save_s(self.config, runs, size, latencies.save_wall_s_per_byte(tx))
+        made = ReplayJob(job, job.submitted_at_ms, steps, {}, size, save_s, 0.0)
         state = Recorded(
             made,
             Bill(self.knowledge.record, TYPICAL, 0),
             NEVER,
             checkpoint_at=location_of(trained[-1].offer_id) if trained else None,
-            handover_s=gaps.at.get(job.id, gaps.usual).value,
+            handover_s=latencies.handover_s(gaps, job.id, save_s),
             moved_ms=[m.step_at_ms for m in migrations if m.reason in VOLUNTARY and m.target_run_id in rented],
             done=max((run.last_step for run in runs), default=0),
             paid=tx.total_nano_usd(job_id=job.id),

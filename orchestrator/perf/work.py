@@ -91,6 +91,11 @@ class Work:
         return -math.log(self.outside_s + self.operations * _LAUNCH_S)
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of a checkpoint: parameters and optimizer state, with the gradients if they were not counted."""
+        return self.resident_bytes - self.gradient_bytes
+
+    @property
     def gpu_memory_bytes(self) -> int:
         """Bytes that one GPU needs to hold the whole job."""
         return self.memory_bytes(1, "none")

@@ -1,6 +1,7 @@
 """Latencies: how long machines take to start and jobs to be handed over, as measured or else assumed.
 
-Start times come from runs (from the request for a machine to training on it), handover times from cutover events.
+Start times come from runs (from the request for a machine to training on it), handover times from cutover events. The
+time of a save grows with the checkpoint: an unmeasured job's follows from the bytes per second of other jobs' saves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from orchestrator.model import Job, Run
 from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, learned
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
+from providers.hardware import GB
 from providers.offer import location_of
 from providers.traits import traits_of
 
@@ -22,7 +24,10 @@ HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
 
 _CLOUD = LatencyPrior(255.0, 2.5, "a cloud machine trains after 3 min (SkyPilot) to 6 min (SkyNomad)")
+SAVES = 50  # the newest of all jobs tell how fast checkpoints are written
+
 _SAVE_WALL_S = 0.3  # one save of a small model; the trainer limits the share of time by tuning its interval
+_SAVE_WALL_S_PER_GB = 2.0  # besides; assumed: a disk in the network takes half a gigabyte per second
 _RESTORE_WALL_S = 0.3
 _SETUP_WALL_S = 60.0  # pip downloads and installs a few packages, and torch is loaded once more
 
@@ -35,10 +40,21 @@ def start_prior(provider: str, config: Config) -> LatencyPrior:
     return LatencyPrior(wall_s * config.providers.clock_factor, 2.0, f"{wall_s:g} s on this machine")
 
 
-def save_s(config: Config, runs: Sequence[Run]) -> float:
-    """Market seconds of one save: the latest measured in the job's `runs` (in order), else the assumed time."""
+def save_wall_s_per_byte(tx: Tx) -> float:
+    """Wall seconds per byte of a checkpoint, besides those of the smallest save: from the newest saves of all jobs, by
+    their bytes, since small ones say nothing about it; the assumed figure counts as one save of a gigabyte."""
+    seconds, size_bytes = _SAVE_WALL_S_PER_GB, GB
+    for wall_s, saved_bytes in tx.saves(SAVES):
+        seconds += max(wall_s - _SAVE_WALL_S, 0.0)
+        size_bytes += saved_bytes
+    return seconds / size_bytes
+
+
+def save_s(config: Config, runs: Sequence[Run], size_bytes: int, wall_s_per_byte: float) -> float:
+    """Market seconds of one save: the latest measured in the job's `runs` (in order), else what a checkpoint of this
+    size takes."""
     measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
-    return next(measured, _SAVE_WALL_S) * config.providers.clock_factor
+    return next(measured, _SAVE_WALL_S + size_bytes * wall_s_per_byte) * config.providers.clock_factor
 
 
 def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
@@ -72,6 +88,13 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
     )
     reported = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
     return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
+
+
+def handover_s(known: Latencies[str], job_id: str, save_s: float) -> float:
+    """Market seconds for which training of a job stops during a move: as learned from its own moves, else as usual, but
+    at least one save and one restore of its checkpoint."""
+    own = known.at.get(job_id)
+    return max(known.usual.value, 2 * save_s) if own is None else own.value
 
 
 def _starts(

@@ -60,7 +60,8 @@ def inputs(
     """
     waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
-    gaps = latencies.handovers(tx, config)
+    gaps, wall_s_per_byte = latencies.handovers(tx, config), latencies.save_wall_s_per_byte(tx)
+    book = perf(tx, now_ms, [job.id for job in jobs])
     running: dict[str, Running] = {}
     demands = []
     past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra})
@@ -69,15 +70,22 @@ def inputs(
         if job.spec.budget_nano_usd is not None:
             open_books = [run for run in known.runs if run.billed_to_ms is None]
             known = replace(known, spent_nano_usd=job_cost_nano_usd(tx, job.id, open_books, now_ms))
-        save_s, gap = latencies.save_s(config, known.runs), gaps.at.get(job.id, gaps.usual)
+        size_bytes = known.facts.checkpoint_bytes or _profiled_bytes(book, job)
+        save_s = latencies.save_s(config, known.runs, size_bytes, wall_s_per_byte)
+        gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
-        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap.value, setup_s=setup_s))
+        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
     used = [each.offer_id for each in running.values()]
     seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used)
-    return Inputs(seen, perf(tx, now_ms, [job.id for job in jobs]), tuple(demands), running)
+    return Inputs(seen, book, tuple(demands), running)
+
+
+def _profiled_bytes(book: PerfBook, job: Job) -> int:
+    work = book.work(job)
+    return 0 if work is None else work.checkpoint_bytes
 
 
 def left_out(_job_id: str, _error: RowError) -> None:

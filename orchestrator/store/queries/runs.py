@@ -14,7 +14,7 @@ from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.model import Migration, Run, RunEnd, RunState, Step
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, record, records
-from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, migration, run
+from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, job, migration, run
 from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
 
@@ -32,6 +32,13 @@ _TOO_OLD = select(run.c.id).order_by(run.c.id.desc()).offset(LOOKED_AT).limit(1)
 _STARTED = (
     _RUN.where(run.c.id > func.coalesce(_TOO_OLD, ""), run.c.offer_id.like(bindparam("of_provider")))
     .where(run.c.billed_from_ms.is_not(None), run.c.training_from_ms.is_not(None))
+    .order_by(run.c.id.desc())
+    .limit(bindparam("limit"))
+)
+_SAVES = (
+    select(run.c.save_wall_s, job.c.checkpoint_bytes)
+    .join(job, job.c.id == run.c.job_id)
+    .where(run.c.id > func.coalesce(_TOO_OLD, ""), run.c.save_wall_s.is_not(None), job.c.checkpoint_bytes.is_not(None))
     .order_by(run.c.id.desc())
     .limit(bindparam("limit"))
 )
@@ -147,6 +154,16 @@ class RunRows(Transaction):
         providers. `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
         return records(_run, rows, "job_id", unreadable)
+
+    def saves(self, limit: int) -> list[tuple[float, int]]:
+        """(wall seconds of a run's latest save, bytes of its job's checkpoints) of runs of all jobs, newest first: at
+        most `limit` of the latest LOOKED_AT. Those with impossible values are skipped."""
+        rows = self._connection.execute(_SAVES, {"limit": limit}).all()
+        return [
+            (float(wall_s), size_bytes)
+            for wall_s, size_bytes in rows
+            if isinstance(wall_s, int | float) and isinstance(size_bytes, int) and wall_s >= 0 and size_bytes > 0
+        ]
 
     def unsettled_runs(self, unreadable: Unreadable | None = None) -> list[Run]:
         """The runs that have not ended or whose machine is not fully booked."""

@@ -101,6 +101,7 @@ def test_the_scripts_make_the_tables_that_queries_use(store: Store, url: str) ->
         (lambda tx: tx.booked_until_ms("run_A"), "SEARCH ledger_entry USING INDEX"),
         (lambda tx: tx.measured_last(9), "SEARCH perf_point USING INTEGER PRIMARY KEY"),
         (lambda tx: tx.runs_started("fake", 9), "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>?)"),
+        (lambda tx: tx.saves(9), "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>?)"),
         (lambda tx: tx.events(job_id="job_A"), "event_job"),
         (lambda tx: tx.cutovers(9), "event_cutover"),
     ],
