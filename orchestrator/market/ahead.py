@@ -80,7 +80,7 @@ class Ahead:
             known = np.ones((which.stop - which.start, len(_HOURS), len(self._price)))
             for course, (rows, knot, beyond) in zip(self._courses, self._moving, strict=True):
                 columns = np.log(course.table[which])
-                logs = np.take(np.diff(columns) / _STEPS, knot, axis=2)
+                logs = np.take((columns[:, :, 1:] - columns[:, :, :-1]) / _STEPS, knot, axis=2)
                 logs *= beyond
                 logs += np.take(columns, knot, axis=2)
                 known[:, 1:, rows] = np.exp(logs, out=logs)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from orchestrator.model import TrainSpec
 
+_encode = json.JSONEncoder(sort_keys=True).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -20,4 +22,4 @@ def program_of(train: TrainSpec) -> Program:
     """The program of a job. Jobs with equal Programs are assumed to be equally fast on the same hardware."""
     named = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
     reported = [word for word in train.argv if "/" not in word] if train.argv else named
-    return Program(f"{train.workdir}:{train.entry or train.script}", json.dumps(reported, sort_keys=True))
+    return Program(f"{train.workdir}:{train.entry or train.script}", _encode(reported))

@@ -44,8 +44,7 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
 
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    limit, share, seconds = _limit(objective, forecast, stay, go, limits)
-    there = _Row.of(forecast, go, share)
+    limit, share, there, seconds = _limit(objective, forecast, stay, go, limits)
     moving = there.price_s * there.move_billed_s + there.move_fixed
     cost = share * there.run_cost + limits.move_margin * moving
     return log_value(objective, cost, seconds) <= limit
@@ -69,8 +68,7 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
     """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     if objective.cost_weight == 0:
         return None
-    limit, share, seconds = _limit(objective, forecast, stay, go, limits)
-    there = _Row.of(forecast, go, share)
+    limit, share, there, seconds = _limit(objective, forecast, stay, go, limits)
     log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
     billed_s = share * there.run_s + limits.move_margin * there.move_billed_s
     left = math.exp(log_cost) - share * there.run_charges - limits.move_margin * there.move_fixed
@@ -117,7 +115,7 @@ class _Row(NamedTuple):
         """The values of `row` for the given share of the remaining work."""
         pool, mid = forecast.pool, forecast.mid
         at = pool.at(row)
-        price_s = pool.mean_price_s(share * mid.run_s)[at]
+        price_s = forecast.mean_price_s(share)[at]
         columns = (mid.run_s, mid.run_charges, forecast.begin_s, forecast.move_billed_s, forecast.move_fixed)
         return cls(float(price_s), *(float(column[pool.cell[at]]) for column in columns))
 
@@ -129,12 +127,13 @@ class _Row(NamedTuple):
 
 def _limit(
     objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
-) -> tuple[float, float, float]:
-    """(highest log objective at which a move pays, share of the work within the horizon, its seconds)."""
+) -> tuple[float, float, _Row, float]:
+    """(highest log objective at which a move pays, share of the work within the horizon, the values of row `go`, its
+    seconds)."""
     pool = forecast.pool
     left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
     share = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
     here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
     seconds = max(share * there.run_s + limits.move_margin * there.begin_s, 1e-3)
-    return staying + math.log(1 - limits.min_gain), share, seconds
+    return staying + math.log(1 - limits.min_gain), share, there, seconds

@@ -259,6 +259,17 @@ class Forecast:
             estimates = estimated(self.demand, pool, self.perf, estimates)
         return Forecast(pool, self.demand, self.perf, estimates, self.transition_costs, self.steps_left, self.move)
 
+    def mean_price_s(self, share: float) -> Floats:
+        """The expected mean price (nano-USD per second) while this share of the work is done, over the rows. Rows that
+        are compared over the same share use one column."""
+        if share not in self._mean_prices_s:
+            self._mean_prices_s[share] = self.pool.mean_price_s(share * self.mid.run_s)
+        return self._mean_prices_s[share]
+
+    @cached_property
+    def _mean_prices_s(self) -> dict[float, Floats]:
+        return {}
+
     def over_rows(self, column: Floats) -> Floats:
         """A column over the cells, as a column over the rows."""
         return column[self.pool.cell]

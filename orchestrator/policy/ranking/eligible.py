@@ -187,7 +187,7 @@ class Filter:
         if not had and not failed:
             return filtered
         rejection_reasons, counts = filtered.rejection_reasons.copy(), dict(filtered.counts)
-        changed = [(row, NONE) for row in had if rejection_reasons[row] in _OVERLOOKED_WHERE_IT_IS]
+        changed = [(row, NONE) for row in had if rejection_reasons.item(row) in _OVERLOOKED_WHERE_IT_IS]
         changed += [(row, _FAILED) for row in failed if rejection_reasons[row] == NONE]
         for row, now in changed:
             for rejection_reason, more in ((rejection_reasons[row], -1), (now, 1)):
