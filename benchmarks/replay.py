@@ -78,6 +78,7 @@ class Done:
     missed: bool = False
     paused: bool = False
     moves: int = 0
+    aborted: int = 0
     losses: int = 0
     decisions: int = 0
     covered: tuple[int, int] = (0, 0)
@@ -154,6 +155,7 @@ def _done(scene: Scene, policy: str, state: State, moves: int, promises: tuple[K
         missed=late and state.paused_ms is None,
         paused=state.paused_ms is not None,
         moves=moves,
+        aborted=state.aborted,
         losses=state.losses,
         decisions=len(seen),
         covered=(
@@ -176,18 +178,19 @@ def _due(job: ReplayJob) -> bool:
     return _free(job) and job.deadline_ms is not None
 
 
+COUNTS = ("missed", "paused", "moves", "aborted", "losses")
 GROUPS = {"cheapest alone": _alone, "cheapest + deadline": _due, "both": _free}
 
 
 def table(market: str, done: Sequence[Done]) -> Table:
-    columns = (*(f"{group}: $ | x bound" for group in GROUPS), "hours", "missed", "paused", "moves", "losses")
+    columns = (*(f"{group}: $ | x bound" for group in GROUPS), "hours", *COUNTS)
     shown = Table("policy", *columns, title=market)
     for policy in dict.fromkeys(each.policy for each in done):
         of = [each for each in done if each.policy == policy]
         urgent = policy in (QUICKEST, OURS_FASTEST)
         totals = [(total(of, policy, each), total(done, BOUND, each)) for each in GROUPS.values()]
         cells = [f"{paid:,.0f}" if urgent else f"{paid:,.0f} | {paid / least:.3f}" for paid, least in totals]
-        counts = [sum(getattr(each, name) for each in of) for name in ("missed", "paused", "moves", "losses")]
+        counts = [sum(getattr(each, name) for each in of) for name in COUNTS]
         hours = sum(each.hours for each in of if _free(each.job))
         shown.add_row(policy, *cells, f"{hours:,.0f}", *map(str, counts))
     return shown

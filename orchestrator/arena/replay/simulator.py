@@ -173,8 +173,10 @@ class Simulator:
             if order.action == "go on" and source is not None and self._affords(state, state.target, source.place):
                 self._cut_over(at_ms, state, state.target)
             else:
+                self.log(at_ms, state, f"aborts its move to {self.record.listing.ids[state.target.row]}")
                 self._end(at_ms, state, state.target, "released")
                 state.target = None
+                state.aborted += 1
             return True
         if order.action == "launch":
             if not self._launch(at_ms, state, order):

@@ -58,6 +58,7 @@ class State:
     began: bool = False
     losses: int = 0
     refused: int = 0
+    aborted: int = 0
     just_refused: list[int] = field(default_factory=list)
     moved_ms: list[int] = field(default_factory=list)
     measured: frozenset[InstanceKind] = frozenset()

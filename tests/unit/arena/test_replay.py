@@ -15,9 +15,9 @@ from orchestrator.arena.replay.live import NO_MOVES, Live
 from orchestrator.arena.replay.promise import kept
 from orchestrator.arena.replay.record import Record
 from orchestrator.arena.replay.simple import RULES, Simple
-from orchestrator.arena.replay.simulator import Policy, Simulator
+from orchestrator.arena.replay.simulator import Order, Policy, Simulator
 from orchestrator.arena.replay.state import State
-from orchestrator.market import TYPICAL
+from orchestrator.market import TYPICAL, AvailabilityPoint
 from orchestrator.model import GpuRequest, Job, JobSpec, Resources, TrainSpec
 from providers.billing.charges import rate_card, storage_nano_usd
 from providers.offer import CapacityType, Offer
@@ -106,12 +106,12 @@ def test_a_price_change_is_billed_from_when_it_takes_effect() -> None:
 
 
 def test_a_refused_launch_costs_nothing_and_another_offer_is_tried_at_once() -> None:
-    market = record({SPOT: [(-1, 1.0)], OTHER: [(-1, 1.5)], ON_DEMAND: [(-1, 3.0)]})
+    market = record({SPOT: [(-1, 1.0)], OTHER: [(-1, 1.01)], ON_DEMAND: [(-1, 3.0)]})
     for policy in ("greedy at losses", "live"):
         simulator, (state,) = played(market, {SPOT: [(-1, 50)]}, policy, a_job(5))
         assert what(simulator)[:2] == [f"0 h refused {SPOT.id}", f"0 h launched {OTHER.id}"], policy
         assert state.finished_ms is not None
-        assert state.bill.total == round(1.5 * NANO) * (state.finished_ms - T0) // HOUR_MS
+        assert state.bill.total == round(1.01 * NANO) * (state.finished_ms - T0) // HOUR_MS
 
 
 def test_static_spot_waits_for_its_pool_and_repeats_what_was_not_saved() -> None:
@@ -246,3 +246,33 @@ def test_a_record_with_repeated_prices_has_only_their_changes() -> None:
     market = record({SPOT: [(0, 1.0), (1, 1.0), (2, 2.0), (2, 3.0)]})
     assert market.changes == (((T0, NANO), (T0 + 2 * HOUR_MS, 3 * NANO)),)
     assert replace(market).price(0, T0 - 1) is None
+
+
+class Whimsical:
+    """Moves after an hour, and changes its mind when the machine is ready."""
+
+    def __init__(self, rows: tuple[int, int]) -> None:
+        self._rows = rows
+
+    def decide(self, at_ms: int, due: Sequence[State], _points: Sequence[AvailabilityPoint]) -> Sequence[Order]:
+        return [self._order(at_ms, state) for state in due]
+
+    def _order(self, at_ms: int, state: State) -> Order:
+        here, there = self._rows
+        if state.machine is None:
+            return Order("launch", here, at_ms + HOUR_MS)
+        return Order("stay") if state.target is not None or state.moved_ms else Order("launch", there)
+
+
+def test_an_aborted_move_costs_the_target_until_then_and_is_counted() -> None:
+    market = record({SPOT: [(-1, 1.0)], OTHER: [(-1, 1.5)], ON_DEMAND: [(-1, 3.0)]})
+    here, there = market.listing.row(SPOT.id), market.listing.row(OTHER.id)
+    assert here is not None
+    assert there is not None
+    knowledge = Knowledge(market, TYPICAL, STARTUP_S)
+    simulator = Simulator(knowledge, pools(market, {}), Whimsical((here, there)), [a_job(5)], T0 + 100 * HOUR_MS)
+    (state,) = simulator.play()
+    assert state.finished_ms is not None
+    assert (state.aborted, len(state.moved_ms)) == (1, 1)
+    tried = round(1.5 * NANO) * 360_000 // HOUR_MS
+    assert state.bill.total == NANO * (state.finished_ms - T0) // HOUR_MS + tried
