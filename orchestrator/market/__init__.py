@@ -3,7 +3,7 @@
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.listing import Listing, MachineKind, Shape, Site
-from orchestrator.market.outages import expected_wait_s
+from orchestrator.market.outages import expected_wait_s, mean_outage_h
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import Course, History
@@ -32,5 +32,6 @@ __all__ = [
     "Tariff",
     "egress_nano_usd",
     "expected_wait_s",
+    "mean_outage_h",
     "prior_hazard",
 ]

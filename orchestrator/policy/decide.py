@@ -18,6 +18,7 @@ from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
+from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
@@ -166,8 +167,15 @@ def _decided(
     if running is not None and current is not None:
         return _stay_or_move(builder, running, current, limits)
     best = int(ranking.order[0])
-    if running is None and (awaited := waiting(demand, forecast, ranking, builder.filtered)) is not None:
-        return builder.waiting(awaited)
+    if running is None:
+        by_deadline = choices(demand, forecast, ranking, builder.filtered)
+        if by_deadline:
+            awaited = wait_of(by_deadline, forecast, builder.filtered)
+            best = by_deadline[0].row if by_deadline[0].row is not None else best
+        else:
+            awaited = waiting(demand, forecast, ranking, builder.filtered)
+        if awaited is not None:
+            return builder.waiting(awaited)
     tried = None
     if running is None and not demand.started and demand.checkpoint_at is None:
         tried = trial(demand, market, forecast.perf, forecast, ranking)

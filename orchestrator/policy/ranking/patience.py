@@ -47,7 +47,7 @@ class Wait:
 def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
     """What to wait for, if waiting is better than the best open offer of the ranking; None if it is not."""
     objective = demand.job.spec.objective
-    rows = _awaited(filtered)
+    rows = awaited_rows(filtered)
     if not rows.size or not forecast.known or objective.cost_weight == 0 or ranking.mode != "safe":
         return None
     best = int(ranking.order[0])
@@ -55,7 +55,7 @@ def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     pool, mid = both.pool, both.mid
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
-    wait_s = _wait_s(pool.market, rows)
+    wait_s = wait_seconds(pool.market, rows)
     kept = wait_s <= MOST_WAIT * mid.seconds[at]
     if (latest_s := latest_start_s(demand, forecast, filtered)) is not None:
         kept &= wait_s <= latest_s
@@ -81,7 +81,7 @@ def patient(objective: Objective) -> Objective:
     return Objective(1 - time, time)
 
 
-def _awaited(filtered: Filtered) -> Rows:
+def awaited_rows(filtered: Filtered) -> Rows:
     """The spot rows that only lack capacity now: those with the lowest prices."""
     if not filtered.counts[RejectionReason.NO_CAPACITY]:
         return np.zeros(0, np.int64)
@@ -90,7 +90,7 @@ def _awaited(filtered: Filtered) -> Rows:
     return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
 
 
-def _wait_s(market: Market, rows: Rows) -> Floats:
+def wait_seconds(market: Market, rows: Rows) -> Floats:
     """Market seconds until a launch in each of some spot rows is expected to succeed."""
     spot = market.spot
     return expected_wait_s(

@@ -75,7 +75,7 @@ def transition_costs(
     none = np.zeros(len(listing.sites))
     egress, transfer_s = none, none
     if place is not None and size:
-        egress = _egress_to_sites(market, place, size)
+        egress = egress_to_sites(market, place, size)
         elsewhere = np.array([each != place[:2] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
@@ -114,7 +114,7 @@ def transition_costs(
     )
 
 
-def _egress_to_sites(market: Market, place: Location, size_bytes: int) -> Floats:
+def egress_to_sites(market: Market, place: Location, size_bytes: int) -> Floats:
     """nano-USD for moving a checkpoint from a location to each site."""
     source = rate_card(place[0])
     requests = _requests(market, place, size_bytes, lambda target: object_nano_usd(source, target))

@@ -7,7 +7,7 @@ since the first tick; a tick is how often the caller can act.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,15 +44,18 @@ _TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What does not change: hours of work are those of a machine with speed 1; `egress_usd` is what a launch costs by
-    the checkpoint's pool and the launch's. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a
-    number is not possible."""
+    the checkpoint's pool and the launch's. A pool in `only_spot` or `only_on_demand` has one kind of machine; its other
+    price counts for nothing. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a number is not
+    possible."""
 
     restart_h: float
     tick_h: float
     on_demand_usd: tuple[float, ...]
     egress_usd: Floats
     speed: tuple[float, ...]
-    probe_h: float
+    probe_h: float = 0.0
+    only_spot: frozenset[int] = frozenset()
+    only_on_demand: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         count = len(self.on_demand_usd)
@@ -93,18 +96,26 @@ class Option:
 class Planner:
     """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        spells: Spells | None = None,
+        solve: Callable[[Problem, Spells], ValueTable] = ValueTable,
+    ) -> None:
+        """`spells` is what is known already, by default nothing; `solve` gives the table of a problem."""
         count = len(terms.on_demand_usd)
         self.terms = terms
         # Tables count money in hours of on-demand, so that TOO_LATE is more than any job costs.
-        self.unit_usd = max(terms.on_demand_usd) or 1.0
+        bought = [pool for pool in range(count) if pool not in terms.only_spot]
+        self.unit_usd = max(terms.on_demand_usd[pool] for pool in bought) or 1.0
         alone = count == 1
-        self.spells = Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
+        self.spells = spells or Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
+        self._solve = solve
         self.solved = 0
         self._table: ValueTable | None = None
         self._checked_h = 0.0
         self._ends: list[tuple[Floats, Floats]] = []
-        self._fastest = max(terms.speed)
+        self.fastest = max(terms.speed[pool] for pool in bought)
         self._probed_h = 0.0
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
 
@@ -115,7 +126,7 @@ class Planner:
             return []
         terms, probe_h = self.terms, self.terms.probe_h
         if self._began is None:
-            self._began = (now.now_h, now.work_h / self._fastest)
+            self._began = (now.now_h, now.work_h / self.fastest)
         allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0])
         here = now.running[0] if now.running is not None and now.running[1] else None
         bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
@@ -166,7 +177,7 @@ class Planner:
         first: Action = "on_demand"
         if now.running is not None:
             pool, spot = now.running
-            if self.terms.speed[pool] == self._fastest and (not spot or now.overhead_left_h <= 1e-9):
+            if self.terms.speed[pool] == self.fastest and (not spot or now.overhead_left_h <= 1e-9):
                 first = "stay"
         return sorted(found, key=lambda option: option.action != first)
 
@@ -176,13 +187,13 @@ class Planner:
 
     def safe_after(self, now: Situation, progress_h: float) -> bool:
         """Whether buying in the next tick still meets the deadline, after so much work in this one."""
-        left_h = (now.work_h - progress_h) / self._fastest + self.terms.restart_h
+        left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h
         return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
 
     def _solved(self, now: Situation) -> ValueTable:
         if self._table is None or not self._table.knows(now.at) or self._outdated(now, self._table.problem):
             self.spells.refresh()
-            self._table = ValueTable(self._problem(now), self.spells)
+            self._table = self._solve(self._problem(now), self.spells)
             self._ends = [self.spells.ends(pool) for pool in range(self.spells.pools)]
             self._checked_h = now.now_h
             self.solved += 1
@@ -190,11 +201,11 @@ class Planner:
 
     def _outdated(self, now: Situation, problem: Problem) -> bool:
         """Whether rates, prices, work or what runs have changed since the table was solved."""
-        if now.work_h / self._fastest > problem.hours_left - problem.slack_h + 1e-6:
+        if now.work_h / self.fastest > problem.hours_left - problem.slack_h + 1e-6:
             return True
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
             return True
-        paces = {self.terms.speed[pool] / self._fastest for pool in self._bought_pools(now)}
+        paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_pools(now)}
         if not paces <= {*problem.on_demand_speed}:
             return True
         since_h = now.now_h - self._checked_h
@@ -221,15 +232,15 @@ class Planner:
             hours = self.terms.restart_h + max(now.work_h / terms.speed[pool], terms.tick_h)
             return terms.on_demand_usd[pool] * hours + egress
 
-        pools = range(len(terms.speed))
-        fastest = min((pool for pool in pools if terms.speed[pool] == self._fastest), key=bought_usd)
+        pools = [pool for pool in range(len(terms.speed)) if pool not in terms.only_spot]
+        fastest = min((pool for pool in pools if terms.speed[pool] == self.fastest), key=bought_usd)
         cheapest = min(pools, key=lambda pool: (bought_usd(pool), pool != fastest))
         return (fastest,) if cheapest == fastest else (fastest, cheapest)
 
     def _problem(self, now: Situation) -> Problem:
         terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
         hours_left = now.ticks_left * terms.tick_h
-        work_h = now.work_h / self._fastest
+        work_h = now.work_h / self.fastest
         bought = self._bought_pools(now)
         bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
 
@@ -238,7 +249,8 @@ class Planner:
             return now.spot_usd[pool] / speed[pool] * there + bought_usd * (1 - there)
 
         here = {now.running[0]} if now.running is not None and now.running[1] else set()
-        others = sorted((pool for pool in range(len(speed)) if pool not in here), key=hour_usd)
+        sold = (pool for pool in range(len(speed)) if pool not in here and pool not in terms.only_on_demand)
+        others = sorted(sold, key=hour_usd)
         pools = tuple(sorted([*here, *others[: POOLS - len(here)]]))
         return Problem(
             hours_left=hours_left,
@@ -247,10 +259,10 @@ class Planner:
             restart_h=terms.restart_h,
             pools=pools,
             spot_usd=tuple(now.spot_usd[pool] / unit_usd for pool in pools),
-            speed=tuple(speed[pool] / self._fastest for pool in pools),
+            speed=tuple(speed[pool] / self.fastest for pool in pools),
             on_demand_pools=bought,
             on_demand_usd=tuple(terms.on_demand_usd[pool] / unit_usd for pool in bought),
-            on_demand_speed=tuple(speed[pool] / self._fastest for pool in bought),
+            on_demand_speed=tuple(speed[pool] / self.fastest for pool in bought),
             egress_usd=terms.egress_usd / unit_usd,
             at=now.at,
         )
@@ -264,7 +276,7 @@ class _Ahead:
         self._terms, self._spells = planner.terms, planner.spells
         tick_h = self._terms.tick_h
         self._left_h = (now.ticks_left - 1) * tick_h
-        self._fastest = max(self._terms.speed)
+        self._fastest = planner.fastest
         self._unit_usd = planner.unit_usd
         self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest

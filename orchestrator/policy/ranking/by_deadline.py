@@ -1,0 +1,251 @@
+"""The cheapest way to meet a deadline: asks the planner (policy/slack) what a job should do now.
+
+A job that must only finish in time can wait for spot capacity, run on spot and lose it, or buy on-demand; what each is
+worth depends on the time to spare. The planner's value table answers that for a few offers: the spot offers that cost
+least per step, those without capacity included, and two on-demand offers, the cheapest that finishes in time and one
+that is fast enough to leave half of the time.
+
+Every offer considered here keeps the deadline safely already (objectives.py): the planner ranks, it does not vouch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from orchestrator.market import Market, mean_outage_h
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import Filtered
+from orchestrator.policy.ranking.objectives import Ranking, budget_left, time_left_s
+from orchestrator.policy.ranking.patience import Wait, awaited_rows, wait_seconds
+from orchestrator.policy.ranking.transition_costs import egress_to_sites
+from orchestrator.policy.slack.known import KnownSpells, PoolRates
+from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms
+from orchestrator.policy.slack.spells import Spells
+from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+from providers.money import NANO_USD
+
+MOST_OPEN, MOST_SHUT = 3, 2
+"""How many spot offers with and without capacity are considered."""
+TICK_H = 0.25
+"""How often a live job can act, in hours: a back-off takes as long."""
+KEPT_BACK = 0.02
+"""The share of the work's time that is kept back for what cannot be foreseen."""
+PRICE_STEP, RATE_STEP, TIME_STEP = 1.05, 1.3, 1.2
+"""Factors to which prices, rates and times are rounded before a table is solved, so that similar jobs share one."""
+TABLES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something to do now: "wait", "stay", or "spot" and "on_demand" for the offer of `row`; and the expected cost
+    (nano-USD) to finish if the best is done from then on."""
+
+    action: Action
+    row: int | None
+    cost_nano_usd: float
+
+
+def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Choice]:
+    """What the job can do now, best first; empty if the planner has no say: without a deadline, if time counts in the
+    objective, and unless an on-demand offer keeps the deadline safely. A job that runs does not stop in order to
+    wait."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
+        return []
+    bought = _bought(forecast, ranking, filtered, left_s)
+    spot = _spot(forecast, ranking, filtered)
+    if not bought or not spot:
+        return []
+    current = filtered.current
+    rows = list(dict.fromkeys([*spot, *bought, *([] if current is None else [current])]))
+    case = _Case(demand, forecast.over(rows), rows, bought[0], current)
+    planner = Planner(case.terms(), KnownSpells(case.rates, TICK_H), similar)
+    shut = _shut(forecast, filtered)
+    found = []
+    for option in planner.options(case.situation(left_s)):
+        row = None if option.pool is None else rows[option.pool]
+        if option.usd >= TOO_LATE * planner.unit_usd or (option.action == "wait" and (current is not None or not shut)):
+            continue
+        if option.action == "stay" or row not in shut:
+            found.append(Choice(option.action, row, option.usd * NANO_USD))
+    return found
+
+
+def wait_of(found: Sequence[Choice], forecast: Forecast, filtered: Filtered) -> Wait | None:
+    """What the job waits for, if that is the best of its choices."""
+    if not found or found[0].action != "wait":
+        return None
+    shut = _shut(forecast, filtered)
+    instead = next((each for each in found if each.row is not None), None)
+    over = forecast.over(shut)
+    wait_s = wait_seconds(over.pool.market, np.array(shut))
+    soonest = int(np.argmin(wait_s))
+    finish_s = float(over.mid.seconds[over.pool.at(shut[soonest])]) + float(wait_s[soonest])
+    cost = found[0].cost_nano_usd
+    saving = 0.0 if instead is None else instead.cost_nano_usd - cost
+    return Wait(shut[soonest], float(wait_s[soonest]), cost, finish_s, None if instead is None else instead.row, saving)
+
+
+def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: float) -> list[int]:
+    """The on-demand rows that are considered, the fastest first."""
+    pool, high_s = forecast.pool, forecast.high.seconds
+    safe = np.flatnonzero(filtered.usable & ~pool.spot & (ranking.tiers == ranking.tiers.max()) & (high_s <= left_s))
+    if not safe.size:
+        return []
+    cost = forecast.mid.cost[safe]
+    cheapest = int(safe[np.argmin(cost)])
+    quick = safe[high_s[safe] <= left_s / 2]
+    fast = int(quick[np.argmin(forecast.mid.cost[quick])]) if quick.size else int(safe[np.argmin(high_s[safe])])
+    if high_s[cheapest] <= high_s[fast]:
+        fast = cheapest
+    return [int(pool.rows[each]) for each in dict.fromkeys((fast, cheapest))]
+
+
+def _spot(forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[int]:
+    """The spot rows that are considered."""
+    spot = filtered.market.spot
+    open_rows = [row for row in ranking.order.tolist() if spot[row]][:MOST_OPEN]
+    return [*open_rows, *_shut(forecast, filtered)]
+
+
+def _shut(forecast: Forecast, filtered: Filtered) -> list[int]:
+    """The spot rows without capacity that are considered, those that cost least per step first."""
+    rows = awaited_rows(filtered).tolist()
+    if not rows:
+        return []
+    over, left = forecast.over(rows), budget_left(forecast.demand)
+    paid = [row for row in rows if left is None or over.high.cost[over.pool.at(row)] <= left]
+    return sorted(paid, key=lambda row: float(over.per_step[over.pool.at(row)]))[:MOST_SHUT]
+
+
+class _Case:
+    """A job and a few offers, in the planner's terms: pools are numbered as `rows`; then follows the place of the
+    checkpoint. Work is counted in hours on the fast on-demand offer at its 5th percentile of speed."""
+
+    def __init__(self, demand: Demand, forecast: Forecast, rows: Sequence[int], fast: int, current: int | None) -> None:
+        self._demand, self._forecast, self._rows, self._current = demand, forecast, rows, current
+        pool, market = forecast.pool, forecast.pool.market
+        self._market = market
+        at = [pool.at(row) for row in rows]
+        cells = pool.cell[at]
+        work_s = forecast.work_range_s[1][cells]
+        self._work_h = float(work_s[rows.index(fast)]) / 3600
+        pace = work_s[rows.index(fast)] / work_s
+        # A spot machine faster than that counts as equally fast, at the price of the same work.
+        self._speed = tuple(min(round(float(each), 3), 1.0) or 0.001 for each in pace)
+        price_usd = forecast.mid.price_s[at] * 3600 / NANO_USD / np.maximum(pace, 1.0)
+        self._usd = tuple(price_usd.tolist())
+        self._spot = [bool(market.spot[row]) for row in rows]
+        start_s = max(float(pool.start_high_s[cells].max()), float(forecast.setback_s[cells].max()))
+        self._restart_h = start_s / 3600
+        places = [market.place(row) for row in rows]
+        lies_at = demand.checkpoint_at if current is None else places[rows.index(current)]
+        self._elsewhere = int(lies_at is not None and lies_at not in places)  # a place where nothing is considered
+        self._places = [*places, lies_at] if lies_at is not None and self._elsewhere else places
+        self._at = None if lies_at is None else self._places.index(lies_at)
+        self.rates = [*(self._rates(row) for row in rows), *[PoolRates(1.0, 1.0)] * self._elsewhere]
+
+    def terms(self) -> Terms:
+        """The planner's terms."""
+        count = len(self._rows)
+        none = frozenset(range(count, count + self._elsewhere))
+        spot = frozenset(number for number in range(count) if self._spot[number])
+        return Terms(
+            restart_h=self._restart_h,
+            tick_h=TICK_H,
+            on_demand_usd=(*self._usd, *(0.0 for _ in none)),
+            egress_usd=self._egress_usd(),
+            speed=(*self._speed, *(1.0 for _ in none)),
+            only_spot=spot | none,
+            only_on_demand=frozenset(range(count)) - spot | none,
+        )
+
+    def situation(self, left_s: float) -> Situation:
+        """The planner's situation; `left_s` is the time until the deadline."""
+        here = None if self._current is None else self._rows.index(self._current)
+        return Situation(
+            now_h=0.0,
+            ticks_left=max(math.floor((left_s / 3600 - KEPT_BACK * self._work_h) / TICK_H), 1),
+            work_h=self._work_h,
+            running=None if here is None else (here, self._spot[here]),
+            overhead_left_h=0.0,
+            at=self._at,
+            spot_usd=(*self._usd, *(0.0,) * self._elsewhere),
+        )
+
+    def _egress_usd(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """US$ for the checkpoint, by the place where it is and the place of the launch."""
+        size, market, count = self._demand.checkpoint_bytes, self._market, len(self._places)
+        if not size:
+            return np.zeros((count, count))
+        site = [int(market.listing.site[row]) for row in self._rows]
+        columns = {place: egress_to_sites(market, place, size)[site] / NANO_USD for place in set(self._places)}
+        egress = np.zeros((count, count))
+        for number, place in enumerate(self._places):
+            egress[number, : len(self._rows)] = columns[place]
+        return egress
+
+    def _rates(self, row: int) -> PoolRates:
+        market = self._market
+        if not market.spot[row]:
+            return PoolRates(1.0, 1.0)
+        sign_ms = int(market.backed_off_at[row])
+        there = False if sign_ms >= 0 else True if row == self._current or row in market.alive else None
+        ago_h = (market.at - sign_ms) / 3.6e6 if sign_ms >= 0 else 0.0
+        return PoolRates(1 / outage_h(market, row), max(float(market.hazard[row]), 1e-6), there, ago_h)
+
+
+def outage_h(market: Market, row: int) -> float:
+    """The expected length (hours) of an outage of a spot row."""
+    spot = market.spot
+    group = market.listing.site_provider[market.listing.site]
+    returns, away_ms = np.where(spot, market.returns, 0), np.where(spot, market.away_ms, 0)
+    return float(mean_outage_h(np.array([row]), group=group, returns=returns, away_ms=away_ms)[0])
+
+
+def similar(problem: Problem, spells: Spells) -> ValueTable:
+    """The table of a similar problem, with rounded figures: it depends on nothing else, such as who asked before."""
+    work_h = _up(problem.hours_left - problem.slack_h, TIME_STEP)
+    slack_h = _up(max(problem.slack_h, problem.restart_h), TIME_STEP)
+    return solved(
+        tuple(tuple(_about(each, PRICE_STEP) for each in row) for row in problem.egress_usd.tolist()),
+        tuple(
+            PoolRates(_about(float(returns[0]), RATE_STEP), _about(float(losses[0]), RATE_STEP))
+            for returns, losses in map(spells.ends, range(spells.pools))
+        ),
+        hours_left=work_h + slack_h,
+        slack_h=slack_h,
+        tick_h=problem.tick_h,
+        restart_h=_about(problem.restart_h, PRICE_STEP),
+        pools=problem.pools,
+        spot_usd=tuple(_about(each, PRICE_STEP) for each in problem.spot_usd),
+        speed=problem.speed,
+        on_demand_pools=problem.on_demand_pools,
+        on_demand_usd=tuple(_about(each, PRICE_STEP) for each in problem.on_demand_usd),
+        on_demand_speed=problem.on_demand_speed,
+        at=problem.at,
+    )
+
+
+@lru_cache(maxsize=TABLES)
+def solved(egress_usd: tuple[tuple[float, ...], ...], rates: tuple[PoolRates, ...], **rest: Any) -> ValueTable:
+    """The table of the problem with this egress and the `rest` of its fields."""
+    problem = Problem(egress_usd=np.array(egress_usd), **rest)
+    return ValueTable(problem, KnownSpells(rates, problem.tick_h))
+
+
+def _about(value: float, step: float) -> float:
+    """A value rounded to a power of `step`; 0 stays 0."""
+    return 0.0 if value <= 1e-9 else step ** round(math.log(value) / math.log(step))
+
+
+def _up(value: float, step: float) -> float:
+    """A value rounded up to a power of `step`."""
+    return float(step ** math.ceil(math.log(max(value, 1e-3)) / math.log(step) - 1e-9))

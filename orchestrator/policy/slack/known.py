@@ -1,0 +1,37 @@
+"""Spells whose rates are known from elsewhere: for pools of the live market, whose history is in the market itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policy.slack.spells import Floats, Spells
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRates:
+    """How often missing capacity returns and a machine is lost, per hour; and the last look at the pool: whether it had
+    capacity, and how many hours ago that was (`there` None: nobody looked)."""
+
+    returns: float
+    losses: float
+    there: bool | None = None
+    ago_h: float = 0.0
+
+
+class KnownSpells(Spells):
+    """Two states for each pool, with rates that do not change. The time now is hour 0."""
+
+    def __init__(self, pools: Sequence[PoolRates], tick_h: float) -> None:
+        super().__init__(len(pools), tick_h)
+        self._known = [(np.array([each.returns]), np.array([each.losses])) for each in pools]
+        for pool, each in enumerate(pools):
+            if each.there is not None:
+                self._was_there[pool], self._seen_h[pool] = each.there, -each.ago_h
+                self._state[pool] = np.array([float(not each.there), float(each.there)])
+
+    def ends(self, pool: int) -> tuple[Floats, Floats]:
+        """See Spells."""
+        return self._known[pool]

@@ -1,0 +1,120 @@
+"""With a deadline, what to do now follows from the value of the time to spare: wait, run on spot, or buy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.market import Market
+from orchestrator.model import FASTEST
+from orchestrator.policy import Demand
+from orchestrator.policy.demand import MoveLimits
+from orchestrator.policy.ranking import by_deadline
+from orchestrator.policy.ranking.by_deadline import choices, wait_of
+from orchestrator.policy.ranking.cost import forecast_of
+from orchestrator.policy.ranking.eligible import Filter
+from orchestrator.policy.ranking.objectives import rank
+from providers.money import usd
+
+STEPS = 36_000  # 10 h at 1 step/s
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def shut(case):
+    """On-demand at $3, and spot at $1 that was lost ten minutes ago."""
+    case.offer("sure", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    case.happened(spot, "launched", 600)
+    case.happened(spot, "lost", 10)
+    return spot
+
+
+def due(case, hours, name="job_1", **spec):
+    return case.job(name, deadline_at_ms=case.now + round(hours * HOUR), **spec)
+
+
+def found(case, demand):
+    market, perf = case.market(), case.perf()
+    assert isinstance(market, Market)
+    filtered = Filter(market, MoveLimits())(demand.job.spec, None)
+    forecast = forecast_of(demand, filtered.pool, perf, None)
+    ranking = rank(demand, forecast, filtered)
+    return market, choices(demand, forecast, ranking, filtered), forecast, filtered
+
+
+def test_with_time_to_spare_a_job_waits_for_spot_and_says_what_that_saves_and_leaves(case, shut):
+    placement = case.decide(Demand(due(case, 40), STEPS))
+    assert placement.action == "wait"
+    assert placement.reason.startswith(f"waiting: {shut} should be back in about ")
+    assert placement.reason.endswith("to spare before the deadline")
+    assert placement.again_at_ms == case.now + 5 * 60_000
+    assert usd(10) < placement.cost_nano_usd < usd(33)
+
+
+def test_without_time_to_spare_it_buys(case, shut):
+    placement = case.decide(Demand(due(case, 11), STEPS))
+    assert (placement.action, placement.offer_id) == ("place", case.offers[0].id)
+
+
+def test_waiting_is_worth_less_the_less_time_there_is(case, shut):
+    costs = []
+    for hours in (60, 40, 25, 18, 14):
+        _, choice, _, _ = found(case, Demand(due(case, hours, f"job_{hours}"), STEPS))
+        costs.append(min(each.cost_nano_usd for each in choice))
+    assert all(less < 1.02 * more for less, more in pairwise(costs))
+    assert costs[0] < 0.7 * costs[-1]
+
+
+def test_open_spot_is_taken_before_on_demand(case):
+    case.offer("sure", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    assert case.decide(Demand(due(case, 40), STEPS)).offer_id == spot
+
+
+def test_the_planner_has_no_say_without_a_deadline_or_where_time_counts(case, shut):
+    for job in (case.job("job_1"), due(case, 40, "job_2", objective=FASTEST)):
+        assert found(case, Demand(job, STEPS))[1] == []
+
+
+def test_a_job_that_runs_is_not_stopped_in_order_to_wait(case, shut, settled):
+    placement = case.decide(Demand(due(case, 40), STEPS, done_steps=100), settled(case.offers[0].id))
+    assert placement.action == "stay"
+
+
+def test_egress_counts_where_the_checkpoint_is(case, shut):
+    """Back where its checkpoint is, the job needs no egress: waiting is worth more than open spot at the same price."""
+    other = case.offer("other", 1.05, spot=True, provider="aws", region="us-east-1")
+    here = Demand(
+        due(case, 40), STEPS, done_steps=10, checkpoint_bytes=400 * 10**9, checkpoint_at=("local", "eu-1", "eu-1a")
+    )
+    placement = case.decide(here)
+    assert placement.action == "wait"
+    assert case.decide(Demand(due(case, 40, "job_2"), STEPS)).offer_id == other
+
+
+def test_what_a_job_waits_for_is_the_best_of_its_choices(case, shut):
+    market, choice, forecast, filtered = found(case, Demand(due(case, 40), STEPS))
+    awaited = wait_of(choice, forecast, filtered)
+    assert awaited is not None
+    assert market.ids[awaited.row] == shut
+    assert awaited.cost_nano_usd == min(each.cost_nano_usd for each in choice)
+    assert awaited.saving_nano_usd > 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(hours=st.floats(11, 60), price=st.floats(0.2, 2.9))
+def test_a_choice_depends_on_nothing_that_was_asked_before(hours, price):
+    from tests.unit.policy.conftest import DecisionCase  # a fixture would keep its state between examples
+
+    case = DecisionCase()
+    case.offer("sure", 3.00)
+    case.happened(case.offer("spot", price, spot=True), "refused", 20)
+    demand = Demand(due(case, hours), STEPS)
+    by_deadline.solved.cache_clear()
+    first = found(case, demand)[1]
+    found(case, Demand(due(case, hours * 1.01, "job_2"), STEPS))
+    assert found(case, demand)[1] == first
