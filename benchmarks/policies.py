@@ -5,7 +5,8 @@
 
 Reference runs, and 96 hours of work on V100 zones of 2023 with a limit of 1.05 and 1.10 times the work, need the folder
 `shared` beside the repository (or TRADEWIND_SHARED). Every baseline plays the same runs. Costs are means over cells of
-cost over the optimum, as in docs/results.md. The generated markets need nothing: spells that are Markov, bursty or
+cost over the optimum, as in docs/results.md. Gangs of 8 and 16 machines of eight H100 have no deadline, but must be
+useful for nine tenths of the time. The generated markets need nothing: spells that are Markov, bursty or
 follow the day, capacity that flaps at the length of a restart, that vanishes when slack runs out, that probes promise
 but no launch finds, or that never comes; of one kind of machine or of several. In each, on-demand alone could meet the
 deadline.
@@ -14,12 +15,15 @@ deadline.
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import benchmarks._one_thread  # noqa: F401  isort: skip
 import numpy as np
 
 from benchmarks._claims import Claim, show
@@ -35,6 +39,7 @@ from orchestrator.policy import online
 GENERATED, GENERATED_QUICK = 10_000, 60
 LIMITS = ((1.05, 1.20), (1.10, 1.10))
 """(limit over the work, the most that the cost may be over the optimum)."""
+GANGS, GANG_WORK_H, DUTY, H100_PER_MACHINE = (8, 16), 48.0, 0.90, 8
 KINDS = ("markov", "bursty", "diurnal", "flaps", "vanishes", "lies", "empty")
 
 
@@ -48,8 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         runs = references(11 if options.quick else 1)
         found, lines = reference_runs(runs)
         claims += [*found, *limits(2 if options.quick else 8)]
+        dear, table = gangs(2 if options.quick else 6)
+        claims += dear
         if not options.json:
             beside(lines)
+            print(table)
         notes.append(f"{len(runs)} reference runs")
     else:
         notes.append(f"without the shared data in {SHARED}: only generated markets")
@@ -60,14 +68,16 @@ def reference_runs(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]]:
     """The deadline policy on the reference runs, beside every baseline."""
     optima = [optimum(run.task, run.window).usd for run in runs]
     lines = {}
-    ticks, seconds, slowest_s = 0, 0.0, 0.0
+    took: dict[bool, list[float]] = {True: [0.0, 0.0], False: [0.0, 0.0]}  # by whether there is one zone: (ticks, s)
+    slowest_s = 0.0
     for name, make in makers().items():
         done = []
         for run in runs:
             policy = Timed(make())
             done.append(play(policy, run.task, run.window))
             if name == "deadline":
-                ticks, seconds = ticks + done[-1].ticks_used, seconds + policy.seconds
+                taken = took[len(run.window.zones) == 1]
+                taken[0], taken[1] = taken[0] + done[-1].ticks_used, taken[1] + policy.seconds
                 slowest_s = max(slowest_s, policy.slowest_s)
         lines[name] = line_of(name, runs, done, optima)
     ours = lines["deadline"]
@@ -80,7 +90,10 @@ def reference_runs(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]]:
         Claim("reference runs: missed deadlines", ours.missed, "runs", 0),
         Claim("several zones: cost over optimum, mean", _mean(ours, weight, several), "x", 1.18),
         Claim("one zone: cost over optimum, mean", _mean(ours, weight, alone), "x", 1.075),
-        Claim("a decision, mean", 1e3 * seconds / ticks, "ms", 1.0),
+        *(
+            Claim(f"a decision with {what}, mean", 1e3 * took[one][1] / max(took[one][0], 1.0), "ms", most)
+            for one, what, most in ((False, "several zones", 1.0), (True, "one zone", 0.05))
+        ),
         Claim("a decision, slowest", 1e3 * slowest_s, "ms", 350),
     ]
     best = min((line for name, line in lines.items() if name in BASELINES), key=lambda line: line.mean)
@@ -108,6 +121,40 @@ def limits(starts: int) -> list[Claim]:
         claims.append(Claim(f"V100, 96 h, limit {ratio:.2f} x: cost over optimum", ours / best, "x", most))
         claims.append(Claim(f"V100, 96 h, limit {ratio:.2f} x: limits passed", missed, "runs", 0))
     return claims
+
+
+def gangs(starts: int) -> tuple[list[Claim], str]:
+    """48 hours of work on gangs of H100 without a deadline of their own, useful for at least DUTY of the time: US$ per
+    useful GPU-hour, every policy on the same windows, and a table of them all."""
+    trace, claims = load(SHARED / "traces" / "gcp_h100x8_2025.npz"), []
+    rows: dict[str, list[str]] = {name: [name] for name in (*makers(), "optimum")}
+    for gang, size in itertools.product(GANGS, (10.0, 500.0)):
+        task = Task.of(GANG_WORK_H, GANG_WORK_H / DUTY, 1 / 6, size, trace.tick_ms)
+        windows = [
+            trace.window((trace.ticks - task.ticks) * number // max(starts - 1, 1), task.ticks, gang=gang)
+            for number in range(starts)
+        ]
+        useful_h = GANG_WORK_H * H100_PER_MACHINE * len(windows)
+        best = math.fsum(optimum(task, window).usd for window in windows)
+        rows["optimum"].append(f"{best / useful_h:.2f}")
+        usd, idle = {}, 0
+        for name, make in makers().items():
+            done = [play(make(), task, window) for window in windows]
+            late = sum(not each.finished for each in done)
+            usd[name] = math.fsum(each.usd for each in done)
+            idle += late * (name == online.NAME)
+            rows[name].append(f"{usd[name] / useful_h:.2f}" + f" ({late} too idle)" * (late > 0))
+        ours = usd.pop(online.NAME)
+        cheapest = min(usd, key=lambda name: usd[name])
+        what = f"gangs of {gang}, {size:g} GB"
+        claims += [
+            Claim(f"{what}: cost over optimum", ours / best, "x", 1.10),
+            Claim(f"{what}: cost over the best baseline's ({cheapest})", ours / usd[cheapest], "x", 1.0),
+            Claim(f"{what}: useful for less than {DUTY:.2f} of the time", idle, "runs", 0),
+        ]
+    head = ["US$ per useful GPU-hour", *(f"{gang} x, {size} GB" for gang, size in itertools.product(GANGS, (10, 500)))]
+    lines = [head, ["---"] * len(head), *sorted(rows.values(), key=lambda row: float(row[1].split()[0]))]
+    return claims, "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def generated(count: int) -> list[Claim]:

@@ -22,8 +22,9 @@ POOLS = 6
 """The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
 """Ages at which the phases of a single pool begin. More pools have one phase: their tables would grow too large."""
-CHANGED = 1.3
-"""The factor by which a rate must have changed, or PRICE_CHANGED by which a price, to solve the table again."""
+CHANGED, CHANGED_ALONE = 1.3, 1.5
+"""The factor by which a rate must have changed to solve the table again: with several pools, and with a single one,
+which has more rates, so that one of them changes more often. PRICE_CHANGED is that of a price."""
 PRICE_CHANGED = 1.05
 CHECK_H = 2.0
 """How often that is checked."""
@@ -218,7 +219,7 @@ class Planner:
             return True
         if due:
             self._checked_h = now.now_h
-        return due and self.spells.changed_by(self._ends) > CHANGED
+        return due and self.spells.changed_by(self._ends) > (CHANGED_ALONE if self.spells.pools == 1 else CHANGED)
 
     def _bought_pools(self, now: Situation) -> tuple[int, ...]:
         """Where on-demand is bought: the fastest machine, and the one that finishes the work for least, if another.

@@ -57,6 +57,7 @@ class Spells:
         self._was_there: list[bool | None] = [None] * pools
         self._began_h = [0.0] * pools
         self._cache: dict[tuple[str, int, float], Floats] = {}
+        self._known_ends: dict[int, tuple[Floats, Floats]] = {}
 
     def seen(self, pool: int, now_h: float) -> bool | None:
         """Whether the pool had capacity when it was looked at just now; None if it was not."""
@@ -70,10 +71,13 @@ class Spells:
 
     def ends(self, pool: int) -> tuple[Floats, Floats]:
         """(rates at which an absence ends, rates at which a machine there is lost), by phase."""
-        return (
-            self._rates(self._away_ends, self._away_spent, self._away_prior, pool),
-            self._rates(self._there_ends, self._there_spent, self._there_prior, pool),
-        )
+        known = self._known_ends.get(pool)
+        if known is None:
+            known = self._known_ends[pool] = (
+                self._rates(self._away_ends, self._away_spent, self._away_prior, pool),
+                self._rates(self._there_ends, self._there_spent, self._there_prior, pool),
+            )
+        return known
 
     def step(self, pool: int, hours: float) -> Floats:
         """Probabilities of the pool's state (column) after some hours, by its state now (row)."""
@@ -123,6 +127,7 @@ class Spells:
                 self._count_hidden(pool, was_there, there, gap_h)
             else:
                 self._count_aged(pool, known if close else before, there, now_h, gap_h if close else _HIDDEN_H)
+            self._known_ends.clear()
         self._state[pool] = self._after(before, there, was_there, close and known is not None)
         if there and not was_there:
             self._began_h[pool] = now_h - (self._old_h if was_there is None else min(gap_h / 2, self._old_h))

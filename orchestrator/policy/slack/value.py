@@ -219,37 +219,49 @@ class _Grid:
 
     def after_step(self, hours: float) -> _Less:
         """With so many hours less slack, a step later: the values there of the values here."""
-        return _Less(*self._cells(self._slack_h[1:] - hours, slice(0, -1)), self._left_h[:-1])
+        slack_h = self._slack_h[1:] - hours
+        done = slack_h >= self._left_h[:-1, None] - 1e-6
+        same = (hours == 0.0) & (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
+        return _Less(slack_h, *self._cells(slack_h, slice(0, -1)), done, same)
 
     def at_once(self, hours: float) -> _Less:
         """The same without a step."""
-        return _Less(*self._cells(self._slack_h[1:] - hours, slice(1, None)), None)
+        slack_h = self._slack_h[1:] - hours
+        none = np.zeros(slack_h.shape, np.bool_)
+        return _Less(slack_h, *self._cells(slack_h, slice(1, None)), none, np.full(len(slack_h), hours == 0.0))
 
-    def _cells(self, slack_h: Floats, steps: slice) -> tuple[Floats, NDArray[np.intp], Floats]:
+    def _cells(self, slack_h: Floats, steps: slice) -> tuple[NDArray[np.intp], Floats]:
         low, wide, bend = (each[steps, None] for each in (self._low, self._wide, self._bend))
         last = self.size - 1
         along = np.clip((slack_h - low) / wide, 0, 1)
         j = np.minimum((along ** (1 / bend) * last).astype(np.intp), last - 1)
         below, above = (j / last) ** bend, ((j + 1) / last) ** bend
-        return slack_h, j, np.clip((along - below) / (above - below), 0, 1)
+        return j, np.clip((along - below) / (above - below), 0, 1)
 
 
 class _Less:
     """Values over slack at one step -> values by the slack from which they are reached."""
 
-    def __init__(self, slack_h: Floats, j: NDArray[np.intp], more: Floats, left_h: Floats | None) -> None:
-        self._j, self._above, self._more = j, j + 1, more.astype(np.float32)
-        self._late = slack_h < -1e-9
-        self._done = None if left_h is None else slack_h >= left_h[:, None] - 1e-6
+    def __init__(
+        self, slack_h: Floats, j: NDArray[np.intp], more: Floats, done: NDArray[np.bool_], same: NDArray[np.bool_]
+    ) -> None:
+        self._below, self._above, self._more = j, j + 1, more.astype(np.float32)
+        self._late, self._done = slack_h < -1e-9, done
+        self._any_late: list[bool] = np.asarray(self._late.any(axis=1)).tolist()
+        self._any_done: list[bool] = np.asarray(done.any(axis=1)).tolist()
+        self._same: list[bool] = same.tolist()
 
     def __call__(self, step: int, values: Table) -> Table:
         row = step - 1
-        low, high = values[..., self._j[row]], values[..., self._above[row]]
-        moved: Table = low + (high - low) * self._more[row]
-        moved[..., self._late[row]] = TOO_LATE
-        if self._done is not None:
+        if self._same[row]:
+            moved = values.copy()
+        else:
+            moved = values.take(self._below[row], axis=-1)
+            moved += (values.take(self._above[row], axis=-1) - moved) * self._more[row]
+        if self._any_late[row]:
+            moved[..., self._late[row]] = TOO_LATE
+        if self._any_done[row]:
             moved[..., self._done[row]] = 0
-        np.minimum(moved, np.float32(TOO_LATE), out=moved)
         return moved
 
 
