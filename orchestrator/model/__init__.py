@@ -37,6 +37,8 @@ from orchestrator.model.plan import (
     Plan,
     Probe,
     Rejection,
+    Trace,
+    TracedOption,
 )
 from orchestrator.model.run import STEP_ORDER, VOLUNTARY, Migration, Reason, Run, RunEnd, RunState, Step
 
@@ -82,6 +84,8 @@ __all__ = [
     "Setup",
     "Sharding",
     "Step",
+    "Trace",
+    "TracedOption",
     "TrainSpec",
     "Where",
     "derived_id",

@@ -101,6 +101,30 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedOption:
+    """Something that a job could do now: "start", "start and return" to the offer when its capacity is back, or "wait"
+    for it (expected in `wait_s` market seconds). `cost_nano_usd` and `duration_s` to finish are expected values
+    (None: not known). `value` is what was compared, as a multiple of the best option's."""
+
+    action: str
+    offer_id: str | None
+    wait_s: float
+    cost_nano_usd: int | None
+    duration_s: float | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How the policy came to a decision: the `rule` by which it compared, the `facts` that counted (name and text) and
+    the options that it compared, best first."""
+
+    rule: str
+    facts: tuple[tuple[str, str], ...]
+    options: tuple[TracedOption, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """What to do with one job, and why.
 

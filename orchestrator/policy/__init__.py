@@ -5,6 +5,7 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.telling.expected import expected
 from orchestrator.policy.telling.explain import MAY_PASS, NOT_MEASURED
+from orchestrator.policy.trace import trace
 
 __all__ = [
     "MAY_PASS",
@@ -22,4 +23,5 @@ __all__ = [
     "plan_id",
     "prospects",
     "ruled_out",
+    "trace",
 ]

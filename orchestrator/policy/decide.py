@@ -20,7 +20,7 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
-from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
+from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.telling import explain
@@ -104,17 +104,7 @@ def _place(
     complete: bool,
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
-    current = None if running is None or running.leaving else here
-    filtered = filtering(
-        demand.job.spec,
-        current,
-        shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
-        home=_home(demand, running),
-        excluded=[offer_id for offer_id, _ in demand.excluded],
-        target=None if move is None else market.row(move.to),
-        setup_s=demand.setup_s,
-    )
-    forecast = forecast_of(demand, filtered.pool, perf, running)
+    filtered, forecast = considered(demand, filtering, market, perf, running, move)
     twin = _equality_key(demand, forecast) if running is None and move is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
@@ -124,6 +114,22 @@ def _place(
     if twin is not None:
         twins[twin] = placement
     return placement
+
+
+def considered(
+    demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None, move: Underway | None
+) -> tuple[Filtered, Forecast]:
+    """(the offers that the job may use, what to expect of it there)."""
+    filtered = filtering(
+        demand.job.spec,
+        None if running is None or running.leaving else market.row(running.offer_id),
+        shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
+        home=_home(demand, running),
+        excluded=[offer_id for offer_id, _ in demand.excluded],
+        target=None if move is None else market.row(move.to),
+        setup_s=demand.setup_s,
+    )
+    return filtered, forecast_of(demand, filtered.pool, perf, running)
 
 
 def _home(demand: Demand, running: Running | None) -> str | None:

@@ -28,6 +28,7 @@ from orchestrator.model import (
     Probe,
     Rejection,
     Run,
+    Trace,
 )
 from providers.money import about_usd
 from providers.offer import location_of
@@ -179,7 +180,8 @@ class Decision:
     `front` are the offers for which no other is both cheaper and faster, `picks` the choice of each objective; both
     only for a job that is not submitted yet. `chance` is the probability of meeting deadline and budget; None if they
     are met at the 95th percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with
-    "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice.
+    "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice. `trace`
+    is how the decision came about, if that was asked for.
     """
 
     job_id: str
@@ -209,6 +211,7 @@ class Decision:
     picks: tuple[Pick, ...] = ()
     chance: float | None = None
     evidence: Evidence = "none"
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

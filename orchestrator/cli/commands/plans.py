@@ -131,6 +131,9 @@ def plan(
         bool, typer.Option("--anywhere", help="Include the catalogue's offers of clouds that are not enabled.")
     ] = False,
     save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
+    policy_trace: Annotated[
+        bool, typer.Option("--policy-trace", help="Show what was compared, by which rule, and each option's value.")
+    ] = False,
     why: WhyOption = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
@@ -143,7 +146,9 @@ def plan(
 
     file = files[0] if files and len(files) == 1 else None
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
-        view = client.plans.create(*files or (), all_jobs=all_jobs, anywhere=True if anywhere else None)
+        view = client.plans.create(
+            *files or (), all_jobs=all_jobs, anywhere=True if anywhere else None, trace=policy_trace
+        )
         out.show(view)
         if save is not None:
             client.plans.save(view, save)

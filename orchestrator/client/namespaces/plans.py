@@ -21,14 +21,17 @@ class Plans:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def create(self, *work: Work, all_jobs: bool = False, anywhere: bool | None = False) -> PlanView:
+    def create(
+        self, *work: Work, all_jobs: bool = False, anywhere: bool | None = False, trace: bool = False
+    ) -> PlanView:
         """What would be done now with these jobs, or with all submitted ones. Starts and moves nothing.
 
         With `anywhere` the plan is about the offers of the catalogue, of clouds that are not enabled, and cannot be
-        submitted. None: only if no enabled provider can ever run one of the jobs. Raises SpecError, UsageError.
+        submitted. None: only if no enabled provider can ever run one of the jobs. With `trace`, each decision says how
+        it came about. Raises SpecError, UsageError.
         """
         specs = [self._session.load(item) for item in work]
-        return plan.preview(self._session.installation, specs, all_jobs=all_jobs, anywhere=anywhere)
+        return plan.preview(self._session.installation, specs, all_jobs=all_jobs, anywhere=anywhere, traced=trace)
 
     def check(self, reviewed: PlanView) -> None:
         """Raises StalePlanError with what changed since, and InfeasibleError, where `apply` would."""

@@ -31,7 +31,7 @@ from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
 from providers.money import NANO_USD
 
-MOST_OPEN, MOST_SHUT = 3, 2
+MOST_OPEN, MOST_SHUT = 2, 2
 """How many spot offers with and without capacity are considered."""
 TICK_H = 0.25
 """How often a live job can act, in hours: a back-off takes as long."""
@@ -54,24 +54,24 @@ class Choice:
 
 def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Choice]:
     """What the job can do now, best first; empty if the planner has no say: without a deadline, if time counts in the
-    objective, and unless an on-demand offer keeps the deadline safely. A job that runs does not stop in order to
-    wait."""
+    objective, unless an on-demand offer keeps the deadline safely, and where no spot offer lacks capacity: then the
+    objective's order is enough. A job that runs does not stop in order to wait."""
     left_s = time_left_s(demand, forecast)
     if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
         return []
-    bought = _bought(forecast, ranking, filtered, left_s)
-    spot = _spot(forecast, ranking, filtered)
-    if not bought or not spot:
+    shut = _shut(forecast, filtered)
+    bought = _bought(forecast, ranking, filtered, left_s) if shut else []
+    if not bought:
         return []
+    open_spot = [row for row in ranking.order.tolist() if filtered.market.spot[row]][:MOST_OPEN]
     current = filtered.current
-    rows = list(dict.fromkeys([*spot, *bought, *([] if current is None else [current])]))
+    rows = list(dict.fromkeys([*open_spot, *shut, *bought, *([] if current is None else [current])]))
     case = _Case(demand, forecast.over(rows), rows, bought[0], current)
     planner = Planner(case.terms(), KnownSpells(case.rates, TICK_H), similar)
-    shut = _shut(forecast, filtered)
     found = []
     for option in planner.options(case.situation(left_s)):
         row = None if option.pool is None else rows[option.pool]
-        if option.usd >= TOO_LATE * planner.unit_usd or (option.action == "wait" and (current is not None or not shut)):
+        if option.usd >= TOO_LATE * planner.unit_usd or (option.action == "wait" and current is not None):
             continue
         if option.action == "stay" or row not in shut:
             found.append(Choice(option.action, row, option.usd * NANO_USD))
@@ -106,13 +106,6 @@ def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: fl
     if high_s[cheapest] <= high_s[fast]:
         fast = cheapest
     return [int(pool.rows[each]) for each in dict.fromkeys((fast, cheapest))]
-
-
-def _spot(forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[int]:
-    """The spot rows that are considered."""
-    spot = filtered.market.spot
-    open_rows = [row for row in ranking.order.tolist() if spot[row]][:MOST_OPEN]
-    return [*open_rows, *_shut(forecast, filtered)]
 
 
 def _shut(forecast: Forecast, filtered: Filtered) -> list[int]:

@@ -11,6 +11,8 @@ than its own duration.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
 
 import numpy as np
 
@@ -44,12 +46,38 @@ class Wait:
     saving_nano_usd: float
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """An option with its expected nano-USD and seconds to finish, and its log objective (`value`, smaller is better).
+
+    "start" on the best open offer, "start and return" to the offer of `row` when it is back, or "wait" for it."""
+
+    action: Literal["start", "start and return", "wait"]
+    row: int
+    wait_s: float
+    cost_nano_usd: float
+    finish_s: float
+    value: float
+
+
 def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
     """What to wait for, if waiting is better than the best open offer of the ranking; None if it is not."""
+    options = weighed(demand, forecast, ranking, filtered)
+    best = min(options, key=attrgetter("value"), default=None)
+    if best is None or best.action != "wait":
+        return None
+    instead = min((each for each in options if each.action != "wait"), key=attrgetter("value"))
+    saving = instead.cost_nano_usd - best.cost_nano_usd
+    return Wait(best.row, best.wait_s, best.cost_nano_usd, best.finish_s, int(ranking.order[0]), saving)
+
+
+def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Weighed]:
+    """The options of a job that runs nowhere; empty if it has nothing to wait for, or waiting is out of the question:
+    for `fastest`, where cost or time are not known, and if no open offer keeps its limits safely."""
     objective = demand.job.spec.objective
     rows = awaited_rows(filtered)
     if not rows.size or not forecast.known or objective.cost_weight == 0 or ranking.mode != "safe":
-        return None
+        return []
     best = int(ranking.order[0])
     both = forecast.over([best, *rows.tolist()])
     pool, mid = both.pool, both.mid
@@ -62,17 +90,18 @@ def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     if (left := budget_left(demand)) is not None:
         kept &= both.high.cost[away] <= left
     by = patient(objective)
-    now = log_value(by, float(mid.cost[at]), float(mid.seconds[at]))
-    found: Wait | None = None
+
+    def option(
+        action: Literal["start", "start and return", "wait"], row: int, later_s: float, cost: float, finish_s: float
+    ) -> None:
+        options.append(Weighed(action, row, later_s, cost, finish_s, log_value(by, cost, finish_s)))
+
+    options: list[Weighed] = []
+    option("start", best, 0.0, float(mid.cost[at]), float(mid.seconds[at]))
     for row, place, later_s in zip(rows[kept].tolist(), away[kept].tolist(), wait_s[kept].tolist(), strict=True):
-        cost, finish_s = float(mid.cost[place]), float(mid.seconds[place]) + later_s
-        value = log_value(by, cost, finish_s)
-        there_and_back = _there_and_back(both, at, place, later_s)
-        bar = min(now, log_value(by, *there_and_back))
-        if value < bar and (found is None or value < log_value(by, found.cost_nano_usd, found.finish_s)):
-            instead = min(float(mid.cost[at]), there_and_back[0])
-            found = Wait(row, later_s, cost, finish_s, best, instead - cost)
-    return found
+        option("wait", row, later_s, float(mid.cost[place]), float(mid.seconds[place]) + later_s)
+        option("start and return", row, later_s, *_there_and_back(both, at, place, later_s))
+    return options
 
 
 def patient(objective: Objective) -> Objective:

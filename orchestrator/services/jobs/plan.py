@@ -16,7 +16,7 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide
+from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
@@ -35,14 +35,15 @@ def preview(
     *,
     all_jobs: bool = False,
     anywhere: bool | None = False,
+    traced: bool = False,
     wall: Clock = _WALL,
 ) -> PlanView:
     """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
     With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
     provider can ever run one of the jobs, and a cloud of the catalogue can. The age of the catalogue is measured by the
-    clock `wall`. Raises SpecError if a job uses a feature that is not supported yet, and UsageError if the environment
-    lacks one of its secrets.
+    clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
+    not supported yet, and UsageError if the environment lacks one of its secrets.
     """
     if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
@@ -53,16 +54,18 @@ def preview(
     now = installation.clock.now_ms()
     new = tuple(Job(new_id("job", now, random.SystemRandom()), spec, "", now, "queued") for spec in specs)
     if not anywhere:
-        view = planned(installation, new, only=None if all_jobs else [job.id for job in new], compared=True)
+        view = planned(
+            installation, new, only=None if all_jobs else [job.id for job in new], compared=True, traced=traced
+        )
         if anywhere is False or not new or not _hopeless(view):
             return view
-    elsewhere = catalogue_plan(installation, new, wall.now_ms())
+    elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced)
     if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
         return elsewhere
     return view
 
 
-def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> PlanView:
+def catalogue_plan(installation: Installation, new: Sequence[Job], now: int, *, traced: bool = False) -> PlanView:
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). Such a
     plan cannot be submitted."""
     from orchestrator.prices.collected import collected
@@ -82,6 +85,11 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> 
         _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, limits)
         for demand in demands
     )
+    if traced:
+        decisions = tuple(
+            replace(each, trace=trace(demand, market, perf, None, limits=limits))
+            for each, demand in zip(decisions, demands, strict=True)
+        )
     chosen = {provider_of(decided.offer_id) for decided in decisions if decided.offer_id is not None}
     ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
     return PlanView(
@@ -98,10 +106,15 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int) -> 
 
 
 def planned(
-    installation: Installation, new: Sequence[Job], *, only: Sequence[str] | None, compared: bool = False
+    installation: Installation,
+    new: Sequence[Job],
+    *,
+    only: Sequence[str] | None,
+    compared: bool = False,
+    traced: bool = False,
 ) -> PlanView:
     """The present decisions about `new` jobs and those in the store (None: all). With `compared`, also what other
-    objectives would choose for new jobs."""
+    objectives would choose for new jobs; with `traced`, also how each decision came about."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=new, only=only)
@@ -112,6 +125,15 @@ def planned(
     if not compared:
         return view
     demands = {demand.job.id: demand for demand in seen.demands}
+    if traced:
+        view = replace(
+            view,
+            decisions=tuple(
+                replace(each, trace=trace(demands[each.job_id], seen.market, seen.perf, running, limits=bounds))
+                for each in view.decisions
+                for running in (seen.running.get(each.job_id),)
+            ),
+        )
     fresh = {job.id for job in new}
     decisions = tuple(
         _compared(each, demands[each.job_id], seen.market, seen.perf, bounds) if each.job_id in fresh else each

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from orchestrator.cli.render.screens.decisions import decision
 from orchestrator.cli.render.screens.jobs import event_lines
+from orchestrator.cli.render.screens.trace import trace
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -33,9 +34,12 @@ LEAST_NEEDED = ("not enabled", "made of", "missing", "changes if")  # left out i
 
 
 def plan(view: PlanView, screen: Screen) -> str:
-    """The first screen of a plan; with `--why` all of it."""
+    """The first screen of a plan; with `--why` all of it, with `--policy-trace` how it came about."""
     if not view.decisions:
         return blocks(_head(view, screen), "no jobs to plan")
+    if any(each.trace is not None for each in view.decisions):
+        traced = [text for each in view.decisions for text in (" ", trace(each, screen))]
+        return blocks(_head(view, screen), *traced, _foot(view, screen))
     if screen.why:
         shown = [text for each in view.decisions for text in (" ", decision(each, screen))]
         return blocks(_head(view, screen), *shown, _foot(view, screen))

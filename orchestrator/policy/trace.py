@@ -1,0 +1,127 @@
+"""Trace: how `decide` came to a decision: the rule by which it compared, what counted, and each option with its value.
+
+It asks the same functions as `decide`, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from orchestrator.market import Market
+from orchestrator.model import Trace, TracedOption
+from orchestrator.perf import PerfBook
+from orchestrator.policy.decide import considered
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.ranking.by_deadline import Choice, choices, outage_h
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import Filter, Filtered
+from orchestrator.policy.ranking.objectives import Ranking, budget_left, log_value, rank, rescue_s, time_left_s
+from orchestrator.policy.ranking.patience import Weighed, awaited_rows, patient, wait_seconds, weighed
+from orchestrator.policy.telling.explain import span
+from providers.money import about_usd
+
+MOST_OPTIONS = 8
+BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
+BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
+BY_TIME = "the earliest finish: the deadline can no longer be met"
+
+
+def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:
+    """How the job's present decision comes about. Values are multiples of the best option's."""
+    filtered, forecast = considered(demand, Filter(market, limits), market, perf, running, None)
+    ranking = rank(demand, forecast, filtered)
+    facts = tuple(_facts(demand, forecast, ranking, filtered))
+    if ranking.mode == "infeasible":
+        return Trace("nothing, because no offer fits", facts, ())
+    if by_deadline := choices(demand, forecast, ranking, filtered):
+        return Trace(BY_DEADLINE, facts, _planned(by_deadline, market, forecast, filtered))
+    if running is None and (options := weighed(demand, forecast, ranking, filtered)):
+        objective = patient(demand.job.spec.objective)
+        return Trace(f"{objective.name}, because waiting takes time", facts, _patient(options, market))
+    return _ranked(demand, forecast, ranking, market, facts)
+
+
+def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[tuple[str, str]]:
+    """What counted, with units."""
+    market, found = filtered.market, []
+    shut = awaited_rows(filtered).tolist()
+    found.append(("offers", f"{int(filtered.usable.sum())} can be used now, {len(shut)} lack capacity"))
+    left_s, left = time_left_s(demand, forecast), budget_left(demand)
+    if left_s is not None:
+        found.append(("time left", span(left_s)))
+        rescue = rescue_s(forecast, filtered.usable)
+        if rescue is not None:
+            spare = f"{span(left_s - rescue)} more than" if left_s >= rescue else f"{span(rescue - left_s)} less than"
+            found.append(("time to spare", f"{spare} the fastest on-demand offer needs at its slowest"))
+    if left is not None:
+        found.append(("budget left", about_usd(left)))
+    if ranking.order.size:
+        best = int(ranking.order[0])
+        found.append((market.ids[best], market.hazard_provenance(best)))
+    for row, wait_s in zip(shut, wait_seconds(market, awaited_rows(filtered)).tolist(), strict=True):
+        seen = f"{int(market.returns[row])} seen to end"
+        outage = f"an outage there lasts {span(3600 * outage_h(market, row))} on average ({seen})"
+        found.append((market.ids[row], f"expected back in {span(wait_s)}: {outage}"))
+    return found[: 2 * MOST_OPTIONS]
+
+
+def _planned(
+    options: Sequence[Choice], market: Market, forecast: Forecast, filtered: Filtered
+) -> tuple[TracedOption, ...]:
+    least = max(options[0].cost_nano_usd, 1.0)
+    waits = wait_seconds(market, awaited_rows(filtered)).tolist()
+    return tuple(
+        TracedOption(
+            each.action.replace("_", "-"),
+            None if each.row is None else market.ids[each.row],
+            min(waits, default=0.0) if each.action == "wait" else 0.0,
+            round(each.cost_nano_usd),
+            None if each.row is None else float(forecast.over([each.row]).mid.seconds[0]),
+            each.cost_nano_usd / least,
+        )
+        for each in options[:MOST_OPTIONS]
+    )
+
+
+def _patient(options: Sequence[Weighed], market: Market) -> tuple[TracedOption, ...]:
+    ordered = sorted(options, key=lambda each: each.value)
+    return tuple(
+        TracedOption(
+            each.action,
+            market.ids[each.row],
+            each.wait_s,
+            round(each.cost_nano_usd),
+            each.finish_s,
+            math.exp(each.value - ordered[0].value),
+        )
+        for each in ordered[:MOST_OPTIONS]
+    )
+
+
+def _ranked(
+    demand: Demand, forecast: Forecast, ranking: Ranking, market: Market, facts: tuple[tuple[str, str], ...]
+) -> Trace:
+    objective, mid = demand.job.spec.objective, forecast.mid
+    rows = ranking.order.tolist()[:MOST_OPTIONS]
+    at = [forecast.pool.at(row) for row in rows]
+    if ranking.mode == "likely":
+        rule, values = BY_ODDS, [ranking.odds(rows[0]) / max(ranking.odds(row), 1e-9) for row in rows]
+    elif ranking.mode == "late":
+        rule, values = BY_TIME, [float(mid.seconds[each] / mid.seconds[at[0]]) for each in at]
+    else:
+        logs = [log_value(objective, float(mid.cost[each]), float(mid.seconds[each])) for each in at]
+        rule = objective.name if forecast.known else f"{objective.name} per step: its length or speed is not known yet"
+        values = [math.exp(each - logs[0]) for each in logs]
+    options = tuple(
+        TracedOption(
+            "stay" if row == forecast.pool.current else "start" if forecast.pool.current is None else "move",
+            market.ids[row],
+            0.0,
+            round(float(mid.cost[each])) if forecast.known else None,
+            float(mid.seconds[each]) if forecast.known else None,
+            value,
+        )
+        for row, each, value in zip(rows, at, values, strict=True)
+    )
+    return Trace(rule, facts, options)

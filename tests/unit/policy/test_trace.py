@@ -1,0 +1,74 @@
+"""A trace shows what `decide` compared: the best option of the trace is the decision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.model import CHEAPEST, FASTEST
+from orchestrator.policy import Demand, MoveLimits, trace
+from tests.unit.policy.conftest import HOUR, DecisionCase
+
+STEPS = 36_000  # 10 h at 1 step/s
+
+
+def traced(case, demand, running=None):
+    return trace(demand, case.market(), case.perf(), running, limits=MoveLimits())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    prices=st.lists(st.floats(0.2, 4.0), min_size=2, max_size=5),
+    shut=st.sets(st.integers(0, 4)),
+    hours=st.one_of(st.none(), st.floats(11, 80)),
+    objective=st.sampled_from([CHEAPEST, FASTEST]),
+)
+def test_the_best_option_of_a_trace_is_the_decision(prices, shut, hours, objective):
+    case = DecisionCase()
+    case.offer("sure", 3.00)
+    for number, price in enumerate(prices):
+        offer_id = case.offer(f"spot-{number}", price, spot=True, region=f"eu-{number}")
+        if number in shut:
+            case.happened(offer_id, "refused", 5 + number)
+    deadline = None if hours is None else case.now + round(hours * HOUR)
+    demand = Demand(case.job(objective=objective, deadline_at_ms=deadline), STEPS)
+    placement, found = case.decide(demand), traced(case, demand)
+    assert found.options[0].value == pytest.approx(1.0, abs=1e-6)
+    assert [each.value for each in found.options] == sorted(each.value for each in found.options)
+    if placement.action == "wait":
+        assert found.options[0].action == "wait"
+        assert found.options[0].cost_nano_usd == placement.cost_nano_usd
+    else:
+        assert found.options[0].offer_id == placement.offer_id
+
+
+def test_a_trace_names_what_counted(case):
+    case.offer("sure", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    case.happened(spot, "refused", 5)
+    facts = dict(traced(case, Demand(case.job(deadline_at_ms=case.now + 40 * HOUR), STEPS)).facts)
+    assert facts["offers"] == "1 can be used now, 1 lack capacity"
+    assert facts["time left"] == "40.0 h"
+    assert "more than the fastest on-demand offer needs" in facts["time to spare"]
+    assert facts[spot].startswith("expected back in ")
+
+
+def test_an_unmeasured_job_is_compared_without_dollars(case):
+    case.offer("sure", 3.00)
+    found = traced(case, Demand(case.job(rates={}), None))
+    assert "not known yet" in found.rule
+    assert {(each.cost_nano_usd, each.duration_s) for each in found.options} == {(None, None)}
+
+
+def test_nothing_is_compared_where_nothing_fits(case):
+    case.offer("small", 3.00, gpu="T4")
+    assert traced(case, Demand(case.job(resources=case.job().spec.resources), STEPS)).options
+    assert traced(DecisionCase(), Demand(case.job(), STEPS)).options == ()
+
+
+def test_a_running_job_compares_staying_with_moving(case, settled):
+    here = case.offer("here", 2.00)
+    there = case.offer("there", 1.00)
+    found = traced(case, Demand(case.job(), STEPS), settled(here))
+    assert {(each.action, each.offer_id) for each in found.options} == {("stay", here), ("move", there)}
