@@ -24,7 +24,7 @@ from providers.money import about_usd
 MOST_OPTIONS = 8
 BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
 BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
-BY_TIME = "the earliest finish: the deadline can no longer be met"
+BY_TIME = "the earliest finish, because the deadline cannot be met"
 
 
 def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:

@@ -35,8 +35,8 @@ HEAD = 64  # at least this many of the best are sorted
 Mode = Literal[
     "safe",  # all limits are kept safely; ranked by the objective
     "likely",  # no offer is safe; ranked by the chance to keep the limits
-    "late",  # the deadline of a started job cannot be met: earliest finish
-    "infeasible",  # no offer can keep the limits, or none may be used
+    "late",  # the deadline cannot be met: earliest finish within the budget
+    "infeasible",  # no offer can keep the budget, or none may be used
 ]
 
 
@@ -95,10 +95,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         keys = (-chance, pool.spot.astype(np.float64), forecast.mid.cost)
     else:
         candidates = usable & (affordable > IMPOSSIBLE)
-        if (demand.started or current is not None) and candidates.any():
-            mode = "late"
-        else:
-            candidates = np.zeros(len(pool.rows), np.bool_)
+        mode = "late" if candidates.any() else "infeasible"
         keys = (forecast.mid.seconds, forecast.mid.cost)
     order = _head(np.flatnonzero(candidates), keys, pool, current)
     out = usable & ~candidates

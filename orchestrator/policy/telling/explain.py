@@ -259,7 +259,7 @@ def why_chosen(
     left_s = time_left_s(demand, forecast)
     if ranking.mode == "late":
         late_s = seconds - (left_s or 0.0)
-        return f"the deadline can no longer be met; earliest finish, {span(late_s)} late"
+        return f"the deadline cannot be met; this is the earliest finish, {span(late_s)} late"
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0 and seconds > ranking.keys[0].item(forecast.pool.at(row)):

@@ -138,6 +138,8 @@ class PlacementBuilder:
         )
 
     def _chance(self, chosen: int) -> float | None:
+        if self.ranking.mode == "late":
+            return 0.0
         likely = self.ranking.mode == "likely" and chosen in self.ranking.order
         return self.ranking.odds(chosen) if likely else None
 

@@ -479,6 +479,28 @@ def test_yes_does_not_accept_a_plan_that_is_unlikely_to_meet_its_budget(tradewin
     assert tradewind("status", "fresh").exit_code == 4  # nothing was submitted
 
 
+def test_a_hopeless_deadline_is_said_at_once_and_needs_consent(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "late.yaml").write_text((tmp_path / "job.yaml").read_text() + "deadline: 1s\n")
+    shown = tradewind("plan", "late.yaml")
+    assert (shown.exit_code, "the deadline cannot be met" in shown.stdout) == (0, True)
+    refused = tradewind("submit", "late.yaml", "--yes")
+    assert (refused.exit_code, "0% likely" in refused.stderr) == (9, True)
+
+
+def test_a_policy_trace_shows_the_rule_and_each_option_and_is_saved_with_the_plan(
+    tradewind: Run, tmp_path: Path
+) -> None:
+    shown = tradewind("plan", "job.yaml", "--policy-trace").stdout
+    assert "compared by cheapest" in shown
+    assert "offers: " in shown
+    traced = json.loads(tradewind("plan", "job.yaml", "--policy-trace", "-o", "plan.json", "--output", "json").stdout)
+    options = traced["decisions"][0]["trace"]["options"]
+    assert options[0]["offer_id"] == traced["decisions"][0]["offer_id"]
+    assert options[0]["value"] == 1
+    assert json.loads((tmp_path / "plan.json").read_text())["decisions"][0]["trace"]["options"] == options
+    assert json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["decisions"][0]["trace"] is None
+
+
 def test_an_unmeasured_job_has_no_forecast_and_a_hint_how_to_get_one(tradewind: Run, tmp_path: Path) -> None:
     text = (tmp_path / "job.yaml").read_text().replace("name: fresh", "name: llm").partition("expected:")[0]
     (tmp_path / "unknown.yaml").write_text(text + "deadline: 48h\nbudget: 1 USD\n")

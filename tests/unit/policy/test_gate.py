@@ -236,7 +236,7 @@ def test_a_late_job_that_has_started_continues_for_the_earliest_finish(case, set
     job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=3600)
     placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "the deadline can no longer be met; earliest finish, 2 days late"
+    assert placement.reason == "the deadline cannot be met; this is the earliest finish, 2 days late"
 
 
 def test_a_job_does_not_stay_on_a_machine_with_notice(case):

@@ -160,11 +160,22 @@ def test_the_suggested_budget_is_enough(case, spent):
     assert case.decide(less).chance is not None or case.decide(less).action == "wait"
 
 
-def test_an_impossible_deadline_makes_a_new_job_wait_with_the_reason(case):
-    case.offer("only", 1)
-    placement = case.decide(Demand(case.job(deadline_s=3600), STEPS))
-    assert placement.action == "wait"
-    assert "would finish 9.1 h after the deadline" in placement.reason
+def test_a_job_with_an_impossible_deadline_starts_where_it_finishes_first_and_says_so(case):
+    case.offer("cheap", 1, gpu="SIM-S")
+    fast = case.offer("fast", 9)
+    job = case.job(deadline_s=3600, rates={"SIM-S": 0.5, "SIM-M": 1.0})
+    placement = case.decide(Demand(job, STEPS))
+    assert (placement.action, placement.offer_id, placement.chance) == ("place", fast, 0.0)
+    assert placement.reason == "the deadline cannot be met; this is the earliest finish, 9.1 h late"
+
+
+def test_an_impossible_deadline_is_no_reason_to_pass_the_budget(case):
+    cheap = case.offer("cheap", 1, gpu="SIM-S")
+    case.offer("fast", 9)
+    job = case.job(deadline_s=3600, rates={"SIM-S": 0.5, "SIM-M": 1.0}, budget_nano_usd=usd(40))
+    assert case.decide(Demand(job, STEPS)).offer_id == cheap
+    poor = replace(job, spec=replace(job.spec, budget_nano_usd=usd(4)))
+    assert case.decide(Demand(poor, STEPS)).action == "wait"
 
 
 def test_an_empty_market_is_reported(case):
