@@ -56,7 +56,7 @@ class CapacityHistory:
     `backed_off_at_ms` is the last sign of missing capacity (-1: none since the last launch), `backed_off_until_ms` when
     another try is worthwhile, `backed_off_by_loss` whether that sign was a lost machine rather than a refused launch.
     `alive` is the number of running machines. `returns` counts outages whose end was seen, and `away_ms` is the time
-    that capacity is known or expected to have been away.
+    that capacity is known or expected to have been away; the present outage began at `away_since_ms` (-1: none).
     """
 
     backed_off_at_ms: int = -1
@@ -67,6 +67,7 @@ class CapacityHistory:
     alive: int = 0
     returns: int = 0
     away_ms: int = 0
+    away_since_ms: int = -1
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
@@ -81,7 +82,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     and that launch; if they are further apart than any back-off, nobody looked, and that time counts for nothing.
     """
     strikes = losses = alive = announced = exposure_ms = returns = away_ms = 0
-    backed_off_at_ms, backed_off_by_loss, until, since = -1, False, -1, at_ms
+    backed_off_at_ms, backed_off_by_loss, until, since, away_since_ms = -1, False, -1, at_ms, -1
     for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
         exposure_ms += alive * (point.at_ms - since)
         since = point.at_ms
@@ -92,7 +93,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
             if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= MAX_BACKOFF_MS:
                 returns += 1
                 away_ms += (point.at_ms - backed_off_at_ms) // 2
-            strikes, backed_off_at_ms, until = 0, -1, -1
+            strikes, backed_off_at_ms, until, away_since_ms = 0, -1, -1, -1
         elif point.kind == "notice":
             announced += 1
         elif point.kind in ("lost", "released"):
@@ -102,10 +103,14 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
             strikes += point.at_ms >= until
             if backed_off_at_ms >= 0:
                 away_ms += min(point.at_ms - backed_off_at_ms, MAX_BACKOFF_MS)
+            else:
+                away_since_ms = point.at_ms
             backed_off_at_ms, backed_off_by_loss = point.at_ms, new_loss
             until = point.at_ms + min(BACKOFF_MS << min(strikes - 1, 16), MAX_BACKOFF_MS)
     exposure_ms += alive * (at_ms - since)
-    return CapacityHistory(backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive, returns, away_ms)
+    return CapacityHistory(
+        backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive, returns, away_ms, away_since_ms
+    )
 
 
 def hazard_per_hour(capacity_history: CapacityHistory, *, spot: bool, prior: HazardPrior = ASSUMED) -> float:

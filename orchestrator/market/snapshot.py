@@ -56,7 +56,7 @@ Quantile = Literal["value", "low", "high"]
 QUANTILES: tuple[Quantile, ...] = get_args(Quantile)
 
 _SEAL = object()
-_LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms")  # as in CapacityHistory
+_LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,10 +66,10 @@ class Market:
     `price` is nano-USD per hour, -1 if unknown; `effective_at` is when it took effect, `observed_at` when it became
     known. `backed_off_until` is the end of the back-off after missing capacity at `backed_off_at` (both -1: none). A
     price counts as fresh for `fresh_s` seconds after it was last confirmed. `doubts` has, by row, why an offer must not
-    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `returns` and `away_ms`
-    say how outages ended (CapacityHistory). `polled` is the last answer by provider, region ('': everywhere) and spot
-    (None: both), `startup` the usual seconds from a launch to a ready trainer by provider, `tariff` the price of moving
-    bytes.
+    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `returns`, `away_ms` and
+    `away_since_ms` say how outages ended (CapacityHistory). `polled` is the last answer by provider, region ('':
+    everywhere) and spot (None: both), `startup` the usual seconds from a launch to a ready trainer by provider, and
+    `tariff` the price of moving bytes.
     """
 
     seal: InitVar[object]
@@ -85,6 +85,7 @@ class Market:
     exposure_ms: Ints
     returns: Ints
     away_ms: Ints
+    away_since_ms: Ints
     hazard: Floats
     doubts: Mapping[int, str]
     fresh_s: Floats | float
@@ -158,6 +159,7 @@ class Market:
             exposure_ms=np.zeros(size, np.int64),
             returns=np.zeros(size, np.int64),
             away_ms=np.zeros(size, np.int64),
+            away_since_ms=np.full(size, -1, np.int64),
             hazard=prior_hazard(listing, priors or {}) if hazard is None else hazard,
             doubts=MappingProxyType(
                 {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
@@ -434,7 +436,8 @@ class Market:
     def _blocks(self) -> tuple[bytes, ...]:
         """Hashes of all facts, reusing those of an older market."""
         known, dirty = self._hash_base
-        columns = (self.price, self.effective_at, self.backed_off_at, self.backed_off_until, self.losses)
+        capacity = (self.backed_off_at, self.backed_off_until, self.losses, self.returns, self.away_ms)
+        columns = (self.price, self.effective_at, *capacity)
         return block_hashes(columns, len(self), known, dirty)
 
     @cached_property

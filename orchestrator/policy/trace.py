@@ -34,9 +34,12 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
     facts = tuple(_facts(demand, forecast, ranking, filtered))
     if ranking.mode == "infeasible":
         return Trace("nothing, because no offer fits", facts, ())
+    if running is not None:
+        moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of what staying costs"
+        return _ranked(demand, forecast, ranking, market, (*facts, ("moves", moves)))
     if by_deadline := choices(demand, forecast, ranking, filtered):
         return Trace(BY_DEADLINE, facts, _planned(by_deadline, market, forecast, filtered))
-    if running is None and (options := weighed(demand, forecast, ranking, filtered)):
+    if options := weighed(demand, forecast, ranking, filtered):
         objective = patient(demand.job.spec.objective)
         return Trace(f"{objective.name}, because waiting takes time", facts, _patient(options, market))
     return _ranked(demand, forecast, ranking, market, facts)

@@ -22,7 +22,7 @@ from orchestrator.market import Market, mean_outage_h
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
-from orchestrator.policy.ranking.objectives import Ranking, budget_left, time_left_s
+from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, time_left_s
 from orchestrator.policy.ranking.patience import Wait, awaited_rows, wait_seconds
 from orchestrator.policy.ranking.transition_costs import egress_to_sites
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
@@ -39,7 +39,7 @@ KEPT_BACK = 0.02
 """The share of the work's time that is kept back for what cannot be foreseen."""
 PRICE_STEP, RATE_STEP, TIME_STEP = 1.05, 1.3, 1.2
 """Factors to which prices, rates and times are rounded before a table is solved, so that similar jobs share one."""
-TABLES = 256
+TABLES = 16  # of up to 5 MB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,9 @@ def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     left_s = time_left_s(demand, forecast)
     if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
         return []
+    latest_s = latest_start_s(demand, forecast, filtered)
+    if forecast.steps_left <= 0 or latest_s is None:
+        return []
     shut = _shut(forecast, filtered)
     bought = _bought(forecast, ranking, filtered, left_s) if shut else []
     if not bought:
@@ -71,7 +74,9 @@ def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     found = []
     for option in planner.options(case.situation(left_s)):
         row = None if option.pool is None else rows[option.pool]
-        if option.usd >= TOO_LATE * planner.unit_usd or (option.action == "wait" and current is not None):
+        if option.usd >= TOO_LATE * planner.unit_usd or (
+            option.action == "wait" and (current is not None or latest_s < TICK_H * 3600)
+        ):
             continue
         if option.action == "stay" or row not in shut:
             found.append(Choice(option.action, row, option.usd * NANO_USD))
@@ -136,8 +141,7 @@ class _Case:
         price_usd = forecast.mid.price_s[at] * 3600 / NANO_USD / np.maximum(pace, 1.0)
         self._usd = tuple(price_usd.tolist())
         self._spot = [bool(market.spot[row]) for row in rows]
-        start_s = max(float(pool.start_high_s[cells].max()), float(forecast.setback_s[cells].max()))
-        self._restart_h = start_s / 3600
+        self._restart_h = float(pool.start_high_s[cells].max()) / 3600
         places = [market.place(row) for row in rows]
         lies_at = demand.checkpoint_at if current is None else places[rows.index(current)]
         self._elsewhere = int(lies_at is not None and lies_at not in places)  # a place where nothing is considered

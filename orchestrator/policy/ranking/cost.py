@@ -302,12 +302,12 @@ class Forecast:
     @cached_property
     def begin_s(self) -> Floats:
         """Market seconds without training while the job gets to an offer, over the cells."""
-        return self._less(self._way_s + self.pool.startup_s * self.transition_costs.waits, self._restored)
+        return self._less(self.way_s + self.pool.startup_s * self.transition_costs.waits, self._restored)
 
     @cached_property
     def move_billed_s(self) -> Floats:
         """Market seconds that the new machine is billed before it trains, over the cells."""
-        return self._less(self._way_s + self.pool.startup_s, self._ready, self.begin_s)
+        return self._less(self.way_s + self.pool.startup_s, self._ready, self.begin_s)
 
     @cached_property
     def move_fixed(self) -> Floats:
@@ -320,7 +320,8 @@ class Forecast:
         return self.transition_costs.storage_s[self.pool.site] * self.pool.startup_s
 
     @cached_property
-    def _way_s(self) -> Floats:
+    def way_s(self) -> Floats:
+        """Market seconds for bringing the checkpoint to an offer, over the cells."""
         return self.pool.over_sites(self.transition_costs.begin_s)
 
     @property

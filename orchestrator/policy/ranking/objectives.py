@@ -81,8 +81,8 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         return Ranking(
             "safe", pool.rows[order], filtered.rejection_reasons, pool, filtered.unbound, filtered.counts, keys
         )
-    on_time = _on_time(demand, forecast, usable)
     affordable = _affordable(demand, forecast)
+    on_time = _on_time(demand, forecast, usable & (affordable == SAFE))
     tiers = np.where(usable, np.minimum(on_time, affordable), np.int8(IMPOSSIBLE))
     best = int(tiers.max(initial=IMPOSSIBLE))
     mode: Mode = "infeasible"
@@ -104,7 +104,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         rejection_reasons = rejection_reasons.copy()
         why = (
             RejectionReason.BUDGET
-            if mode == "late"
+            if mode in ("late", "infeasible")
             else np.where(affordable < on_time, RejectionReason.BUDGET, RejectionReason.DEADLINE)[out]
         )
         rejection_reasons[pool.rows[out]] = why
@@ -112,7 +112,8 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
             rejection_reason: int(np.count_nonzero(why == rejection_reason))
             for rejection_reason in (RejectionReason.DEADLINE, RejectionReason.BUDGET)
         }
-        counts = counts | (added if mode != "late" else {RejectionReason.BUDGET: int(np.count_nonzero(out))})
+        only_budget = mode in ("late", "infeasible")
+        counts = counts | ({RejectionReason.BUDGET: int(np.count_nonzero(out))} if only_budget else added)
     return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, keys, chance)
 
 
@@ -215,9 +216,10 @@ def budget_left(demand: Demand) -> int | None:
 
 
 def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
-    """Pessimistic market seconds to restart and finish on the fastest usable on-demand offer; None without one."""
+    """Pessimistic market seconds to get the checkpoint to the fastest usable on-demand offer, restart and finish there;
+    None without one."""
     pool = forecast.pool
-    restart_s = forecast.high.run_s + pool.start_high_s
+    restart_s = forecast.high.run_s + pool.start_high_s + forecast.way_s
     rescuers = restart_s[pool.cell[usable & ~pool.spot]]
     return float(rescuers.min()) if rescuers.size else None
 
@@ -239,7 +241,7 @@ def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> fl
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return None
-    rescue = rescue_s(forecast, filtered.usable)
+    rescue = rescue_s(forecast, filtered.usable & (_affordable(demand, forecast) == SAFE))
     if rescue is None:
         return -1.0
     return left_s - rescue - 2 * _margin_s(forecast, rescue)

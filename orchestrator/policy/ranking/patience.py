@@ -4,8 +4,8 @@ Waiting is an option like any other: the offer that is awaited, with its cost to
 It is compared with the best offer that is open, and with running there until the awaited one is back: both pay for
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
-`cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for longer
-than its own duration.
+`cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for
+capacity that is away for longer than the job takes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ LEAST_TIME_WEIGHT = 0.1
 """The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
 than a ninth of what an hour of the job costs."""
 MOST_WAIT = 1.0
-"""The longest expected wait, as a share of the time to finish on the open offer. (An outage that lasts is expected to
-last longer, so that waiting ends.)"""
+"""The longest that capacity may be away, so far and expected, as a share of the time to finish on the open offer."""
 MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 
 
@@ -84,7 +83,10 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
-    kept = wait_s <= MOST_WAIT * mid.seconds[at]
+    away_s = (pool.market.at - pool.market.away_since_ms[rows]) / 1000
+    kept = away_s + wait_s <= MOST_WAIT * mid.seconds[at]
+    if objective.time_weight == 0:
+        kept &= mid.cost[away] < mid.cost[at]  # time counts against waiting, not for a faster machine
     if (latest_s := latest_start_s(demand, forecast, filtered)) is not None:
         kept &= wait_s <= latest_s
     if (left := budget_left(demand)) is not None:

@@ -325,7 +325,11 @@ def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wai
         f"and saves {about_usd(round(awaited.saving_nano_usd))}"
     )
     left_s = time_left_s(demand, forecast)
-    return text if left_s is None else f"{text}; {span(left_s - awaited.finish_s)} to spare before the deadline"
+    if left_s is None:
+        return text
+    if left_s <= awaited.finish_s:
+        return f"{text}; if it is not back soon, on-demand still meets the deadline"
+    return f"{text}; {span(left_s - awaited.finish_s)} to spare before the deadline"
 
 
 def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:

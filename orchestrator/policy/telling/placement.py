@@ -16,7 +16,7 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
-from orchestrator.policy.ranking.objectives import Ranking, time_left_s
+from orchestrator.policy.ranking.objectives import Ranking, latest_start_s, time_left_s
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.spread import Bools, Spreads
 from orchestrator.policy.telling import explain
@@ -130,11 +130,15 @@ class PlacementBuilder:
     def waiting(self, awaited: Wait) -> Placement:
         """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
         wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
+        latest_s = latest_start_s(self.demand, self.forecast, self.filtered)
+        last_ms = None if latest_s is None else self.market.at + max(round(latest_s * 1000), 0)
+        looks = [at for at in (wait.again_at_ms, last_ms) if at is not None]
         return replace(
             wait,
             cost_nano_usd=round(awaited.cost_nano_usd),
             finish_at_ms=self.market.at + round(awaited.finish_s * 1000),
             saving_nano_usd=round(awaited.saving_nano_usd),
+            again_at_ms=None if not looks else min(looks),
         )
 
     def _chance(self, chosen: int) -> float | None:

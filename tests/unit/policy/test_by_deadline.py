@@ -118,3 +118,47 @@ def test_a_choice_depends_on_nothing_that_was_asked_before(hours, price):
     first = found(case, demand)[1]
     found(case, Demand(due(case, hours * 1.01, "job_2"), STEPS))
     assert found(case, demand)[1] == first
+
+
+@pytest.mark.parametrize(("steps", "done"), [(STEPS, STEPS), (STEPS, STEPS + 5), (0, 0)])
+def test_a_job_that_has_done_all_its_steps_can_be_decided(case, shut, steps, done):
+    demand = Demand(due(case, 40), steps, done_steps=done, checkpoint_bytes=10**9)
+    assert case.decide(demand).action in ("place", "wait")
+
+
+def test_a_job_that_waits_looks_again_before_it_is_too_late_to_buy(case):
+    """However long the back-off lasts."""
+    case.offer("sure", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    for minutes in (700, 600, 500, 400, 200, 1):
+        case.happened(spot, "refused", minutes)
+    placements = [case.decide(Demand(due(case, hours, f"job_{hours}"), STEPS)) for hours in (13, 14, 16)]
+    waits = [(hours, each) for hours, each in zip((13, 14, 16), placements, strict=True) if each.action == "wait"]
+    assert waits
+    for hours, each in waits:
+        assert each.again_at_ms < case.now + (hours - 10) * HOUR
+
+
+def test_on_demand_that_its_budget_cannot_pay_is_no_reason_to_wait(case):
+    case.offer("sure", 40.00, gpu="SIM-L")
+    case.offer("open", 2.00, spot=True, region="eu-2")
+    case.happened(case.offer("spot", 1.00, spot=True), "refused", 5)
+    job = due(case, 13, budget_nano_usd=usd(35), rates={"SIM-M": 1.0, "SIM-L": 4.0})
+    assert case.decide(Demand(job, STEPS)).action == "place"
+
+
+def test_the_time_to_bring_the_checkpoint_to_on_demand_counts(case):
+    """2 TB take 4.4 h to another cloud: with 14 h left for 9 h of work, a spot machine is not safe."""
+    spot = case.offer("spot", 1.00, spot=True, provider="aws", region="us-east-1")
+    case.offer("sure", 3.00, provider="gcp", region="us-central1")
+    begun = {"checkpoint_bytes": 2 * 10**12, "checkpoint_at": ("aws", "us-east-1", "us-east-1a"), "done_steps": 3600}
+    tight, relaxed = (case.decide(Demand(due(case, hours, f"job_{hours}"), STEPS, **begun)) for hours in (13.5, 20))
+    assert (relaxed.offer_id, relaxed.chance) == (spot, None)
+    assert tight.chance is not None or tight.offer_id != spot
+
+
+def test_a_job_that_is_both_too_late_and_too_dear_lacks_money(case):
+    case.offer("sure", 3.00)
+    placement = case.decide(Demand(due(case, 5, budget_nano_usd=usd(2)), STEPS))
+    assert (placement.action, placement.lacks_money) == ("wait", True)
+    assert "budget" in placement.reason

@@ -99,3 +99,30 @@ def test_a_machine_that_never_returned_is_not_awaited(case):
         case.happened(cheap, "refused", minutes)
     placement = case.decide(Demand(case.job(), STEPS))
     assert (placement.action, placement.offer_id) == ("place", other)
+
+
+def test_no_job_waits_for_capacity_that_is_away_for_longer_than_the_job_takes(case):
+    """However short the outages were that ended, waiting ends."""
+    case.offer("sure", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    for hours in range(300, 100, -2):
+        case.happened(spot, "refused", 60 * hours)
+        case.happened(spot, "launched", 60 * hours - 20)
+        case.happened(spot, "released", 60 * hours - 30)
+    demand = Demand(case.job(), 36_000)  # 10 h
+    waited_h = 0.0
+    case.happened(spot, "refused")
+    while case.decide(demand).action == "wait":
+        waited_h += 0.5
+        assert waited_h < 11
+        case.now += 30 * 60_000
+        case.happened(spot, "refused")
+        case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
+    assert waited_h > 0
+
+
+def test_a_job_to_which_only_money_counts_does_not_wait_in_order_to_pay_more(case):
+    slow = case.offer("slow", 1.00, gpu="SIM-S")
+    fast = case.offer("fast", 10.20, spot=True, region="eu-2")
+    case.happened(fast, "refused", 5)
+    assert case.decide(Demand(case.job(rates={"SIM-S": 0.1, "SIM-M": 1.0}), STEPS)).offer_id == slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +37,8 @@ def test_the_best_option_of_a_trace_is_the_decision(prices, shut, hours, objecti
     demand = Demand(case.job(objective=objective, deadline_at_ms=deadline), STEPS)
     placement, found = case.decide(demand), traced(case, demand)
     assert found.options[0].value == pytest.approx(1.0, abs=1e-6)
-    assert [each.value for each in found.options] == sorted(each.value for each in found.options)
+    # Among equals, the planner prefers what is less trouble.
+    assert all(later.value > each.value - 0.01 for each, later in pairwise(found.options))
     if placement.action == "wait":
         assert found.options[0].action == "wait"
         assert found.options[0].cost_nano_usd == placement.cost_nano_usd
