@@ -91,14 +91,14 @@ def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: 
     can_stay, can_go = ranking.rejection_reasons[current] == NONE, ranking.rejection_reasons[target] == NONE
     if not can_go and ranking.rejection_reasons[target] < RejectionReason.DEADLINE:
         return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
-    if (can_stay and not can_go) or ranking.tier(target) < ranking.tier(current):
-        return f"there, it {explain.why_rejected(demand, market, forecast, ranking, target)}"
-    if can_go and not can_stay:
-        return ""
     if move.reason == "probe":
         tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
             return ""
+    if (can_stay and not can_go) or ranking.tier(target) < ranking.tier(current):
+        return f"there, it {explain.why_rejected(demand, market, forecast, ranking, target)}"
+    if can_go and not can_stay:
+        return ""
     if ranking.mode == "likely" and can_go:
         pays = ranking.odds(target) > ranking.odds(current)
     elif ranking.mode == "late" and can_go:

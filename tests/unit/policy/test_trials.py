@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.model import FASTEST, Expected, GpuRequest, Objective, Placement
 from orchestrator.perf import Observation
-from orchestrator.policy import Demand, MoveLimits, Running
+from orchestrator.policy import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.trial import PROBE_S
 from providers.money import usd
 from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
@@ -191,3 +191,20 @@ def test_simulated_kinds_differ_by_what_is_declared_and_a_probe_would_tell_nothi
             for where in (None, running(case, large)):
                 placed = case.decide(Demand(job=job, total_steps=steps), where)
                 assert (placed.action, placed.probe) == ("place" if where is None else "stay", None)
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_probe_that_was_begun_goes_on_though_its_kind_is_not_certain_to_meet_the_deadline(
+    case: DecisionCase, offers: dict[str, str], ready: bool
+) -> None:
+    """That is what the probe is to find out: a probe may go where the deadline is only likely to be kept."""
+    measured(case, V100=5.0)
+    job = case.job(rates={}, deadline_at_ms=NOW + 12 * 24 * HOUR)
+    demand = Demand(job, LONG, done_steps=1000)
+    here = running(case, offers["V100"])
+    begun = case.decide(demand, here)
+    assert begun.action == "move"
+    assert begun.probe is not None
+    assert begun.offer_id == begun.probe.offer_id
+    goes_on = case.decide(demand, replace(here, move=Underway(str(begun.offer_id), "probe", ready=ready)))
+    assert (goes_on.action, goes_on.offer_id) == ("move", begun.offer_id)
