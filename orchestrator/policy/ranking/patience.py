@@ -5,7 +5,7 @@ It is compared with the best offer that is open, and with running there until th
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for
-capacity that is away for longer than the job takes.
+capacity that is away for more than half the time that the job takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_
 LEAST_TIME_WEIGHT = 0.1
 """The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
 than a ninth of what an hour of the job costs."""
-MOST_WAIT = 1.0
+MOST_WAIT = 0.5
 """The longest that capacity may be away, so far and expected, as a share of the time to finish on the open offer."""
 MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 
