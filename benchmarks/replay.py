@@ -8,7 +8,7 @@ Prices are those of AWS in 2020, AWS and Azure in 2020, and GCP from 2024 to 202
 Capacity is synthetic (orchestrator.arena.replay.capacity). All policies play the same jobs in the same capacity:
 `decide` as it runs live, the same without voluntary moves or without known speeds, and the rules of
 orchestrator.arena.replay.simple. The bound is at every instant where a step is cheapest and pays for no move. Half the
-jobs have a deadline, a third a budget. A job is paused when its budget is spent, whoever decides for it; totals are
+jobs have a deadline, a third a budget. A job is paused when its budget is spent, under every policy; totals are
 those of jobs without a budget.
 """
 

@@ -79,7 +79,7 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     A notice and the loss that follows it count once.
 
     An outage lasts from its first sign to a granted launch. It is expected to have ended half way between its last sign
-    and that launch; if they are further apart than any back-off, nobody looked, and that time counts for nothing.
+    and that launch; if they are further apart than any back-off, the time between was not observed and is left out.
     """
     strikes = losses = alive = announced = exposure_ms = returns = away_ms = 0
     backed_off_at_ms, backed_off_by_loss, until, since, away_since_ms = -1, False, -1, at_ms, -1

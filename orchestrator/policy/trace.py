@@ -13,11 +13,11 @@ from orchestrator.model import Trace, TracedOption
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.ranking.by_deadline import Choice, choices, outage_h
+from orchestrator.policy.ranking.by_deadline import Choice, choices
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filter, Filtered
 from orchestrator.policy.ranking.objectives import Ranking, budget_left, log_value, rank, rescue_s, time_left_s
-from orchestrator.policy.ranking.patience import Weighed, awaited_rows, patient, wait_seconds, weighed
+from orchestrator.policy.ranking.patience import Weighed, awaited_rows, outage_h, patient, wait_seconds, weighed
 from orchestrator.policy.telling.explain import span
 from providers.money import about_usd
 

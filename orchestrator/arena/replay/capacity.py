@@ -2,7 +2,7 @@
 
 A pool (one instance type in one zone) alternates between spells of log-normal length. Its mean up time is 8 hours times
 a factor of its own (log-normal, sigma 0.6), its mean down time 1 to 3 hours. In addition each region has outages, on
-average every 5 days and for an hour, each of which takes a pool of the region with a probability of 70 %. When a pool
+average every 5 days and for an hour; each takes a pool of the region with a probability of 70 %. When a pool
 goes down, all its machines are lost. A pool's spells depend only on the seed and its name, not on the other pools.
 """
 

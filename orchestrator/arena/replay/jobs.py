@@ -24,7 +24,7 @@ CHECKPOINT_GB = (1.0, 200.0)  # log-uniform
 SLACK = (1.2, 3.0)  # the deadline, in multiples of that work
 BUDGET = (0.25, 0.9)  # in multiples of what that work costs on demand
 SCALING = 0.9  # n GPUs of a machine are as fast as n ** 0.9 of one
-MODEL_SPREAD = 0.2  # sigma of the true speed on a kind that nobody measured, around what the product's model expects
+MODEL_SPREAD = 0.2  # sigma of the true speed on an unmeasured kind, around what the product's model expects
 MANY_STEPS = 10**9
 
 

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.market import Market, mean_outage_h
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, time_left_s
-from orchestrator.policy.ranking.patience import Wait, awaited_rows, wait_seconds
+from orchestrator.policy.ranking.patience import Wait, awaited_rows, outage_h, wait_seconds
 from orchestrator.policy.ranking.transition_costs import egress_to_sites
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms
@@ -197,14 +196,6 @@ class _Case:
         there = False if sign_ms >= 0 else True if row == self._current or row in market.alive else None
         ago_h = (market.at - sign_ms) / 3.6e6 if sign_ms >= 0 else 0.0
         return PoolRates(1 / outage_h(market, row), max(float(market.hazard[row]), 1e-6), there, ago_h)
-
-
-def outage_h(market: Market, row: int) -> float:
-    """The expected length (hours) of an outage of a spot row."""
-    spot = market.spot
-    group = market.listing.site_provider[market.listing.site]
-    returns, away_ms = np.where(spot, market.returns, 0), np.where(spot, market.away_ms, 0)
-    return float(mean_outage_h(np.array([row]), group=group, returns=returns, away_ms=away_ms)[0])
 
 
 def similar(problem: Problem, spells: Spells) -> ValueTable:

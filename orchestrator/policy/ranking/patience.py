@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from orchestrator.market import Market, expected_wait_s
+from orchestrator.market import Market, expected_wait_s, mean_outage_h
 from orchestrator.model import Objective
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
@@ -123,16 +123,28 @@ def awaited_rows(filtered: Filtered) -> Rows:
 
 def wait_seconds(market: Market, rows: Rows) -> Floats:
     """Market seconds until a launch in each of some spot rows is expected to succeed."""
-    spot = market.spot
     return expected_wait_s(
         rows,
         at_ms=market.at,
-        group=market.listing.site_provider[market.listing.site],
-        returns=np.where(spot, market.returns, 0),
-        away_ms=np.where(spot, market.away_ms, 0),
         last_sign_ms=market.backed_off_at,
         until_ms=market.backed_off_until,
+        **_outages(market),
     )
+
+
+def outage_h(market: Market, row: int) -> float:
+    """The expected length (hours) of an outage of a spot row."""
+    return float(mean_outage_h(np.array([row]), **_outages(market))[0])
+
+
+def _outages(market: Market) -> dict[str, Rows]:
+    """What was seen of outages, by row; on-demand has none."""
+    spot = market.spot
+    return {
+        "group": market.listing.site_provider[market.listing.site],
+        "returns": np.where(spot, market.returns, 0),
+        "away_ms": np.where(spot, market.away_ms, 0),
+    }
 
 
 def _there_and_back(forecast: Forecast, there: int, back: int, away_s: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from orchestrator.policy.slack.spells import Floats, Spells
 @dataclass(frozen=True, slots=True)
 class PoolRates:
     """How often missing capacity returns and a machine is lost, per hour; and the last look at the pool: whether it had
-    capacity, and how many hours ago that was (`there` None: nobody looked)."""
+    capacity, and how many hours ago that was (`there` None: not known)."""
 
     returns: float
     losses: float
