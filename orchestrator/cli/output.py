@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from orchestrator.cli.asking import answer
 from orchestrator.cli.invocation import current, tell
 from orchestrator.errors import UsageError
 
@@ -113,7 +114,7 @@ class Output:
             raise UsageError("this command asks for confirmation, and stdin is not a terminal", hint="add --yes")
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        return answer().lower() in ("y", "yes")
 
     @contextmanager
     def progress(self) -> Iterator[Ticker]:

@@ -1,0 +1,36 @@
+"""A line from the terminal. Ctrl-C ends the wait for it, whenever it is pressed.
+
+A signal that arrives just before a blocking read is noticed only when the read returns, which may be never. So the wait
+is for two things: input, and the byte that the interpreter writes to a pipe as soon as a signal arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def answer() -> str:
+    """The next line of stdin, without its end; empty if stdin has ended. Only for the main thread."""
+    with _signals() as arrived:
+        while sys.stdin not in select.select([sys.stdin, arrived], [], [])[0]:
+            os.read(arrived, 1)  # of a signal whose handler did not raise, such as a new window size
+    return sys.stdin.readline().strip()
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A file descriptor that can be read after each signal."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)

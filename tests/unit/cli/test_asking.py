@@ -1,0 +1,53 @@
+"""Ctrl-C ends a question, even if it is pressed in the moment before the answer is read."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+
+QUESTIONS = 20_000
+ASKS = f"""
+from orchestrator.cli.output import Output
+for _ in range({QUESTIONS}):
+    try:
+        Output().confirm("go on?")
+    except KeyboardInterrupt:
+        continue
+"""
+
+
+def test_no_ctrl_c_is_lost_however_early_it_is_pressed() -> None:
+    """The moment is a few instructions long: a plain read loses one in some ten thousand."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", ASKS])
+    asked = 0
+    try:
+        while asked < QUESTIONS:
+            assert select.select([terminal], [], [], 60)[0], f"question {asked} did not end"
+            asked += (prompts := os.read(terminal, 4096).count(b"?"))
+            os.write(terminal, b"\x03" * prompts)
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def test_an_answer_is_the_line_without_its_end() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        ask = "from orchestrator.cli.output import Output; print([Output().confirm('?') for _ in range(3)])"
+        os.execv(sys.executable, [sys.executable, "-c", ask])
+    said = b""
+    for reply in (b"yes\n", b"no\n", b"y\n"):
+        asked = said.count(b"[y/N]")
+        while said.count(b"[y/N]") == asked:
+            said += os.read(terminal, 4096)
+        os.write(terminal, reply)
+    while b"]\r\n" not in said:
+        said += os.read(terminal, 4096)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"[True, False, True]" in said
