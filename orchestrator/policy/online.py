@@ -1,14 +1,17 @@
-"""The live policy for a deadline, driven tick by tick by any simulator.
+"""The policies for a deadline and for a budget, driven tick by tick by any simulator.
 
-    policy = make()                      # a fresh object for each simulation
-    policy.start(job, market)            # once
-    policy.step(observation, cloud)      # at every tick
+    policy = make()                                # the least expected cost by the deadline
+    policy = make("budget", budget_usd=120.0)      # the least expected time within the budget
+    policy = make(budget_usd=120.0)                # for least by the deadline, while that is expected to fit the budget
+    policy.start(job, market)                      # once
+    policy.step(observation, cloud)                # at every tick
 
-The protocol's objects belong to the caller and are read by attribute: job (work_hours, restart_overhead_hours,
-checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb, tick_hours, and probe_hours if probes are
-billed), observation (elapsed_hours, ticks_left, done_hours, running, overhead_left_hours, preempted,
-spot_usd_per_hour, checkpoint_zone) and cloud (try_launch, probe, terminate). If a market has a `speed` for each zone
-(hours of work per hour; not part of the protocol), its machines are of several kinds.
+Each object is for one simulation. The protocol's objects belong to the caller and are read by attribute: job
+(work_hours, restart_overhead_hours, checkpoint_gb), market (zones, on_demand_usd_per_hour, egress_usd_per_gb,
+tick_hours, and probe_hours if probes are billed), observation (elapsed_hours, ticks_left, done_hours, running,
+overhead_left_hours, preempted, spot_usd_per_hour, checkpoint_zone) and cloud (try_launch, probe, terminate). If a
+market has a `speed` for each zone (hours of work per hour; not part of the protocol), its machines are of several
+kinds.
 
 This module only translates: observations for the planner (policy/slack), and what the planner ranks first into calls.
 A launch that finds no capacity is an observation, too. Pure: no clock, no I/O, no random source, nothing shared
@@ -21,9 +24,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.budget import BudgetPlanner, Move
+from orchestrator.policy.slack.planner import Option, Planner, Situation, Terms, require_numbers
 
-NAME = "deadline"
+NAME, BUDGET = "deadline", "budget"
+KNOWN = (NAME, BUDGET)
 SPOT, ON_DEMAND = "spot", "on_demand"
 
 
@@ -41,11 +46,16 @@ class OnlinePolicy(Protocol):
         ...
 
 
-def make(name: str = NAME) -> OnlinePolicy:
-    """A fresh policy: the least expected cost that meets the deadline. Raises ValueError for any other name."""
-    if name != NAME:
-        raise ValueError(f"unknown policy {name!r}; known: {NAME}")
-    return _Deadline()
+def make(name: str = NAME, *, budget_usd: float | None = None) -> OnlinePolicy:
+    """A fresh policy (see the module). A budget is never passed. Raises ValueError for an unknown name, or if there is
+    no budget for "budget"."""
+    if name not in KNOWN:
+        raise ValueError(f"unknown policy {name!r}; known: {', '.join(KNOWN)}")
+    if budget_usd is None:
+        if name == BUDGET:
+            raise ValueError("the policy 'budget' needs a budget in US$: budget_usd=...")
+        return _Deadline()
+    return _Budget(budget_usd, cheapest=name == NAME)
 
 
 class _Deadline:
@@ -57,7 +67,7 @@ class _Deadline:
         """See OnlinePolicy.start."""
         on_demand_usd = tuple(map(float, market.on_demand_usd_per_hour))
         self._work_h = float(job.work_hours)
-        self._planner = Planner(
+        self._planner = self._made(
             Terms(
                 restart_h=float(job.restart_overhead_hours),
                 tick_h=float(market.tick_hours),
@@ -68,6 +78,15 @@ class _Deadline:
             )
         )
         self._kept: int | None = None
+
+    def _made(self, terms: Terms) -> Planner:
+        return Planner(terms)
+
+    def _best(self, now: Situation) -> Option | Move:
+        return self._planner.options(now)[0]
+
+    def _settled(self, best: Option | Move) -> None:
+        """After the last action of a tick."""
 
     def step(self, seen: Any, cloud: Any) -> None:
         """See OnlinePolicy.step."""
@@ -93,18 +112,42 @@ class _Deadline:
     def _carried_out(self, now: Situation, cloud: Any) -> int | None:
         """The zone where a spot machine now runs, if one does."""
         while True:
-            best = self._planner.options(now)[0]
+            best = self._best(now)
             if best.action == "stay":
+                self._settled(best)
                 return now.running[0] if now.running is not None and now.running[1] else None
             if best.action == "wait":
                 if now.running is not None:
                     cloud.terminate()
                 return None
             kind = SPOT if best.action == "spot" else ON_DEMAND
-            launched = cloud.try_launch(best.pool, kind)
+            launched = bool(cloud.try_launch(best.pool, kind))
             if kind == ON_DEMAND:
+                self._settled(best)
                 return None
             assert best.pool is not None
-            self._planner.spells.saw(best.pool, bool(launched), now.now_h)
+            self._planner.spells.saw(best.pool, launched, now.now_h)
             if launched:
+                self._settled(best)
                 return best.pool
+
+
+class _Budget(_Deadline):
+    """The same for a planner that is told what was bought."""
+
+    _planner: BudgetPlanner
+
+    def __init__(self, budget_usd: float, *, cheapest: bool) -> None:
+        require_numbers("budget", (budget_usd,))
+        self._budget_usd, self._cheapest = budget_usd, cheapest
+        self.name = NAME if cheapest else BUDGET
+
+    def _made(self, terms: Terms) -> Planner:
+        return BudgetPlanner(terms, self._budget_usd, by_deadline=self._cheapest)
+
+    def _best(self, now: Situation) -> Move:
+        return self._planner.moves(now)[0]
+
+    def _settled(self, best: Option | Move) -> None:
+        assert isinstance(best, Move)
+        self._planner.carried_out(best)

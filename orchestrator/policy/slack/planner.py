@@ -39,7 +39,7 @@ changes, or at least the job goes on."""
 MARGIN_TICKS = 1
 """Ticks kept back: simulators and clouds may take one to start a machine."""
 
-_TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2}
+TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Planner:
         least = min(option.usd for option in found)
         if least < TOO_LATE * self.unit_usd:
             tie_usd = TIE * self.terms.tick_h * self.unit_usd
-            return sorted(found, key=lambda option: option.usd + tie_usd * _TROUBLE[option.action])
+            return sorted(found, key=lambda option: option.usd + tie_usd * TROUBLE[option.action])
         return self._in_danger(now, found)
 
     def _in_danger(self, now: Situation, found: list[Option]) -> list[Option]:
