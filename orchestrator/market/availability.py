@@ -19,8 +19,12 @@ AvailabilityKind = Literal[
     "released",  # we ended the machine ourselves: only the observation ended
 ]
 
-BACKOFF_MS = 15 * 60_000
-MAX_BACKOFF_MS = 4 * MS_PER_HOUR
+BACKOFF_MS, MAX_BACKOFF_MS = 15 * 60_000, 4 * MS_PER_HOUR
+BACKOFF_SHARE = 4
+"""A look is worthwhile again after a quarter of the time that capacity has been away: the longer it is away, the longer
+it is expected to stay away. (A look is free.)"""
+UNSEEN_MS = 2 * MAX_BACKOFF_MS
+"""Of a longer time between two signs, nothing is known."""
 
 PRIOR_LOSSES = 1.0  # the weight of a prior: one loss in its mean time; it fades as real hours are observed
 PRIOR_HOURS = 8.0  # one loss in 8 h: one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
@@ -73,15 +77,15 @@ class CapacityHistory:
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
     """Summarise one offer's points (none later than `at_ms`), in order of time.
 
-    Missing capacity starts a back-off of 15 minutes from its last sign. A sign after the back-off has ended doubles it,
-    up to 4 hours; one before its end belongs to the same outage, however many machines that takes. A granted launch
-    clears the back-off. The loss of a spot machine is such a sign; that of an on-demand machine is a fault and is not.
-    A notice and the loss that follows it count once.
+    Missing capacity starts a back-off from its last sign: a quarter of the time since its first, from 15 minutes to 4
+    hours, however many machines the outage takes. A granted launch clears the back-off. The loss of a spot machine is
+    such a sign; that of an on-demand machine is a fault and is not. A notice and the loss that follows it count once.
 
     An outage lasts from its first sign to a granted launch. It is expected to have ended half way between its last sign
-    and that launch; if they are further apart than any back-off, the time between was not observed and is left out.
+    and that launch. If two signs, or the last sign and the launch, are further apart than UNSEEN_MS, the time between
+    was not observed and is left out.
     """
-    strikes = losses = alive = announced = exposure_ms = returns = away_ms = 0
+    losses = alive = announced = exposure_ms = returns = away_ms = 0
     backed_off_at_ms, backed_off_by_loss, until, since, away_since_ms = -1, False, -1, at_ms, -1
     for point in sorted(points, key=lambda p: (p.at_ms, p.kind)):
         exposure_ms += alive * (point.at_ms - since)
@@ -90,23 +94,23 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
         losses += new_loss
         if point.kind == "launched":
             alive += 1
-            if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= MAX_BACKOFF_MS:
+            if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= UNSEEN_MS:
                 returns += 1
                 away_ms += (point.at_ms - backed_off_at_ms) // 2
-            strikes, backed_off_at_ms, until, away_since_ms = 0, -1, -1, -1
+            backed_off_at_ms, until, away_since_ms = -1, -1, -1
         elif point.kind == "notice":
             announced += 1
         elif point.kind in ("lost", "released"):
             alive = max(alive - 1, 0)
             announced = max(announced - 1, 0)
         if point.kind == "refused" or (spot and new_loss):
-            strikes += point.at_ms >= until
-            if backed_off_at_ms >= 0:
-                away_ms += min(point.at_ms - backed_off_at_ms, MAX_BACKOFF_MS)
+            if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= UNSEEN_MS:
+                away_ms += point.at_ms - backed_off_at_ms
             else:
                 away_since_ms = point.at_ms
             backed_off_at_ms, backed_off_by_loss = point.at_ms, new_loss
-            until = point.at_ms + min(BACKOFF_MS << min(strikes - 1, 16), MAX_BACKOFF_MS)
+            away_so_far_ms = point.at_ms - away_since_ms
+            until = point.at_ms + min(max(away_so_far_ms // BACKOFF_SHARE, BACKOFF_MS), MAX_BACKOFF_MS)
     exposure_ms += alive * (at_ms - since)
     return CapacityHistory(
         backed_off_at_ms, until, backed_off_by_loss, losses, exposure_ms, alive, returns, away_ms, away_since_ms

@@ -18,7 +18,9 @@ from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
+from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
+from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
@@ -26,7 +28,7 @@ from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
-from orchestrator.policy.underway import EARLIER, SURER, weighed_again
+from orchestrator.policy.underway import EARLIER, weighed_again
 from providers.offer import provider_of
 
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
@@ -34,7 +36,6 @@ _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
 _PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
 NOTHING_UNDER_WAY: Mapping[str, Underway] = MappingProxyType({})
-MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
 
 
 def decide(
@@ -237,6 +238,9 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         reason = explain.why_chosen(demand, market, forecast, ranking, current, None)
     else:
         reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, best, current, held)}"
+    again_at_ms = probe_until_ms if on_probe else None
+    if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
+        again_at_ms = settled_ms  # nothing else may happen by then
     threshold = None
     others = ranking.order[ranking.order != current]
     if ranking.mode == "safe" and others.size:
@@ -250,15 +254,15 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         held=held,
         threshold=threshold,
         probe=None if tried is None else tried.probe,
-        again_at_ms=probe_until_ms if on_probe else None,
+        again_at_ms=again_at_ms,
     )
 
 
 def _probe_until_ms(builder: PlacementBuilder, running: Running, current: int) -> int | None:
-    """The market time (ms) when the job's present probe ends: after PROBE_MINUTES, or up to MOST_PROBES times as late
-    if it is not measured before. None if it is not on a probe."""
+    """The market time (ms) when the job's present probe ends: after PROBE_MINUTES, or up to MOST_PROBES times as
+    late if it is not measured before. None if it is not on a probe."""
     if running.came_by != "probe":
         return None
     job, listing = builder.demand.job, builder.market.listing
     measured = builder.forecast.perf.measured(job, listing.kinds[int(listing.kind[current])])
-    return running.since_ms + round(PROBE_S * 1000) * (1 if measured else MOST_PROBES)
+    return running.since_ms + round(1000 * (PROBE_S if measured else LONGEST_PROBE_S))

@@ -31,15 +31,16 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
             if at_ms < probe_until_ms
             else ""
         )
-    last_ms = (
-        running.since_ms if running.last_migration_ms is None else max(running.last_migration_ms, running.since_ms)
-    )
-    rest_s = limits.min_dwell_s - (at_ms - last_ms) / 1000
-    if rest_s > 0:
+    if at_ms < settled_ms(running, limits):
         return f"has been here for less than {limits.min_dwell_s / 60:.0f} min"
     if running.migrations_today >= limits.max_migrations_per_day:
         return f"has moved {running.migrations_today} times today"
     return ""
+
+
+def settled_ms(running: Running, limits: MoveLimits) -> int:
+    """When a job has been where it is for long enough to move again (market ms)."""
+    return max(running.last_migration_ms or 0, running.since_ms) + round(limits.min_dwell_s * 1000)
 
 
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:

@@ -29,6 +29,8 @@ import numpy as np
 from orchestrator.perf import Floats, InstanceKind, Posterior, kind_name, student_quantile
 
 PROBE_MINUTES = 8.0
+MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
+LONGEST_PROBE_S = PROBE_MINUTES * 60 * MOST_PROBES
 _SLICES = 24
 _LOOKED_AT = 6  # the kinds whose probe alone is worth most are examined two probes ahead
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from orchestrator.model import Objective, Placement
 from orchestrator.policy import gate
 from orchestrator.policy.demand import TIME_TOLERANCE, MoveLimits, Underway
+from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.objectives import log_value, reasons_to_go
 from orchestrator.policy.telling import explain
@@ -23,7 +24,6 @@ from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
 
-SURER = 0.05  # by how much another offer's probability must be higher before a job at risk goes there instead
 NEAR = 2 * TIME_TOLERANCE  # how near the earliest finish a target stays near, so that a move is not begun and aborted
 EARLIER = 0.9  # by which factor another offer must be faster before a late job goes there instead
 

@@ -247,6 +247,13 @@ class Forecast:
         """Whether there is any evidence of the job's speed."""
         return self.perf.evidence(self.demand.job) != "none"
 
+    @cached_property
+    def unmeasured(self) -> NDArray[np.bool_]:
+        """Whether the job was not measured on each row's kind of hardware."""
+        kinds, column = self.pool.market.listing.kinds, np.zeros(len(self.pool.market.listing.kinds), np.bool_)
+        column[self.pool.kinds] = [not self.perf.measured(self.demand.job, kinds[code]) for code in self.pool.kinds]
+        return column[self.pool.kind][self.pool.cell]
+
     def over(self, rows: Iterable[int]) -> Forecast:
         """The same forecast over at least these rows of the market, given in any order."""
         wanted = sorted(set(rows))

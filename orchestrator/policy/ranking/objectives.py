@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from orchestrator.model import CHEAPEST, Objective
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
-from orchestrator.policy.ranking.cost import Z95, Forecast, Pool, forecast_of
+from orchestrator.policy.ranking.chance import chances
+from orchestrator.policy.ranking.cost import Forecast, Pool, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered, RejectionReason, RejectionReasons
 from orchestrator.policy.unmeasured import starting_position
 
@@ -91,8 +92,8 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     if best == SAFE:
         mode, keys = "safe", _objective(demand, forecast, np.flatnonzero(candidates))
     elif best == POSSIBLE:
-        mode, chance = "likely", _chance(demand, forecast, candidates)
-        keys = (-chance, pool.spot.astype(np.float64), forecast.mid.cost)
+        mode = "likely"
+        chance, keys = chances(forecast, candidates, time_left_s(demand, forecast), budget_left(demand))
     else:
         candidates = usable & (affordable > IMPOSSIBLE)
         mode = "late" if candidates.any() else "infeasible"
@@ -256,18 +257,33 @@ def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return np.full(len(usable), SAFE, np.int8)
+    pool, possible = forecast.pool, forecast.low.seconds <= left_s
     safe = forecast.high.seconds <= left_s
+    rescued = _rescued(forecast, usable, left_s)
+    if rescued is not None:
+        # Where the speed is not known, it soon is, and on-demand can still be bought then: until then the expected one
+        # counts, and what is possible where the job is already.
+        hoped = forecast.mid.seconds <= left_s
+        if pool.current is not None:
+            hoped |= possible & (pool.rows == pool.current)
+        safe = np.where(pool.spot, safe & rescued, safe) | (hoped & rescued & forecast.unmeasured)
+    return _tiers(safe, possible)
+
+
+def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
+    """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost; None
+    without such an offer."""
     rescue = rescue_s(forecast, usable)
-    if rescue is not None:
-        # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
-        # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
-        # needs as much, so that the move is not started again at once.
-        margin = forecast.setback_s + 0.02 * rescue
-        need = rescue + forecast.begin_s + 2 * margin
-        if forecast.pool.here is not None and forecast.move is None:
-            need[forecast.pool.here] -= margin[forecast.pool.here]
-        safe &= ~forecast.pool.spot | (forecast.over_rows(need) <= left_s)
-    return _tiers(safe, forecast.low.seconds <= left_s)
+    if rescue is None:
+        return None
+    # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
+    # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
+    # needs as much, so that the move is not started again at once.
+    margin = forecast.setback_s + 0.02 * rescue
+    need = rescue + forecast.begin_s + 2 * margin
+    if forecast.pool.here is not None and forecast.move is None:
+        need[forecast.pool.here] -= margin[forecast.pool.here]
+    return forecast.over_rows(need) <= left_s
 
 
 def _affordable(demand: Demand, forecast: Forecast) -> Tiers:
@@ -283,44 +299,3 @@ def _affordable(demand: Demand, forecast: Forecast) -> Tiers:
 
 def _tiers(safe: Bools, possible: Bools) -> Tiers:
     return np.where(safe, SAFE, np.where(possible, POSSIBLE, IMPOSSIBLE)).astype(np.int8)
-
-
-def _chance(demand: Demand, forecast: Forecast, candidates: Bools) -> Floats:
-    """The probability of keeping every limit, for the candidates: log-normal in time and money. Under a deadline a spot
-    machine must also never be lost, because no slack is left for that."""
-    chance = np.zeros(len(candidates))
-    left_s, left = time_left_s(demand, forecast), budget_left(demand)
-    rows = np.flatnonzero(candidates)
-    low, mid, high = forecast.low, forecast.mid, forecast.high
-    p = np.ones(len(rows))
-    if left_s is not None:
-        p *= _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows]) * np.exp(
-            -forecast.over_rows(mid.losses)[rows]
-        )
-    if left is not None and forecast.known:
-        p *= _below(float(left), low.cost[rows], mid.cost[rows], high.cost[rows])
-    chance[rows] = p
-    return chance
-
-
-def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
-    """P(X <= limit) of an X with this median and 5th to 95th percentile, log-normal on either side of the median.
-
-    Only the side of the limit counts: machine start-up contributes most to the 5th percentile and must not make another
-    machine look more certain.
-    """
-    if limit <= 0:
-        return np.zeros(len(mid))
-    safe_mid = np.maximum(mid, 1e-300)
-    half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / np.clip(low, 1e-9, safe_mid))
-    sigma = np.maximum(np.log(half) / Z95, 1e-6)
-    return np.where(mid <= 0, 1.0, _normal_cdf(np.log(limit / safe_mid) / sigma))
-
-
-def _normal_cdf(z: Floats) -> Floats:
-    """Distribution function of the standard normal to 1.5e-7 (Abramowitz and Stegun 7.1.26); numpy has no erf."""
-    x = np.abs(z) / math.sqrt(2)
-    t = 1 / (1 + 0.3275911 * x)
-    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = poly * np.exp(-x * x) / 2
-    return np.where(z >= 0, 1 - tail, tail)

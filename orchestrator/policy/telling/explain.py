@@ -252,7 +252,10 @@ def why_chosen(
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, row, left_behind)
     if ranking.mode == "likely":
-        return f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
+        told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
+        at = forecast.pool.at(row)
+        first = forecast.pool.spot[at] and forecast.unmeasured[at]
+        return f"{told}, and the job's speed is measured before on-demand is bought" if first else told
     if not forecast.speed_known:
         return why_begun(demand)
     seconds = float(forecast.mid.seconds[forecast.pool.at(row)])

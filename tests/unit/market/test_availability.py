@@ -19,26 +19,35 @@ def backed_off_minutes(history: list[AvailabilityPoint]) -> int:
     return (seen.backed_off_until_ms - seen.backed_off_at_ms) // MINUTE
 
 
-def test_the_back_off_doubles_with_each_refusal_after_its_end_up_to_four_hours():
+def test_looks_are_a_quarter_of_the_time_away_apart_from_15_minutes_to_four_hours():
     history, lengths = points((0, "refused")), []
-    for _ in range(7):
+    while history[-1].at_ms < 24 * HOUR:
         lengths.append(backed_off_minutes(history))
         history += points((history[-1].at_ms + lengths[-1] * MINUTE, "refused"))
-    assert lengths == [15, 30, 60, 120, 240, 240, 240]
+    assert lengths[:8] == [15, 15, 15, 15, 15, 18, 23, 29]
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == 240
+    assert len(lengths) < 25
+
+
+def test_a_sign_long_after_the_last_one_begins_a_new_outage():
+    """Nothing was looked at for a day: of that time nothing is known."""
+    seen = summarise(points((0, "refused"), (24 * HOUR, "refused")), 25 * HOUR, spot=True)
+    assert seen.backed_off_until_ms == 24 * HOUR + 15 * MINUTE
+    assert (seen.away_since_ms, seen.away_ms) == (24 * HOUR, 0)
 
 
 @pytest.mark.parametrize("minutes_apart", [0, 1, 14])
-def test_an_outage_that_takes_many_machines_is_one_strike(minutes_apart):
+def test_an_outage_that_takes_many_machines_counts_by_how_long_it_lasts(minutes_apart):
     lost = points(*((HOUR + n * minutes_apart * MINUTE, "lost") for n in range(13)))
     history = points(*[(0, "launched")] * 13) + lost
-    assert backed_off_minutes(history) == 15
+    assert backed_off_minutes(history) == max(15, 12 * minutes_apart // 4)
     assert summarise(history, lost[-1].at_ms, spot=True).losses == 13
-    assert backed_off_minutes(history + points((lost[-1].at_ms + 14 * MINUTE, "refused"))) == 15
 
 
-def test_several_jobs_that_are_refused_when_a_back_off_ends_are_one_strike():
+def test_several_jobs_that_are_refused_when_a_back_off_ends_count_as_one():
     again = points(*((15 * MINUTE + n, "refused") for n in range(5)))
-    assert backed_off_minutes(points((0, "refused")) + again) == 30
+    assert backed_off_minutes(points((0, "refused")) + again) == 15
 
 
 def test_a_granted_launch_clears_the_back_off():

@@ -33,6 +33,24 @@ def test_a_slightly_cheaper_offer_is_not(case, settled):
     assert re.search(r"\$9\.78 .* does not pay for the move", placement.alternatives[1].reason)
 
 
+def test_a_job_that_has_just_come_is_decided_again_as_soon_as_it_may_move(case, settled):
+    """Nothing else may happen until then: no price changes, and nothing is lost."""
+    here = case.offer("here", 2.00)
+    there = case.offer("there", 1.00)
+    came = settled(here, since_ms=case.now - 10 * 60_000)
+    held = case.decide(Demand(case.job(), STEPS), came)
+    assert (held.action, held.again_at_ms) == ("stay", case.now + 50 * 60_000)
+    case.now = held.again_at_ms
+    assert case.decide(Demand(case.job(), STEPS), came).offer_id == there
+
+
+def test_a_job_that_is_where_it_is_best_asks_for_no_further_decision(case, settled):
+    here = case.offer("here", 2.00)
+    case.offer("there", 3.00)
+    came = settled(here, since_ms=case.now - 10 * 60_000)
+    assert case.decide(Demand(case.job(), STEPS), came).again_at_ms is None
+
+
 def test_a_job_that_is_almost_done_stays(case, settled):
     here = case.offer("here", 2.00)
     case.offer("there", 1.00)

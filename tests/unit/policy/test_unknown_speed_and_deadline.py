@@ -1,0 +1,68 @@
+"""Where only a job's unknown speed puts its deadline in danger, it is measured on spot before on-demand is bought."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.perf import Observation
+from orchestrator.policy import Demand
+from orchestrator.policy.ranking.chance import SURER
+from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
+
+STEPS = 360_000  # 100 h on the K80 at 1 step/s
+
+
+@pytest.fixture
+def offers(case: DecisionCase) -> dict[str, str]:
+    prices = {"K80": 0.9, "V100": 3.06}
+    found = {}
+    for gpu, dollars in prices.items():
+        found[gpu] = case.offer(f"one.{gpu}", dollars, gpu=gpu, provider="aws")
+        found[f"{gpu} spot"] = case.offer(f"one.{gpu}", dollars / 3, gpu=gpu, spot=True, provider="aws")
+    case.observations.append(Observation("job_1", "K80", 1, 1.0, 2209, case.now))
+    return found
+
+
+def due(case: DecisionCase, hours: float) -> Demand:
+    return Demand(case.job(rates={}, deadline_at_ms=case.now + round(hours * HOUR)), STEPS, done_steps=100)
+
+
+def odds(case: DecisionCase, hours: float) -> tuple[str | None, float]:
+    placed = case.decide(due(case, hours))
+    assert placed.chance is not None
+    return placed.offer_id, placed.chance
+
+
+def test_it_is_measured_on_spot_first_where_that_is_nearly_as_safe(case, offers, settled):
+    moved = case.decide(due(case, 30), settled(offers["K80 spot"]))
+    assert (moved.action, moved.offer_id) == ("move", offers["V100 spot"])
+    assert case.decide(due(case, 30)).reason.endswith("the job's speed is measured before on-demand is bought")
+    assert moved.chance is not None
+    case.happened(offers["V100 spot"], "refused", 5)
+    offer_id, sure = odds(case, 30)
+    assert offer_id == offers["V100"]
+    assert sure - SURER <= moved.chance <= sure
+
+
+def test_of_several_such_machines_the_cheapest_is_taken(case, offers):
+    cheaper = case.offer("other.V100", 0.8, gpu="V100", spot=True, provider="aws", region="us-east-1")
+    assert odds(case, 30)[0] == cheaper
+
+
+def test_where_measuring_takes_too_much_of_the_time_on_demand_is_bought_at_once(case, offers):
+    case.startup_s = 3 * 3600.0
+    assert odds(case, 20)[0] == offers["V100"]
+
+
+def test_a_measured_spot_machine_is_as_unsafe_as_ever(case, offers):
+    case.observations.append(Observation("job_1", "V100", 1, 5.0, 2209, case.now))
+    placed = case.decide(due(case, 20.9))
+    assert placed.offer_id == offers["V100"]
+
+
+def test_a_job_that_is_to_find_out_its_speed_stays_until_it_is_measured(case, offers, settled):
+    """On-demand of the measured kind keeps the deadline meanwhile, whatever is found."""
+    where = settled(offers["V100 spot"], came_by="probe", since_ms=NOW - 60_000)
+    stays = case.decide(due(case, 107), where)
+    assert stays.action == "stay"
+    assert case.decide(due(case, 107)).chance is None
