@@ -104,7 +104,8 @@ class Probe:
 class TracedOption:
     """Something that a job could do now: "start", "start and return" to the offer when its capacity is back, or "wait"
     for it (expected in `wait_s` market seconds). `cost_nano_usd` and `duration_s` to finish are expected values
-    (None: not known). `value` is what was compared, as a multiple of the best option's."""
+    (None: not known). `value` is what was compared: a multiple of the best option's; or, for a job that runs, of the
+    most at which a move pays ("stay" is 1)."""
 
     action: str
     offer_id: str | None
@@ -117,7 +118,7 @@ class TracedOption:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """How the policy came to a decision: the `rule` by which it compared, the `facts` that counted (name and text) and
-    the options that it compared, best first."""
+    the options that it compared. The first is the decision; the others follow by rank."""
 
     rule: str
     facts: tuple[tuple[str, str], ...]

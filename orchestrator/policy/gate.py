@@ -45,10 +45,16 @@ def settled_ms(running: Running, limits: MoveLimits) -> int:
 
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
+    return burden(objective, forecast, stay, go, limits) <= 0
+
+
+def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
+    """The logarithm of what moving from row `stay` to row `go` costs (by the objective, with its margin), relative to
+    the most at which it pays."""
     limit, share, there, seconds = _limit(objective, forecast, stay, go, limits)
     moving = there.price_s * there.move_billed_s + there.move_fixed
     cost = share * there.run_cost + limits.move_margin * moving
-    return log_value(objective, cost, seconds) <= limit
+    return log_value(objective, cost, seconds) - limit
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:

@@ -11,12 +11,21 @@ from collections.abc import Sequence
 from orchestrator.market import Market
 from orchestrator.model import Trace, TracedOption
 from orchestrator.perf import PerfBook
-from orchestrator.policy.decide import considered
+from orchestrator.policy import gate
+from orchestrator.policy.decide import considered, decide
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.ranking.by_deadline import Choice, choices
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import Filter, Filtered
-from orchestrator.policy.ranking.objectives import Ranking, budget_left, log_value, rank, rescue_s, time_left_s
+from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered
+from orchestrator.policy.ranking.objectives import (
+    Ranking,
+    budget_left,
+    log_value,
+    rank,
+    reasons_to_go,
+    rescue_s,
+    time_left_s,
+)
 from orchestrator.policy.ranking.patience import Weighed, awaited_rows, outage_h, patient, wait_seconds, weighed
 from orchestrator.policy.telling.explain import span
 from providers.money import about_usd
@@ -25,18 +34,19 @@ MOST_OPTIONS = 8
 BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
 BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
 BY_TIME = "the earliest finish, because the deadline cannot be met"
+BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, it does"
 
 
 def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:
-    """How the job's present decision comes about. Values are multiples of the best option's."""
+    """How the job's present decision comes about; the first option is the decision. Values are multiples of the best
+    option's; for a job that runs, of what a move may cost."""
     filtered, forecast = considered(demand, Filter(market, limits), market, perf, running, None)
     ranking = rank(demand, forecast, filtered)
     facts = tuple(_facts(demand, forecast, ranking, filtered))
     if ranking.mode == "infeasible":
         return Trace("nothing, because no offer fits", facts, ())
     if running is not None:
-        moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of what staying costs"
-        return _ranked(demand, forecast, ranking, market, (*facts, ("moves", moves)))
+        return _of_running(demand, market, perf, running, limits, forecast, ranking, facts)
     if by_deadline := choices(demand, forecast, ranking, filtered):
         return Trace(BY_DEADLINE, facts, _planned(by_deadline, market, forecast, filtered))
     if options := weighed(demand, forecast, ranking, filtered):
@@ -102,29 +112,77 @@ def _patient(options: Sequence[Weighed], market: Market) -> tuple[TracedOption, 
     )
 
 
+def _of_running(
+    demand: Demand,
+    market: Market,
+    perf: PerfBook,
+    running: Running,
+    limits: MoveLimits,
+    forecast: Forecast,
+    ranking: Ranking,
+    facts: tuple[tuple[str, str], ...],
+) -> Trace:
+    """What `decide` wants of a job that runs comes first; then the others, as they are ranked."""
+    decided = decide([demand], market, perf, {demand.job.id: running}, limits=limits).placements[0]
+    first = None if decided.offer_id is None else market.row(decided.offer_id)
+    current, order = forecast.pool.current, ranking.order.tolist()
+    rows = [row for row in dict.fromkeys([first, *order[: MOST_OPTIONS - 1], current]) if row is not None]
+    told = (*facts, ("decision", decided.reason))
+    if current is None or ranking.mode != "safe" or ranking.rejection_reasons[current] != NONE:
+        return _ranked(demand, forecast, ranking, market, told, rows)
+    moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of what staying costs"
+    objective = demand.job.spec.objective
+    values = [
+        1.0
+        if row == current
+        else math.exp(
+            min(gate.burden(by, forecast, current, row, limits) for by in reasons_to_go(objective, ranking, row))
+        )
+        for row in rows
+    ]
+    return Trace(BY_GATE, (*told, ("moves", moves)), _options(forecast, market, rows, values))
+
+
 def _ranked(
-    demand: Demand, forecast: Forecast, ranking: Ranking, market: Market, facts: tuple[tuple[str, str], ...]
+    demand: Demand,
+    forecast: Forecast,
+    ranking: Ranking,
+    market: Market,
+    facts: tuple[tuple[str, str], ...],
+    rows: Sequence[int] | None = None,
 ) -> Trace:
     objective, mid = demand.job.spec.objective, forecast.mid
-    rows = ranking.order.tolist()[:MOST_OPTIONS]
+    best = int(ranking.order[0])
+    rows = ranking.order.tolist()[:MOST_OPTIONS] if rows is None else rows
     at = [forecast.pool.at(row) for row in rows]
+    first = forecast.pool.at(best)
     if ranking.mode == "likely":
-        rule, values = BY_ODDS, [ranking.odds(rows[0]) / max(ranking.odds(row), 1e-9) for row in rows]
+        rule, values = BY_ODDS, [ranking.odds(best) / max(ranking.odds(row), 1e-9) for row in rows]
     elif ranking.mode == "late":
-        rule, values = BY_TIME, [float(mid.seconds[each] / mid.seconds[at[0]]) for each in at]
+        rule, values = BY_TIME, [float(mid.seconds[each] / mid.seconds[first]) for each in at]
     else:
-        logs = [log_value(objective, float(mid.cost[each]), float(mid.seconds[each])) for each in at]
+        least = log_value(objective, float(mid.cost[first]), float(mid.seconds[first]))
         rule = objective.name if forecast.known else f"{objective.name} per step: its length or speed is not known yet"
-        values = [math.exp(each - logs[0]) for each in logs]
-    options = tuple(
-        TracedOption(
-            "stay" if row == forecast.pool.current else "start" if forecast.pool.current is None else "move",
-            market.ids[row],
-            0.0,
-            round(float(mid.cost[each])) if forecast.known else None,
-            float(mid.seconds[each]) if forecast.known else None,
-            value,
+        values = [
+            math.exp(log_value(objective, float(mid.cost[each]), float(mid.seconds[each])) - least) for each in at
+        ]
+    return Trace(rule, facts, _options(forecast, market, rows, values))
+
+
+def _options(
+    forecast: Forecast, market: Market, rows: Sequence[int], values: Sequence[float]
+) -> tuple[TracedOption, ...]:
+    pool, mid, found = forecast.pool, forecast.mid, []
+    for row, value in zip(rows, values, strict=True):
+        at = pool.at(row)
+        found.append(
+            TracedOption(
+                "stay" if row == pool.current else "start" if pool.current is None else "move",
+                market.ids[row],
+                0.0,
+                round(float(mid.cost[at])) if forecast.known else None,
+                float(mid.seconds[at]) if forecast.known else None,
+                value,
+            )
         )
-        for row, each, value in zip(rows, at, values, strict=True)
-    )
-    return Trace(rule, facts, options)
+    return tuple(found)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.model import CHEAPEST, FASTEST
-from orchestrator.policy import Demand, MoveLimits, trace
+from orchestrator.policy import Demand, MoveLimits, Running, trace
 from tests.unit.policy.conftest import HOUR, DecisionCase
 
 STEPS = 36_000  # 10 h at 1 step/s
@@ -44,6 +44,55 @@ def test_the_best_option_of_a_trace_is_the_decision(prices, shut, hours, objecti
         assert found.options[0].cost_nano_usd == placement.cost_nano_usd
     else:
         assert found.options[0].offer_id == placement.offer_id
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    prices=st.lists(st.floats(0.2, 4.0), min_size=2, max_size=5),
+    shut=st.sets(st.integers(0, 4)),
+    here=st.integers(0, 5),
+    hours=st.one_of(st.none(), st.floats(5, 80)),
+    minutes_here=st.sampled_from([5, 90, 2000]),
+    moves=st.integers(0, 4),
+    objective=st.sampled_from([CHEAPEST, FASTEST]),
+    leaving=st.booleans(),
+)
+def test_the_first_option_of_a_running_job_is_the_decision(
+    prices, shut, here, hours, minutes_here, moves, objective, leaving
+):
+    case = DecisionCase()
+    offers = [case.offer("sure", 3.00)]
+    for number, price in enumerate(prices):
+        offers.append(case.offer(f"spot-{number}", price, spot=True, region=f"eu-{number}"))
+        if number in shut:
+            case.happened(offers[-1], "refused", 5 + number)
+    deadline = None if hours is None else case.now + round(hours * HOUR)
+    demand = Demand(
+        case.job(objective=objective, deadline_at_ms=deadline), STEPS, done_steps=60, checkpoint_bytes=10**9
+    )
+    running = Running(
+        offers[here % len(offers)],
+        case.now - minutes_here * 60_000,
+        migrations_today=moves,
+        came_by="probe" if minutes_here == 5 else "first placement",
+        leaving=leaving,
+    )
+    placement, found = case.decide(demand, running), traced(case, demand, running)
+    action = {"place": "start"}.get(placement.action, placement.action)
+    if placement.action in ("wait", "none"):
+        assert found.options == ()
+    else:
+        assert (found.options[0].action, found.options[0].offer_id) == (action, placement.offer_id)
+        assert dict(found.facts)["decision"] == placement.reason
+    assert len({each.offer_id for each in found.options}) == len(found.options)
+
+
+def test_a_running_job_moves_to_the_first_that_pays_and_stays_where_none_does(case, settled):
+    here, there = case.offer("here", 2.00), case.offer("there", 1.00)
+    moved, stayed = (traced(case, Demand(case.job(), STEPS), settled(offer_id)) for offer_id in (here, there))
+    assert [(each.action, each.value <= 1) for each in moved.options] == [("move", True), ("stay", True)]
+    assert [(each.action, each.value <= 1) for each in stayed.options] == [("stay", True), ("move", False)]
+    assert dict(moved.facts)["moves"] == "must gain 2 times their cost, and 10% of what staying costs"
 
 
 def test_a_trace_names_what_counted(case):
