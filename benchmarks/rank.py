@@ -31,7 +31,7 @@ from rich.table import Table
 
 from benchmarks._claims import Claim, show
 from benchmarks._peers import Answer, Peer, ask
-from orchestrator.market import Market
+from orchestrator.market import AvailabilityPoint, Market
 from orchestrator.model import (
     CHEAPEST,
     CheckpointSpec,
@@ -229,6 +229,64 @@ def timed_jobs(setting: SeededMarket, jobs: int, *, alike: bool) -> float:
     return spent
 
 
+def with_shut_spot(setting: SeededMarket) -> SeededMarket:
+    """The same after most of the cheapest spot offers of each request were refused or lost minutes ago."""
+    draw, at_ms, points = random.Random(7), setting.market.at + 1000, []
+    for number in range(len(REQUESTS)):
+        for offer_id in brute_force(setting, number, spot=True, count=20):
+            if draw.random() < 0.7:
+                gone_ms = at_ms - draw.randrange(60_000, 800_000)
+                points.append(AvailabilityPoint(offer_id, gone_ms - draw.randrange(1, 4) * 7_200_000, "launched"))
+                points.append(AvailabilityPoint(offer_id, gone_ms, "lost"))
+    points.sort(key=lambda point: point.at_ms)
+    return replace(setting, market=setting.market.learn(at_ms, availability=points))
+
+
+def timed_deadlines(setting: SeededMarket, jobs: int, *, run: bool) -> float:
+    """CPU seconds of one decision about `jobs` jobs with deadlines of their own, of known speed and different lengths,
+    in a market with shut spot; `run`: every second one runs on spot."""
+    draw, now_ms = random.Random(3), setting.market.at
+    places = [brute_force(setting, number, spot=True, count=60) for number in range(len(REQUESTS))]
+    demands, running, seen = [], {}, []
+    for number in range(jobs):
+        kind, rate = number % len(REQUESTS), 2.0 + number % len(REQUESTS)
+        wanted = demand(number, requested(number), steps=50_000 + 37 * number, kind=number)
+        hours = (wanted.job.spec.train.steps or 0) / rate / 3600
+        due_ms = now_ms + round((1 + hours * draw.uniform(1.3, 4)) * 3.6e6)
+        job = replace(wanted.job, spec=replace(wanted.job.spec, deadline_at_ms=due_ms))
+        demands.append(replace(wanted, job=job))
+        seen.append(Observation(job.id, *REQUESTS[kind], rate, 5000, AT_MS - 10**6))
+        if run and number % 2:
+            running[job.id] = Running(draw.choice(places[kind]), now_ms - draw.randrange(3_600_000, 80_000_000))
+    at_ms, book = now_ms + 1000, PerfBook.as_of(AT_MS, seen)
+    begun = time.process_time()
+    point = PricePoint(setting.market.ids[7], 10**9, at_ms, at_ms, "seeded")
+    plan = decide(demands, setting.market.learn(at_ms, prices=[point]), book, running)
+    spent = time.process_time() - begun
+    assert any(placement.action == "wait" for placement in plan.placements)
+    return spent
+
+
+def timed_waiting(setting: SeededMarket, calls: int) -> list[float]:
+    """CPU seconds of each decision on a job with a deadline, in a market of few offers whose cheap ones are shut, every
+    five minutes with a new price."""
+    draw, market = random.Random(1), setting.market
+    cheapest = sorted(range(len(setting.offers)), key=setting.prices.__getitem__)
+    shut = [setting.offers[number].id for number in cheapest if setting.offers[number].spot][:6]
+    book, spent = PerfBook.as_of(AT_MS, [Observation("job_000000", "T4", 1, 10.0, 5000, AT_MS - 10**6)]), []
+    wanted = demand(0, ANY_GPU, steps=5_000_000)
+    wanted = replace(wanted, job=replace(wanted.job, spec=replace(wanted.job.spec, deadline_at_ms=AT_MS + 10**9)))
+    for _ in range(calls):
+        at_ms, row = market.at + 300_000, draw.randrange(FEW_OFFERS)
+        point = PricePoint(market.ids[row], int(market.price[row] * draw.uniform(0.8, 1.2)), at_ms, at_ms, "seeded")
+        refused = [AvailabilityPoint(offer_id, at_ms - 1000, "refused") for offer_id in shut]
+        market = market.learn(at_ms, prices=[point], availability=refused)
+        begun = time.process_time()
+        decide([wanted], market, book, {})
+        spent.append(time.process_time() - begun)
+    return spent
+
+
 def brute_force(setting: SeededMarket, number: int, spot: bool, count: int) -> list[str]:
     """Ids of the cheapest offers for a request, found by brute force."""
     wants = REQUESTS[number]
@@ -301,6 +359,10 @@ def main() -> int:
     wrong, plain = by_price(setting, 20)
     few = few_offers(options.seed)
     timed_few(few, 5)
+    shut = with_shut_spot(setting)
+    deadlines = timed_deadlines(shut, 1000, run=True)
+    all_wait = timed_deadlines(shut, 1000, run=False)
+    waits = timed_waiting(few, calls)
     of_few = {name: statistics.mean(spent) for name, spent in timed_few(few, calls).items()}
     dearest = max(of_few, key=of_few.__getitem__)
     ms = 1000.0
@@ -317,6 +379,10 @@ def main() -> int:
         Claim("a job that takes any GPU (all offers are candidates): median", statistics.median(every) * ms, "ms"),
         Claim(f"{FEW_OFFERS} offers, one job, new price: decided in", statistics.mean(of_few.values()) * ms, "ms", 1),
         Claim(f"{FEW_OFFERS} offers, the slowest situation: {dearest}", of_few[dearest] * ms, "ms", 1),
+        Claim("1,000 jobs with deadlines, cheap spot is shut, half of them run", deadlines, "s", 5),
+        Claim("the same, and none runs", all_wait, "s", 5),
+        Claim(f"{FEW_OFFERS} offers, a deadline, cheap spot is shut: mean", statistics.mean(waits) * ms, "ms", 5),
+        Claim("the same, the slowest", max(waits) * ms, "ms"),
         Claim("by price alone, the 20 cheapest: median", statistics.median(plain) * ms, "ms"),
         Claim("by price alone, queries of 20 that differ from brute force", wrong, "queries", 0),
     ]

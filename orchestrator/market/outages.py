@@ -22,32 +22,29 @@ WEIGHT = 1.5
 """The weight of each wider group, in ended outages, against what was seen of the narrower one."""
 
 
-def mean_outage_h(rows: Ints, *, group: Ints, returns: Ints, away_ms: Ints) -> Floats:
-    """The expected length (hours) of an outage of each of some rows. The columns are over all offers: the number of
+def mean_by_group_h(group: Ints, returns: Ints, away_ms: Ints) -> Floats:
+    """The expected length (hours) of an outage in each group of offers. The columns are over the offers: the number of
     the group that each belongs to, its ended outages and the time (ms) that it was away."""
-    away_h = away_ms / MS_PER_HOUR
-    everywhere_h = (WEIGHT * OUTAGE_H + away_h.sum()) / (WEIGHT + returns.sum())
     groups = int(group.max(initial=0)) + 1
-    ended, spent_h = np.bincount(group, returns, groups), np.bincount(group, away_h, groups)
-    of_group_h = (WEIGHT * everywhere_h + spent_h) / (WEIGHT + ended)
-    mean: Floats = (WEIGHT * of_group_h[group[rows]] + away_h[rows]) / (WEIGHT + returns[rows])
+    seen = np.flatnonzero((returns > 0) | (away_ms > 0))
+    away_h = away_ms[seen] / MS_PER_HOUR
+    ended, spent_h = np.bincount(group[seen], returns[seen], groups), np.bincount(group[seen], away_h, groups)
+    everywhere_h = (WEIGHT * OUTAGE_H + away_h.sum()) / (WEIGHT + ended.sum())
+    mean: Floats = (WEIGHT * everywhere_h + spent_h) / (WEIGHT + ended)
     return mean
 
 
-def expected_wait_s(
-    rows: Ints,
-    *,
-    at_ms: int,
-    group: Ints,
-    returns: Ints,
-    away_ms: Ints,
-    last_sign_ms: Ints,
-    until_ms: Ints,
-) -> Floats:
-    """Seconds until a launch is expected to succeed in each of some rows: the rest of the back-off, then what is left
-    of the outage if it has not ended by then. 0 without a sign of missing capacity (-1) since the last launch."""
-    mean_h = mean_outage_h(rows, group=group, returns=returns, away_ms=away_ms)
-    sign, rest_ms = last_sign_ms[rows], np.maximum(until_ms[rows] - at_ms, 0)
-    unseen_h = (at_ms - sign + rest_ms) / MS_PER_HOUR
+def mean_outage_h(of_group_h: Floats, returns: Ints, away_ms: Ints) -> Floats:
+    """The expected length (hours) of an outage of some offers, given that in the group of each (`mean_by_group_h`)."""
+    mean: Floats = (WEIGHT * of_group_h + away_ms / MS_PER_HOUR) / (WEIGHT + returns)
+    return mean
+
+
+def expected_wait_s(mean_h: Floats, *, at_ms: int, last_sign_ms: Ints, until_ms: Ints) -> Floats:
+    """Seconds until a launch of some offers, whose outages last `mean_h`, is expected to succeed: the rest of the
+    back-off, then what is left of the outage if it has not ended by then. 0 without a sign of missing capacity (-1)
+    since the last launch."""
+    rest_ms = np.maximum(until_ms - at_ms, 0)
+    unseen_h = (at_ms - last_sign_ms + rest_ms) / MS_PER_HOUR
     wait_s = rest_ms / 1000 + 3600 * mean_h * np.exp(-unseen_h / mean_h)
-    return np.where(sign >= 0, wait_s, 0.0)
+    return np.where(last_sign_ms >= 0, wait_s, 0.0)

@@ -32,6 +32,7 @@ from orchestrator.market.availability import (
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.listing import Listing
+from orchestrator.market.outages import mean_by_group_h
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
@@ -416,6 +417,12 @@ class Market:
             return f"prior: one loss in {prior}"
         lost = int(self.losses[row])
         return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in {prior}"
+
+    @cached_property
+    def outage_by_provider_h(self) -> Floats:
+        """The expected length (hours) of an outage of spot capacity, by provider."""
+        counted, providers = self.spot, self.listing.site_provider[self.listing.site]
+        return mean_by_group_h(providers, self.returns * counted, self.away_ms * counted)
 
     @cached_property
     def cells(self) -> Cells:

@@ -8,8 +8,9 @@ are equal in all that matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -63,14 +64,26 @@ def decide(
     filtering = Filter(market, limits)
     twins: dict[Hashable, Placement] = {}
     placements = []
-    for demand in sorted(jobs, key=lambda d: d.job.id):
+    for demand in _alike_together(jobs):
         where = running.get(demand.job.id)
         move = underway.get(demand.job.id) if where is None else where.move
         placement = _place(demand, filtering, market, perf, where, move, limits, twins, complete=complete)
         placements.append(placement)
+    placements.sort(key=lambda placement: placement.job_id)
     simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
     name = plan_id(market.at, market.digest, simulated, placements)
     return Plan(name, market.at, market.digest, simulated, tuple(placements))
+
+
+def _alike_together(jobs: Sequence[Demand]) -> Iterator[Demand]:
+    """The jobs in an order in which those that ask for the same, and have as much to carry from the same place, follow
+    each other: they share what is worked out and kept for a few questions only. No decision depends on the order."""
+    groups: dict[Hashable, list[Demand]] = {}
+    for demand in sorted(jobs, key=lambda d: d.job.id):
+        spec = demand.job.spec
+        key = (spec.resources, spec.where, spec.capacity, demand.checkpoint_at, demand.checkpoint_bytes)
+        groups.setdefault(key, []).append(demand)
+    return chain.from_iterable(groups.values())
 
 
 def plan_id(at_ms: int, market_digest: str, simulated: bool, placements: Sequence[Placement]) -> str:

@@ -124,27 +124,21 @@ def awaited_rows(filtered: Filtered) -> Rows:
 def wait_seconds(market: Market, rows: Rows) -> Floats:
     """Market seconds until a launch in each of some spot rows is expected to succeed."""
     return expected_wait_s(
-        rows,
+        _mean_outages_h(market, rows),
         at_ms=market.at,
-        last_sign_ms=market.backed_off_at,
-        until_ms=market.backed_off_until,
-        **_outages(market),
+        last_sign_ms=market.backed_off_at[rows],
+        until_ms=market.backed_off_until[rows],
     )
 
 
 def outage_h(market: Market, row: int) -> float:
     """The expected length (hours) of an outage of a spot row."""
-    return float(mean_outage_h(np.array([row]), **_outages(market))[0])
+    return float(_mean_outages_h(market, np.array([row]))[0])
 
 
-def _outages(market: Market) -> dict[str, Rows]:
-    """What was seen of outages, by row; on-demand has none."""
-    spot = market.spot
-    return {
-        "group": market.listing.site_provider[market.listing.site],
-        "returns": np.where(spot, market.returns, 0),
-        "away_ms": np.where(spot, market.away_ms, 0),
-    }
+def _mean_outages_h(market: Market, rows: Rows) -> Floats:
+    of_provider_h = market.outage_by_provider_h[market.listing.site_provider[market.listing.site[rows]]]
+    return mean_outage_h(of_provider_h, market.returns[rows], market.away_ms[rows])
 
 
 def _there_and_back(forecast: Forecast, there: int, back: int, away_s: float) -> tuple[float, float]:

@@ -62,14 +62,15 @@ class ValueTable:
     each other.
     """
 
-    def __init__(self, problem: Problem, spells: Spells) -> None:
+    def __init__(self, problem: Problem, spells: Spells, steps: tuple[int, int] | None = None) -> None:
+        """`steps`: other limits for the number of steps than STEPS and MOST_STEPS."""
         self.problem = problem
         here = () if problem.at is None else (problem.at,)
         places = sorted({*problem.pools, *problem.on_demand_pools, *here})
         self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
         self._place_of[None] = len(places)
         alone = len(problem.pools) == 1
-        least, most = (STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS)
+        least, most = steps or ((STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS))
         wanted = min(max(least, round(problem.hours_left / LONGEST_STEP_H)), most)
         self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.market.availability import AvailabilityPoint, summarise
-from orchestrator.market.outages import OUTAGE_H, WEIGHT, expected_wait_s, mean_outage_h
+from orchestrator.market.outages import OUTAGE_H, WEIGHT, expected_wait_s, mean_by_group_h, mean_outage_h
 
 MIN, HOUR = 60_000, 3_600_000
 
@@ -46,18 +46,20 @@ def test_a_machine_that_we_end_begins_no_outage():
     assert (seen.returns, seen.away_ms) == (0, 0)
 
 
-def wait(row=0, *, returns, away_h, group=None, sign_min_ago=0.0, rest_min=15.0):
+def mean(row=0, *, returns, away_h, group=None):
+    group = np.zeros(len(returns), np.int64) if group is None else np.array(group)
+    returns, away_ms = np.array(returns), np.array([round(each * HOUR) for each in away_h])
+    return float(mean_outage_h(mean_by_group_h(group, returns, away_ms)[group], returns, away_ms)[row])
+
+
+def wait(*, returns, away_h, sign_min_ago=0.0, rest_min=15.0):
     at_ms = 1_000 * HOUR
-    size = len(returns)
     return float(
         expected_wait_s(
-            np.array([row]),
+            np.array([mean(returns=returns, away_h=away_h)]),
             at_ms=at_ms,
-            group=np.zeros(size, np.int64) if group is None else np.array(group),
-            returns=np.array(returns),
-            away_ms=np.array([round(each * HOUR) for each in away_h]),
-            last_sign_ms=np.full(size, at_ms - round(sign_min_ago * MIN)),
-            until_ms=np.full(size, at_ms + round(rest_min * MIN)),
+            last_sign_ms=np.array([at_ms - round(sign_min_ago * MIN)]),
+            until_ms=np.array([at_ms + round(rest_min * MIN)]),
         )[0]
     )
 
@@ -68,11 +70,8 @@ def test_without_anything_seen_an_outage_is_expected_to_last_as_the_prior_says()
 
 
 def test_what_was_seen_of_one_offer_counts_for_others_of_its_provider_more_than_elsewhere():
-    def mean_h(row):
-        rows = dict(group=np.array([0, 0, 1]), returns=np.array([20, 0, 0]), away_ms=np.array([20 * HOUR, 0, 0]))
-        return float(mean_outage_h(np.array([row]), **rows)[0])
-
-    assert 1.0 < mean_h(0) < mean_h(1) < mean_h(2) < OUTAGE_H
+    means_h = [mean(row, group=[0, 0, 1], returns=[20, 0, 0], away_h=[20, 0, 0]) for row in range(3)]
+    assert 1.0 < means_h[0] < means_h[1] < means_h[2] < OUTAGE_H
 
 
 def test_the_longer_an_outage_lasts_the_longer_it_is_expected_to_last():
@@ -82,9 +81,8 @@ def test_the_longer_an_outage_lasts_the_longer_it_is_expected_to_last():
 
 
 def test_without_a_sign_of_missing_capacity_there_is_no_wait():
-    rows = dict(group=np.zeros(1, np.int64), returns=np.array([0]), away_ms=np.array([0]))
     none = np.array([-1])
-    assert expected_wait_s(np.array([0]), at_ms=0, last_sign_ms=none, until_ms=none, **rows).tolist() == [0.0]
+    assert expected_wait_s(np.array([4.0]), at_ms=0, last_sign_ms=none, until_ms=none).tolist() == [0.0]
 
 
 @given(
@@ -98,6 +96,5 @@ def test_a_wait_is_at_least_the_rest_of_the_back_off_and_at_most_that_and_an_out
 ):
     away_h = [hours] * len(returns)
     found = wait(returns=returns, away_h=away_h, sign_min_ago=sign_min_ago, rest_min=rest_min)
-    columns = dict(group=np.zeros(len(returns), np.int64), returns=np.array(returns))
-    mean_h = float(mean_outage_h(np.array([0]), away_ms=np.array([round(h * HOUR) for h in away_h]), **columns)[0])
+    mean_h = mean(returns=returns, away_h=away_h)
     assert 60 * rest_min - 1 <= found <= 60 * rest_min + 3600 * mean_h + 1

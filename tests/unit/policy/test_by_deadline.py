@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.market import Market
 from orchestrator.model import FASTEST
-from orchestrator.policy import Demand
+from orchestrator.policy import Demand, decide
 from orchestrator.policy.demand import MoveLimits
 from orchestrator.policy.ranking import by_deadline
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
@@ -162,3 +162,14 @@ def test_a_job_that_is_both_too_late_and_too_dear_lacks_money(case):
     placement = case.decide(Demand(due(case, 5, budget_nano_usd=usd(2)), STEPS))
     assert (placement.action, placement.lacks_money) == ("wait", True)
     assert "budget" in placement.reason
+
+
+def test_a_decision_does_not_depend_on_which_jobs_are_decided_with_it(case, shut):
+    """Tables are shared among similar jobs and few are kept: whoever comes first must not matter."""
+    demands = [Demand(due(case, hours, f"job_{hours}"), STEPS) for hours in (60, 59, 40, 25, 18, 14)]
+    market, perf = case.market(), case.perf()
+    together = decide(demands, market, perf, {}).placements
+    assert [placement.job_id for placement in together] == sorted(demand.job.id for demand in demands)
+    for demand, placement in zip(sorted(demands, key=lambda each: each.job.id), together, strict=True):
+        by_deadline.solved.cache_clear()
+        assert decide([demand], market, perf, {}).placements == (placement,)
