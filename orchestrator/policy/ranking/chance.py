@@ -66,10 +66,10 @@ def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
     safe_mid = np.maximum(mid, 1e-300)
     half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / np.clip(low, 1e-9, safe_mid))
     sigma = np.maximum(np.log(half) / Z95, 1e-6)
-    return np.where(mid <= 0, 1.0, _normal_cdf(np.log(limit / safe_mid) / sigma))
+    return np.where(mid <= 0, 1.0, normal_cdf(np.log(limit / safe_mid) / sigma))
 
 
-def _normal_cdf(z: Floats) -> Floats:
+def normal_cdf(z: Floats) -> Floats:
     """Distribution function of the standard normal to 1.5e-7 (Abramowitz and Stegun 7.1.26); numpy has no erf."""
     x = np.abs(z) / math.sqrt(2)
     t = 1 / (1 + 0.3275911 * x)

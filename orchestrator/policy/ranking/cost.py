@@ -391,8 +391,9 @@ class Forecast:
         charges = case.run_charges + self._storage
         return seconds, seconds * case.price_s + self.over_rows(charges)
 
-    def parts(self, row: int) -> CostParts:
-        """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact."""
+    def parts(self, row: int, later: int = 0) -> CostParts:
+        """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact, including `later`: what
+        going to other offers after losses is expected to add."""
         at = self.pool.at(row)
         cell, price_s = int(self.pool.cell[at]), float(self.mid.price_s[at])
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
@@ -401,9 +402,9 @@ class Forecast:
         settled = cell in (self.pool.here, self._restored)
         double = 0.0 if settled else float(self.transition_costs.double[site] + self._storage[cell])
         storage = round(float(self.transition_costs.storage_s[site]) * run_s)
-        total = round(float(self.mid.cost[at]))
+        total = round(float(self.mid.cost[at])) + later
         checkpoint = round(price_s * work_s * self.overhead / (1 + self.overhead))
-        preemption = round(price_s * losses * float(self.setback_s[cell]))
+        preemption = round(price_s * losses * float(self.setback_s[cell])) + later
         start = round(price_s * move_s + double)
         egress = round(float(self.mid.charges[cell]) - double) - storage
         minimum = round(price_s * max(billed_s - run_s - move_s, 0.0))

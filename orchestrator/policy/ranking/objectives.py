@@ -133,12 +133,9 @@ def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]
     return (main, *keys[1:])
 
 
-def standing(
-    demand: Demand, forecast: Forecast, filtered: Filtered
-) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
+def standing(ranking: Ranking, filtered: Filtered) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
     """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by). The
     tolerance of `fastest` counts from the earliest finish in this market."""
-    ranking = rank(demand, forecast, filtered)
     columns = (-ranking.tiers.astype(np.float64), *ranking.keys)
     positions = np.flatnonzero(filtered.usable)
     positions = positions[np.lexsort(tuple(column[positions] for column in reversed(columns)))]

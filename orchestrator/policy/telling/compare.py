@@ -17,7 +17,7 @@ from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.objectives import rank, standing
-from orchestrator.policy.ranking.spread import Spreads
+from orchestrator.policy.ranking.spread import Spreads, limits_of
 from orchestrator.policy.telling.explain import span, topic, why_unfit
 from providers.money import format_usd
 
@@ -81,12 +81,13 @@ def prospects(
     """
     filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
-    positions, standings = standing(demand, forecast, filtered)
+    ranking = rank(demand, forecast, filtered)
+    positions, standings = standing(ranking, filtered)
     rows = filtered.pool.rows[positions].tolist()
-    columns = (forecast.over_rows(forecast.rate), forecast.per_step, forecast.mid.seconds)
+    found = Spreads(forecast, filtered.usable_at, limits_of(demand, forecast, ranking, filtered)).going(filtered.usable)
+    columns = (forecast.over_rows(forecast.rate), forecast.per_step, found.mid_s)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
-    found = Spreads(forecast).going(filtered.usable)
-    low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, forecast.mid.cost, found.high_cost))
+    low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, found.mid_cost, found.high_cost))
     reported = [
         Prospect(
             market.ids[row],

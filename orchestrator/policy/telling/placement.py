@@ -16,9 +16,10 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Floats, Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
+from orchestrator.policy.ranking.interruptions import Limits
 from orchestrator.policy.ranking.objectives import Ranking, latest_start_s, time_left_s
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.spread import Bools, Spreads
+from orchestrator.policy.ranking.spread import Bools, Spreads, limits_of
 from orchestrator.policy.telling import explain
 
 SMALL = 64  # a market with at most this many offers can be listed completely
@@ -83,7 +84,8 @@ class PlacementBuilder:
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
-        sheet = _Sheet(shown, self.filtered, rivals)
+        limits = limits_of(self.demand, self.forecast, ranking, self.filtered)
+        sheet = _Sheet(shown, self.filtered, rivals, limits)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         baseline = None if instead is None else sheet.afresh(instead)
 
@@ -93,9 +95,10 @@ class PlacementBuilder:
             at = shown.pool.at(chosen)
             if shown.known:
                 losses = float(shown.mid.losses[shown.pool.cell[at]])
-                finish = market.at + round(float(shown.mid.seconds[at]) * 1000)
+                finish = market.at + round(sheet.seconds[1][at] * 1000)
                 if market.priced[chosen]:
-                    cost, parts = round(float(shown.mid.cost[at])), shown.parts(chosen)
+                    cost = round(sheet.costs[1][at])
+                    parts = shown.parts(chosen, later=cost - round(float(shown.mid.cost[at])))
                     if action == "move" and current is not None:
                         saving = gate.promised_saving(shown, current, chosen)
                     elif baseline is not None and baseline.cost_nano_usd is not None:
@@ -257,7 +260,7 @@ def _fits(rejection_reasons: RejectionReasons) -> Bools:
 class _Sheet:
     """The columns of a forecast as lists, from which rows are built much faster than from arrays."""
 
-    def __init__(self, forecast: Forecast, filtered: Filtered, rivals: list[int]) -> None:
+    def __init__(self, forecast: Forecast, filtered: Filtered, rivals: list[int], limits: Limits) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
         self._forecast = forecast
         self._ids = market.ids
@@ -269,25 +272,26 @@ class _Sheet:
         self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
         may_win = np.zeros(len(rows), np.bool_)
         may_win[[forecast.pool.at(row) for row in rivals]] = True
-        self._spreads = Spreads(forecast)
-        found = self._spreads.going(may_win & fits & market.priced[rows])
-        self._seconds = [_listed(each) for each in (found.low_s, forecast.mid.seconds, found.high_s)]
-        self._costs = [_listed(each) for each in (found.low_cost, forecast.mid.cost, found.high_cost)]
+        priced = market.priced[rows]
+        self._spreads = Spreads(forecast, np.flatnonzero((rejection_reasons == NONE) & priced), limits)
+        found = self._spreads.going(may_win & fits & priced)
+        self.seconds = [_listed(each) for each in (found.low_s, found.mid_s, found.high_s)]
+        self.costs = [_listed(each) for each in (found.low_cost, found.mid_cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
         """The alternative of a row for a job that moves there from where it is."""
         at = self._forecast.pool.at(row)
-        seconds, costs = ([each[at] for each in columns] for columns in (self._seconds, self._costs))
+        seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
 
     def afresh(self, row: int) -> Alternative:
         """The alternative of a row for a job that runs nowhere."""
         forecast = self._forecast
         at = forecast.pool.at(row)
-        (seconds, cost), found = forecast.afresh(forecast.mid), self._spreads.afresh()
+        found = self._spreads.afresh()
         times, costs = (
             [float(each[at]) for each in columns]
-            for columns in ((found.low_s, seconds, found.high_s), (found.low_cost, cost, found.high_cost))
+            for columns in ((found.low_s, found.mid_s, found.high_s), (found.low_cost, found.mid_cost, found.high_cost))
         )
         return self._made(row, at, times, costs, "", True)
 

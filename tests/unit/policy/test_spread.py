@@ -92,4 +92,4 @@ def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(ca
     assert near.offer_id == dear.offer_id == alone.offer_id
     assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s
-    assert near.duration_high_s == pytest.approx(alone.duration_high_s, rel=0.01)
+    assert near.duration_high_s <= alone.duration_high_s  # after a loss it may go there, too
