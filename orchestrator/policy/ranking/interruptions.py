@@ -19,7 +19,7 @@ from orchestrator.market import Market, expected_wait_s
 from orchestrator.market.availability import BACKOFF_MS
 from orchestrator.market.outages import WEIGHT
 from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
-from orchestrator.policy.ranking.patience import MOST_WAIT, patient
+from orchestrator.policy.ranking.patience import MOST_WAIT, mean_outages_h, patient
 from providers.billing.charges import GB
 
 OTHERS = 4
@@ -132,20 +132,10 @@ def quantile(moments: Moments, z: float) -> Floats:
 def _outages(market: Market, rows: Rows) -> tuple[Floats, Floats]:
     """(market seconds that an outage which begins now is expected to last, in how many outages that was learned), over
     `rows`."""
-    seen = np.union1d(rows, np.fromiter(market.seen, np.int64, len(market.seen)))
-    at = np.searchsorted(seen, rows)
-    spot, listing = market.spot[seen], market.listing
-    returns = np.where(spot, market.returns[seen], 0)
-    wait_s = expected_wait_s(
-        at,
-        at_ms=0,
-        group=listing.site_provider[listing.site[seen]],
-        returns=returns,
-        away_ms=np.where(spot, market.away_ms[seen], 0),
-        last_sign_ms=np.zeros(len(seen), np.int64),
-        until_ms=np.full(len(seen), BACKOFF_MS),
-    )
-    return wait_s, WEIGHT + returns[at]
+    begins, back = np.zeros(len(rows), np.int64), np.full(len(rows), BACKOFF_MS)
+    wait_s = expected_wait_s(mean_outages_h(market, rows), at_ms=0, last_sign_ms=begins, until_ms=back)
+    known: Floats = WEIGHT + market.returns[rows].astype(np.float64)
+    return wait_s, known
 
 
 def _after_a_loss(forecast: Forecast, open_at: Rows, outage_s: Floats, limits: Limits) -> tuple[Floats, Floats, Floats]:

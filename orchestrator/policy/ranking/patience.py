@@ -124,7 +124,7 @@ def awaited_rows(filtered: Filtered) -> Rows:
 def wait_seconds(market: Market, rows: Rows) -> Floats:
     """Market seconds until a launch in each of some spot rows is expected to succeed."""
     return expected_wait_s(
-        _mean_outages_h(market, rows),
+        mean_outages_h(market, rows),
         at_ms=market.at,
         last_sign_ms=market.backed_off_at[rows],
         until_ms=market.backed_off_until[rows],
@@ -133,10 +133,11 @@ def wait_seconds(market: Market, rows: Rows) -> Floats:
 
 def outage_h(market: Market, row: int) -> float:
     """The expected length (hours) of an outage of a spot row."""
-    return float(_mean_outages_h(market, np.array([row]))[0])
+    return float(mean_outages_h(market, np.array([row]))[0])
 
 
-def _mean_outages_h(market: Market, rows: Rows) -> Floats:
+def mean_outages_h(market: Market, rows: Rows) -> Floats:
+    """The expected length (hours) of an outage of each of some spot rows."""
     of_provider_h = market.outage_by_provider_h[market.listing.site_provider[market.listing.site[rows]]]
     return mean_outage_h(of_provider_h, market.returns[rows], market.away_ms[rows])
 
