@@ -1,6 +1,6 @@
 """Claim: a budget is never passed, and within it a job finishes almost as early as it could have in hindsight.
 
-    python -m benchmarks.budgets            1,000 random jobs on the recorded traces; about ten minutes
+    python -m benchmarks.budgets            1,000 random jobs on the recorded traces; about twelve minutes
     python -m benchmarks.budgets --quick    30 of them
 
 Each job has 6, 12 or 24 hours of work, some zones of one trace, one machine or a gang, and a budget between 1.05 times
