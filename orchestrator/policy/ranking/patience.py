@@ -5,7 +5,7 @@ It is compared with the best offer that is open, and with running there until th
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for
-capacity that is away for more than half the time that the job takes.
+capacity that is away for longer than the job takes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, only
 from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, log_value
 
-LEAST_TIME_WEIGHT = 0.1
+LEAST_TIME_WEIGHT = 0.05
 """The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
-than a ninth of what an hour of the job costs."""
-MOST_WAIT = 0.5
-"""The longest that capacity may be away, so far and expected, as a share of the time to finish on the open offer."""
+than a nineteenth of what an hour of the job costs."""
+MOST_WAIT = 1.0
+"""The longest that capacity may be away, so far and expected, in multiples of the time to finish on the open offer."""
 MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 
 

@@ -44,6 +44,18 @@ def test_a_job_that_has_just_come_is_decided_again_as_soon_as_it_may_move(case, 
     assert case.decide(Demand(case.job(), STEPS), came).offer_id == there
 
 
+def test_a_job_on_on_demand_returns_to_spot_that_was_shut_when_it_was_bought(case, settled):
+    """It is decided again when the back-off ends."""
+    here = case.offer("here", 3.00)
+    spot = case.offer("spot", 1.00, spot=True)
+    case.happened(spot, "refused", 10)
+    demand = Demand(case.job(deadline_at_ms=case.now + 300 * 3_600_000), STEPS)
+    stays = case.decide(demand, settled(here))
+    assert (stays.action, stays.again_at_ms) == ("stay", case.now + 5 * 60_000)
+    case.now = stays.again_at_ms
+    assert case.decide(demand, settled(here)).offer_id == spot
+
+
 def test_a_job_that_is_where_it_is_best_asks_for_no_further_decision(case, settled):
     here = case.offer("here", 2.00)
     case.offer("there", 3.00)
