@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from orchestrator.policy.slack.budget import BudgetPlanner, Move
-from orchestrator.policy.slack.planner import Option, Planner, Situation, Terms, require_numbers
+from orchestrator.policy.slack.planner import Act, Planner, Situation, Terms, require_numbers
 
 NAME, BUDGET = "deadline", "budget"
 KNOWN = (NAME, BUDGET)
@@ -82,10 +82,10 @@ class _Deadline:
     def _made(self, terms: Terms) -> Planner:
         return Planner(terms)
 
-    def _best(self, now: Situation) -> Option | Move:
-        return self._planner.options(now)[0]
+    def _best(self, now: Situation) -> Act | Move:
+        return self._planner.best(now)
 
-    def _settled(self, best: Option | Move) -> None:
+    def _settled(self, best: Act | Move) -> None:
         """After the last action of a tick."""
 
     def step(self, seen: Any, cloud: Any) -> None:
@@ -148,6 +148,6 @@ class _Budget(_Deadline):
     def _best(self, now: Situation) -> Move:
         return self._planner.moves(now)[0]
 
-    def _settled(self, best: Option | Move) -> None:
+    def _settled(self, best: Act | Move) -> None:
         assert isinstance(best, Move)
         self._planner.carried_out(best)

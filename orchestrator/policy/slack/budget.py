@@ -21,6 +21,8 @@ from orchestrator.policy.slack.spells import Floats
 
 NEVER_OVER = 1e-6
 """The share of the budget that is kept back, because bills are added up in floating point."""
+CHANGED = 1.5
+"""The most by which a rate may have changed before the table is solved again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class BudgetPlanner(Planner):
 
     def __init__(self, terms: Terms, budget_usd: float, *, by_deadline: bool = False) -> None:
         super().__init__(terms)
+        self._changed = min(self._changed, CHANGED)
         self.left_usd = budget_usd * (1 - NEVER_OVER)
         self._values: MoneyTable | None = None
         self._by_deadline = Planner(terms, self.spells) if by_deadline else None

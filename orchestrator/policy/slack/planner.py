@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
+from orchestrator.policy.slack.alone import AloneTable
 from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
 
@@ -22,7 +21,7 @@ POOLS = 6
 """The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
 """Ages at which the phases of a single pool begin. More pools have one phase: their tables would grow too large."""
-CHANGED, CHANGED_ALONE = 1.3, 1.5
+CHANGED, CHANGED_ALONE = 1.3, 2.0
 """The factor by which a rate must have changed to solve the table again: with several pools, and with a single one,
 which has more rates, so that one of them changes more often. PRICE_CHANGED is that of a price."""
 PRICE_CHANGED = 1.05
@@ -38,6 +37,8 @@ TIE = 0.01
 changes, or at least the job goes on."""
 MARGIN_TICKS = 1
 """Ticks kept back: simulators and clouds may take one to start a machine."""
+
+AnyTable: TypeAlias = ValueTable | AloneTable
 
 TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2}
 
@@ -94,6 +95,13 @@ class Option:
     usd: float
 
 
+class Act(NamedTuple):
+    """What to do now, and in which pool."""
+
+    action: Action
+    pool: int | None
+
+
 class Planner:
     """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it."""
 
@@ -101,7 +109,7 @@ class Planner:
         self,
         terms: Terms,
         spells: Spells | None = None,
-        solve: Callable[[Problem, Spells], ValueTable] = ValueTable,
+        solve: Callable[[Problem, Spells], AnyTable] | None = None,
     ) -> None:
         """`spells` is what is known already, by default nothing; `solve` gives the table of a problem."""
         count = len(terms.on_demand_usd)
@@ -111,9 +119,10 @@ class Planner:
         self.unit_usd = max(terms.on_demand_usd[pool] for pool in bought) or 1.0
         alone = count == 1
         self.spells = spells or Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
-        self._solve = solve
+        self._changed = CHANGED_ALONE if alone else CHANGED
+        self._solve = solve or (AloneTable if alone else ValueTable)
         self.solved = 0
-        self._table: ValueTable | None = None
+        self._table: AnyTable | None = None
         self._checked_h = 0.0
         self._ends: list[tuple[Floats, Floats]] = []
         self.fastest = max(terms.speed[pool] for pool in bought)
@@ -153,6 +162,20 @@ class Planner:
         self.spells.saw(pool, there, now.now_h)
         self._probed_h += self.terms.probe_h * there * self._size(pool)
 
+    def best(self, now: Situation) -> Act:
+        """The first of `options`.
+
+        The table is not needed for it where a spot machine works in the only pool and costs no more than on-demand:
+        buying, or waiting, is possible a tick later, too, with more of the work done.
+        """
+        alone, works = self.spells.pools == 1, now.running == (0, True) and now.overhead_left_h <= 1e-9
+        if alone and works and now.spot_usd[0] <= self.terms.on_demand_usd[0]:
+            progress_h = self.terms.tick_h * self.terms.speed[0]
+            if now.work_h > progress_h and self.safe_after(now, progress_h):
+                return Act("stay", 0)
+        first = self.options(now)[0]
+        return Act(first.action, first.pool)
+
     def options(self, now: Situation) -> list[Option]:
         """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
         require_numbers("spot price", now.spot_usd)
@@ -191,7 +214,7 @@ class Planner:
         left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h
         return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
 
-    def _solved(self, now: Situation) -> ValueTable:
+    def _solved(self, now: Situation) -> AnyTable:
         if self._table is None or not self._table.knows(now.at) or self._outdated(now, self._table.problem):
             self.spells.refresh()
             self._table = self._solve(self._problem(now), self.spells)
@@ -206,9 +229,10 @@ class Planner:
             return True
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
             return True
-        paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_pools(now)}
-        if not paces <= {*problem.on_demand_speed}:
-            return True
+        if len({*self.terms.speed}) > 1:
+            paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_pools(now)}
+            if not paces <= {*problem.on_demand_speed}:
+                return True
         since_h = now.now_h - self._checked_h
         if since_h < JUMP_H - 1e-9:
             return False
@@ -219,7 +243,7 @@ class Planner:
             return True
         if due:
             self._checked_h = now.now_h
-        return due and self.spells.changed_by(self._ends) > (CHANGED_ALONE if self.spells.pools == 1 else CHANGED)
+        return due and self.spells.changed_by(self._ends) > self._changed
 
     def _bought_pools(self, now: Situation) -> tuple[int, ...]:
         """Where on-demand is bought: the fastest machine, and the one that finishes the work for least, if another.
@@ -227,6 +251,8 @@ class Planner:
         Egress counts, so that a machine that costs the same elsewhere is not the cheapest.
         """
         terms = self.terms
+        if len(terms.speed) == 1:
+            return (0,)
 
         def bought_usd(pool: int) -> float:
             egress = 0.0 if now.at is None else float(terms.egress_usd[now.at][pool])
@@ -240,8 +266,8 @@ class Planner:
 
     def _problem(self, now: Situation) -> Problem:
         terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
-        hours_left = now.ticks_left * terms.tick_h
         work_h = now.work_h / self.fastest
+        hours_left = now.ticks_left * terms.tick_h
         bought = self._bought_pools(now)
         bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
 
@@ -272,19 +298,15 @@ class Planner:
 class _Ahead:
     """One tick's look-ahead: what an action costs in this tick, and the value of where it leads."""
 
-    def __init__(self, planner: Planner, table: ValueTable, now: Situation) -> None:
+    def __init__(self, planner: Planner, table: AnyTable, now: Situation) -> None:
         self._planner, self._table, self._now = planner, table, now
         self._terms, self._spells = planner.terms, planner.spells
-        tick_h = self._terms.tick_h
-        self._left_h = (now.ticks_left - 1) * tick_h
+        self._left_h = (now.ticks_left - 1) * self._terms.tick_h
         self._fastest = planner.fastest
         self._unit_usd = planner.unit_usd
         self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest
-        self._states = [
-            np.asarray(self._spells.state(pool, now.now_h) @ self._spells.step(pool, tick_h))
-            for pool in table.problem.pools
-        ]
+        self._states = [self._spells.soon(pool, now.now_h) for pool in table.problem.pools]
 
     def wait(self) -> Option:
         """Nothing runs in this tick."""

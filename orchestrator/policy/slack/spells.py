@@ -13,6 +13,7 @@ happened between two of them is counted by its expectation given both (the E ste
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,6 +53,7 @@ class Spells:
         self._old_h = 2.0 * there_h[-1] if there_h else 1.0
         self._away_ends, self._away_spent = np.zeros((pools, self.away)), np.zeros((pools, self.away))
         self._there_ends, self._there_spent = np.zeros((pools, self.there)), np.zeros((pools, self.there))
+        self._present: Floats = np.eye(self.phases)[self.away]
         self._state: list[Floats | None] = [None] * pools
         self._seen_h = [0.0] * pools
         self._was_there: list[bool | None] = [None] * pools
@@ -99,6 +101,14 @@ class Spells:
         ticks = max(round(gap_h / self.tick_h), 1)
         return np.asarray(known @ self.step(pool, ticks * self.tick_h))
 
+    def soon(self, pool: int, now_h: float) -> Floats:
+        """Probabilities of the pool's state a tick from now."""
+        known, gap_h = self._state[pool], now_h - self._seen_h[pool]
+        if known is None:
+            return np.asarray(self.state(pool, now_h) @ self.step(pool, self.tick_h))
+        ticks = 1 if gap_h <= 1e-9 else max(round(gap_h / self.tick_h), 1) + 1
+        return np.asarray(known @ self.step(pool, ticks * self.tick_h))
+
     def phase_there(self, pool: int, now_h: float) -> int:
         """The phase of a machine that runs there, or would if it were started now."""
         if self._was_there[pool]:
@@ -117,18 +127,19 @@ class Spells:
 
     def saw(self, pool: int, there: bool, now_h: float) -> None:
         """Records a look: whether the pool had capacity. Two looks at one moment count once."""
-        before = self.state(pool, now_h)
         known, was_there, gap_h = self._state[pool], self._was_there[pool], now_h - self._seen_h[pool]
         if known is not None and gap_h <= 1e-9:
             known = None
         close = gap_h <= _CLOSE * self.tick_h
+        # While a machine runs, nothing changes but its age.
+        before = self._present if there and was_there else self.state(pool, now_h)
         if known is not None and was_there is not None:
             if self.away == 1 and self.there == 1:
                 self._count_hidden(pool, was_there, there, gap_h)
             else:
                 self._count_aged(pool, known if close else before, there, now_h, gap_h if close else _HIDDEN_H)
             self._known_ends.clear()
-        self._state[pool] = self._after(before, there, was_there, close and known is not None)
+        self._state[pool] = self._present if there else self._after(before, was_there, close and known is not None)
         if there and not was_there:
             self._began_h[pool] = now_h - (self._old_h if was_there is None else min(gap_h / 2, self._old_h))
         self._seen_h[pool], self._was_there[pool] = now_h, there
@@ -145,16 +156,15 @@ class Spells:
         """Lets `step` and `survival` follow what was learned since the last call."""
         self._cache.clear()
 
-    def _after(self, before: Floats, there: bool, was_there: bool | None, close: bool) -> Floats:
+    def _after(self, before: Floats, was_there: bool | None, close: bool) -> Floats:
+        """The state of a pool that was seen to be away."""
         after = np.zeros(self.phases)
-        if there:
-            after[self.away] = 1.0
-        elif was_there and close:
+        if was_there and close:
             after[0] = 1.0
-        else:
-            after[: self.away] = before[: self.away]
-            if after.sum() <= 1e-12:
-                after[0] = 1.0
+            return after
+        after[: self.away] = before[: self.away]
+        if after.sum() <= 1e-12:
+            after[0] = 1.0
         return np.asarray(after / after.sum())
 
     def _count_hidden(self, pool: int, was_there: bool, there: bool, gap_h: float) -> None:
@@ -189,7 +199,7 @@ class Spells:
             self._away_ends[pool] += shares
 
     def _phase(self, age_h: float) -> int:
-        return max(phase for phase, begin_h in enumerate(self.ages_h) if age_h >= begin_h - 1e-9 or phase == 0)
+        return max(bisect(self.ages_h, age_h + 1e-9) - 1, 0)
 
     @staticmethod
     def _rates(ends: Floats, spent: Floats, prior: Floats, pool: int) -> Floats:

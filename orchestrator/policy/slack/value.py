@@ -94,8 +94,8 @@ class ValueTable:
         return self._at(hours_left, slack_h, self._modes[:, :, len(self._place_of) + number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish while it runs in the spot pool with this number among those considered, on a machine that is in
-        a phase with these probabilities."""
+        """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
+        probabilities of the machine's phase, of which there is one (see AloneTable for more)."""
         weights = joint([phase, *others(states, number)])
         return self._at(hours_left, slack_h, self._spot[:, number], weights)
 
@@ -127,16 +127,15 @@ class ValueTable:
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, machine's phase and the others' joint
-        state, slack))."""
-        its, grid, step_h, there = self.problem, self._grid, self._step_h, spells.there
+        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, the others' joint state, slack))."""
+        its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
         every = _joint_change(change).astype(np.float32)
-        rest = np.stack([_joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)[:, None]
-        survive = np.stack([spells.survival(pool, step_h) for pool in its.pools]).astype(np.float32)
-        # Alone, a pool is taken as soon as it is back; with others, capacity is found at any age.
-        begin = np.stack([np.eye(there)[0] if count == 1 else spells.mature(pool) for pool in its.pools])
+        rest = np.stack([_joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)
+        survive = np.stack([spells.survival(pool, step_h)[0] for pool in its.pools]).astype(np.float32)[
+            :, :, None, None
+        ]
         waited = grid.after_step(step_h)
         ran, rented = (
             [grid.after_step(step_h * (1 - speed)) for speed in speeds] for speeds in (its.speed, its.on_demand_speed)
@@ -149,42 +148,37 @@ class ValueTable:
         bought_at, spot_at = (
             np.array([places.index(pool) for pool in pools]) for pools in (its.on_demand_pools, its.pools)
         )
-        price = np.array(its.spot_usd, np.float32)[:, None, None, None] * np.float32(step_h)
-        speed = np.array(its.speed, np.float32)[:, None, None, None]
+        price = np.array(its.spot_usd, np.float32)[:, None, None] * np.float32(step_h)
+        speed = np.array(its.speed, np.float32)[:, None, None]
         joint_states, joint_rest = len(every), rest.shape[-1]
         on_demand = len(places) + 1  # the modes from this on
         offers = list(zip(rented, bought, its.on_demand_usd, its.on_demand_speed, bought_at, strict=True))
         modes = np.zeros((self._steps + 1, joint_states, on_demand + len(offers), size), np.float32)
-        spot = np.zeros((self._steps + 1, count, there, joint_rest, size), np.float32)
+        spot = np.zeros((self._steps + 1, count, joint_rest, size), np.float32)
         flat = (joint_states, -1)
         restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
             work_h = grid.work_h[k]
             after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
-            if there > 1:
-                kept = np.einsum("zab,zbcs->zacs", survive[:, :there, :there], spot[k - 1])
-            else:
-                kept = survive[:, :1, :1, None] * spot[k - 1]
-            gone = modes[k - 1][self._gone, spot_at[:, None]][:, None]
-            ahead = rest @ (kept + survive[:, :there, there, None, None] * gone)
+            gone = modes[k - 1][self._gone, spot_at[:, None]]
+            ahead = rest @ (survive[:, 0] * spot[k - 1] + survive[:, 1] * gone)
             stay = np.stack([less(k, each) for less, each in zip(ran, ahead, strict=True)])
             stay = np.minimum(stay + price * np.clip(work_h / (speed * step_h), 0, 1), TOO_LATE)
-            started = np.einsum("za,zacs->zcs", begin, stay).astype(np.float32) if there > 1 else stay[:, 0]
             best, go_on = waited(k, after[:, :on_demand]), []
             for mode, (less, restarted, usd, its_speed, place) in enumerate(offers, on_demand):
                 bill = usd * step_h * np.clip(work_h / (its_speed * step_h), 0, 1)
                 go_on.append(np.minimum(less(k, after[:, mode]) + bill, TOO_LATE))
                 best = np.minimum(best, restarted(k, go_on[-1])[:, None] + egress[:, place, None])
             for i in range(count):
-                rows, launch = self._present[i], launched[i](k, started[i])
+                rows, launch = self._present[i], launched[i](k, stay[i])
                 best[rows] = np.minimum(best[rows], launch[:, None] + egress[:, spot_at[i], None])
             if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
                 best[..., -1] = restart_usd
             modes[k, :, :on_demand] = best
             for mode, each in enumerate(go_on, on_demand):
                 modes[k, :, mode] = np.minimum(each, best[:, bought_at[mode - on_demand]])
-            spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]][:, None])
-        return modes, spot.reshape(self._steps + 1, count, there * joint_rest, size)
+            spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]])
+        return modes, spot
 
 
 class _Grid:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
+from orchestrator.policy.slack.alone import AloneTable
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
@@ -129,6 +130,35 @@ def test_work_costs_the_same_however_long_there_is_for_it(hours_left):
     )
     found = ValueTable(several, there).waiting(None, hours_left, hours_left - 10.0, [np.array([0.0, 1.0])] * 2)
     assert found == pytest.approx(10.2, rel=0.03)
+
+
+@GATE
+@given(st.floats(2.0, 20.0), st.floats(2.0, 20.0), st.floats(0.2, 0.9), st.sampled_from([0.05, 0.2, 1.0]))
+def test_the_small_table_of_one_pool_says_what_the_general_one_says(up_h, down_h, price, restart_h):
+    spells = watched(chain(up_h, down_h, 400))
+    usual = problem(spot_usd=(price,), on_demand_usd=(1.0,), restart_h=restart_h)
+    general, small, states = ValueTable(usual, spells), AloneTable(usual, spells), [np.array([0.5, 0.5])]
+    for hours_left, slack_h in ((20.0, 10.0), (15.0, 10.0), (14.5, 4.5)):
+        expected = general.waiting(0, hours_left, slack_h, states)
+        assert small.waiting(0, hours_left, slack_h, states) == pytest.approx(expected, rel=0.03)
+        expected = general.on_demand(hours_left, slack_h, states)
+        assert small.on_demand(hours_left, slack_h, states) == pytest.approx(expected, rel=0.03)
+        expected = general.spot(0, np.ones(1), hours_left, slack_h, states)
+        assert small.spot(0, np.ones(1), hours_left, slack_h, states) == pytest.approx(expected, rel=0.03)
+
+
+@GATE
+@given(
+    st.floats(0.2, 20.0), st.floats(0.2, 20.0), st.floats(0.1, 0.95), st.integers(12, 60), st.sampled_from([0.0, 0.2])
+)
+def test_what_needs_no_table_is_what_the_table_says(up_h, down_h, price, ticks_left, overhead_h):
+    """A spot machine runs in the only pool."""
+    planner = Planner(Terms(0.3, TICK_H, (1.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    for tick, there in enumerate([*chain(up_h, down_h, 100), True]):
+        planner.spells.saw(0, bool(there), tick * TICK_H)
+    for work_h in (0.5, 0.5 * ticks_left * TICK_H, ticks_left * TICK_H - 1.2):
+        now = Situation(100 * TICK_H, ticks_left, work_h, (0, True), overhead_h, 0, (price,))
+        assert planner.best(now) == (planner.options(now)[0].action, planner.options(now)[0].pool)
 
 
 def test_without_capacity_all_work_is_bought():

@@ -1,0 +1,174 @@
+"""The value table of a market with a single pool: as ValueTable, with few states, so that it is small and quick to ask.
+
+The values of slack are the same at every step. So a step of the dynamic program is three small matrix products: what
+the pool does, what waiting costs in slack, and what a restart does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.policy.slack.spells import Floats, Spells
+from orchestrator.policy.slack.value import TOO_LATE, Problem
+
+STEP_H, LEAST_STEPS, MOST_STEPS = 0.5, 64, 1600
+"""The length of a step, and how many there are at least and at most."""
+SLACKS = 48
+"""The values of slack."""
+
+
+class AloneTable:
+    """The solution of a Problem with one pool, whose on-demand machines are as fast as its spot machines.
+
+    See ValueTable for what the methods mean."""
+
+    def __init__(self, problem: Problem, spells: Spells) -> None:
+        self.problem = problem
+        wanted = min(max(LEAST_STEPS, round(problem.hours_left / STEP_H)), MOST_STEPS)
+        self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
+        self._step_h = problem.hours_left / self._steps
+        most_h = max(problem.slack_h, 2 * problem.restart_h, problem.tick_h) * 1.02
+        # Without slack for a restart, only what runs can go on: the values change suddenly there.
+        above = problem.restart_h + (most_h - problem.restart_h) * np.linspace(0, 1, SLACKS - 2) ** 2
+        self._slack_h: Floats = np.array([0.0, problem.restart_h * (1 - 1e-6), *above])
+        self._slacks: list[float] = self._slack_h.tolist()
+        self._away = spells.away
+        self._restart_h = problem.restart_h
+        self._per_h = (SLACKS - 3) ** 2 / (most_h - problem.restart_h)
+        self._values = self._solved(spells)
+        self._value = self._values.ravel().item
+        self._rows = self._values.shape[1]
+
+    def knows(self, place: int | None) -> bool:
+        """See ValueTable."""
+        return place is None or place == self.problem.pools[0]
+
+    # The arguments are those of ValueTable.
+    def waiting(
+        self,
+        at: int | None,  # noqa: ARG002
+        hours_left: float,
+        slack_h: float,
+        states: Sequence[Floats],
+    ) -> float:
+        """See ValueTable."""
+        return self._at(hours_left, slack_h, 0, states[0].tolist())
+
+    def on_demand(
+        self,
+        hours_left: float,
+        slack_h: float,
+        states: Sequence[Floats],
+        number: int = 0,  # noqa: ARG002
+    ) -> float:
+        """See ValueTable."""
+        return self._at(hours_left, slack_h, self._away + 1, states[0].tolist())
+
+    def spot(
+        self,
+        number: int,  # noqa: ARG002
+        phase: Floats,
+        hours_left: float,
+        slack_h: float,
+        states: Sequence[Floats],  # noqa: ARG002
+    ) -> float:
+        """See ValueTable."""
+        return self._at(hours_left, slack_h, 2 * self._away + 2, phase.tolist())
+
+    def lost(
+        self,
+        number: int,  # noqa: ARG002
+        hours_left: float,
+        slack_h: float,
+        states: Sequence[Floats],  # noqa: ARG002
+    ) -> float:
+        """See ValueTable."""
+        return self._at(hours_left, slack_h, 0, (1.0,))
+
+    def _at(self, hours_left: float, slack_h: float, first: int, weights: Sequence[float]) -> float:
+        """The expectation over the rows from the first, interpolated in time and slack."""
+        if hours_left - slack_h <= 1e-9:
+            return 0.0
+        if slack_h < -1e-9:
+            return TOO_LATE
+        along = hours_left / self._step_h
+        k = int(along) if along < self._steps else self._steps - 1
+        later = along - k if along < self._steps else 1.0
+        j, more = self._cell(slack_h)
+        value, cell = self._value, (k * self._rows + first) * SLACKS + j
+        after, usd = cell + self._rows * SLACKS, 0.0
+        for weight in weights:
+            if weight > 0:
+                low = value(cell)
+                low += (value(cell + 1) - low) * more
+                if later > 1e-9:
+                    high = value(after)
+                    low += (high + (value(after + 1) - high) * more - low) * later
+                usd += weight * low
+            cell += SLACKS
+            after += SLACKS
+        return usd
+
+    def _cell(self, slack_h: float) -> tuple[int, float]:
+        """(number of the value of slack below, share of the next one)."""
+        slacks = self._slacks
+        if slack_h < self._restart_h:
+            j = int(slack_h >= slacks[1])
+        elif slack_h < slacks[-1]:
+            j = min(2 + int(((slack_h - self._restart_h) * self._per_h) ** 0.5), SLACKS - 2)
+        else:
+            return SLACKS - 2, 1.0
+        low, high = slacks[j], slacks[j + 1]
+        return j, (slack_h - low) / (high - low) if slack_h > low and high > low else 0.0
+
+    def _solved(self, spells: Spells) -> NDArray[np.float32]:
+        """Values over (step, row, slack). The rows are: nothing runs, with the pool away by phase and there; the same
+        while it runs on demand; and a spot machine by phase."""
+        its, pool, step_h = self.problem, self.problem.pools[0], self._step_h
+        away, there = spells.away, spells.there
+        up, bought, spot = away, away + 1, 2 * away + 2  # rows: capacity there; the first on demand; the first on spot
+        rows = spot + there
+        change, survive = spells.step(pool, step_h), spells.survival(pool, step_h)
+        pass_on = np.zeros((rows, rows))
+        pass_on[:bought, :bought] = pass_on[bought:spot, bought:spot] = change
+        pass_on[spot:, spot:] = survive[:there, :there]
+        pass_on[spot:, 0] = survive[:there, there]
+        pass_on = pass_on.astype(np.float32)
+        waited, late_waiting = self._less(step_h)
+        launched, late_launch = self._less(its.restart_h)
+        price = np.full((rows - bought, 1), its.on_demand_usd[0], np.float32)
+        price[bought:] = its.spot_usd[0]
+        price *= np.float32(step_h)
+        work_h = np.arange(self._steps + 1)[:, None] * step_h - self._slack_h
+        bills = price * np.clip(work_h / step_h, 0, 1).astype(np.float32)[:, None]
+        done = np.searchsorted(self._slack_h, np.arange(self._steps + 1) * step_h).tolist()
+        values = np.zeros((self._steps + 1, rows, SLACKS), np.float32)
+        restart_usd = min(its.spot_usd[0], its.on_demand_usd[0]) * its.restart_h
+        for k in range(1, self._steps + 1):
+            after, now = pass_on @ values[k - 1], values[k]
+            idle, runs = now[:bought], after[bought:]
+            runs += bills[k]
+            np.minimum(after[:bought] @ waited + late_waiting, TOO_LATE, out=idle)
+            begun = runs[: bought + 1] @ launched + late_launch
+            np.minimum(idle, begun[:bought], out=idle)
+            np.minimum(idle[up], begun[bought], out=idle[up])
+            np.minimum(runs[:bought], idle, out=now[bought:spot])
+            np.minimum(runs[bought:], idle[up], out=now[spot:])
+            if done[k] < SLACKS:
+                idle[:, done[k] :] = restart_usd
+                now[bought:, done[k] :] = 0.0
+        return values
+
+    def _less(self, hours: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(matrix from values over slack to those by the slack that is so much more, TOO_LATE where there is none)."""
+        matrix, late = np.zeros((SLACKS, SLACKS), np.float32), np.zeros(SLACKS, np.float32)
+        for number, slack_h in enumerate(self._slacks):
+            if slack_h - hours < -1e-9:
+                late[number] = TOO_LATE
+                continue
+            j, more = self._cell(max(slack_h - hours, 0.0))
+            matrix[j, number], matrix[j + 1, number] = 1 - more, more
+        return matrix, late
