@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +145,13 @@ def _egress(rates: Floats, size_bytes: int) -> Floats:
 def _requests(market: Market, place: Location, size_bytes: int, of_object: Callable[[RateCard], int]) -> Floats:
     """nano-USD for the requests that copy a checkpoint between a location and each site, if one object costs
     `of_object` there."""
-    apart = np.array([crosses(place, region) for region in market.listing.regions], np.bool_)
-    return apart * _by_provider(market, of_object) * checkpoint_objects(size_bytes)
+    return _apart(place, market.listing.regions) * _by_provider(market, of_object) * checkpoint_objects(size_bytes)
+
+
+@lru_cache(maxsize=256)
+def _apart(place: Location, regions: tuple[Location, ...]) -> Floats:
+    """1 for each region to which a copy from a location is charged as one that leaves it, else 0."""
+    return np.array([crosses(place, region) for region in regions], np.float64)
 
 
 def _by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:
