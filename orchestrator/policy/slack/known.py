@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,3 +36,15 @@ class KnownSpells(Spells):
     def ends(self, pool: int) -> tuple[Floats, Floats]:
         """See Spells."""
         return self._known[pool]
+
+    def step(self, pool: int, hours: float) -> Floats:
+        """See Spells."""
+        ((returns,), (losses,)) = self._known[pool]
+        total = float(returns + losses)
+        changed = -math.expm1(-total * hours) / total
+        return np.array([[1 - returns * changed, returns * changed], [losses * changed, 1 - losses * changed]])
+
+    def survival(self, pool: int, hours: float) -> Floats:
+        """See Spells."""
+        lost = -math.expm1(-float(self._known[pool][1][0]) * hours)
+        return np.array([[1 - lost, lost], [0.0, 1.0]])

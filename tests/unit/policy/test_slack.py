@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
 from orchestrator.policy.slack.alone import AloneTable
+from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
@@ -397,3 +398,13 @@ def test_probes_never_cost_more_than_their_share_of_the_work(zones, work):
     done = play(online.make(), task(work, ticks, 0.3), window)
     assert done.probe_usd > 0 or work == 1
     assert done.probe_usd <= 0.01 * (0.5 * work / 6 + ticks / 6) + 1 / 60
+
+
+@pytest.mark.parametrize("hours", [0.0, 0.25, 3.0, 100.0])
+@pytest.mark.parametrize("method", ["step", "survival"])
+def test_known_rates_give_the_probabilities_that_learned_ones_would(method, hours):
+    known = KnownSpells([PoolRates(0.5, 0.1), PoolRates(2.0, 1e-6)], 0.25)
+    for pool in range(2):
+        exact, general = getattr(known, method)(pool, hours), getattr(Spells, method)(known, pool, hours)
+        assert exact == pytest.approx(general, abs=2e-3)
+        assert exact.sum(axis=1) == pytest.approx([1.0, 1.0])
