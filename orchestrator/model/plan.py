@@ -141,7 +141,8 @@ class Placement:
     one, the decision is made again after the measurement; another offer is to be probed once the job is measured on the
     chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a back-off ends). `chance` is
     the probability of keeping deadline and budget if no offer does so safely (at the 95th percentile); None if one
-    does, or there are no limits. `lacks_money`: a job that runs nowhere waits, and only a larger budget can end that.
+    does, or there are no limits. `awaited` is the offer for whose capacity the job waits, with its cost and time from
+    now on, the wait included. `lacks_money`: a job that runs nowhere waits, and only a larger budget can end that.
     """
 
     job_id: str
@@ -165,6 +166,7 @@ class Placement:
     again_at_ms: int | None = None
     chance: float | None = None
     evidence: Evidence = "none"
+    awaited: Alternative | None = None
     lacks_money: bool = False
 
 

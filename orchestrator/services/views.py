@@ -145,9 +145,10 @@ class StatusView:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One line of a plan. `role`: choose, stay, next, no (infeasible) or baseline (on-demand, without Tradewind)."""
+    """One line of a plan. `role`: choose, stay, await (the job waits for its capacity), next, no (infeasible) or
+    baseline (on-demand, without Tradewind)."""
 
-    role: Literal["choose", "stay", "next", "no", "baseline"]
+    role: Literal["choose", "stay", "await", "next", "no", "baseline"]
     offer_id: str
     gpu: str
     spot: bool

@@ -14,6 +14,7 @@ from orchestrator.market import AvailabilityPoint, Market
 from orchestrator.model import Placement, Plan, Reason
 from orchestrator.perf import Observation, PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running, Underway, decide
+from orchestrator.policy.telling.expected import expected
 
 NO_MOVES = MoveLimits(max_migrations_per_day=0)
 
@@ -112,15 +113,8 @@ def _running(at_ms: int, state: State, ids: Sequence[str]) -> Running:
 
 def _expected(at_ms: int, state: State, placement: Placement) -> Expected | None:
     """The interval that the decision shows; None without one."""
-    if placement.offer_id is None or not placement.alternatives or state.target is not None:
+    shown = expected(placement, at_ms)
+    if isinstance(shown, str) or state.target is not None:
         return None
-    shown = placement.alternatives[0]
-    low, high, early_s, late_s = (
-        shown.cost_low_nano_usd,
-        shown.cost_high_nano_usd,
-        shown.duration_low_s,
-        shown.duration_high_s,
-    )
-    if low is None or high is None or early_s is None or late_s is None:
-        return None
-    return Expected(at_ms, state.spent(at_ms), (low, high), (early_s, late_s))
+    cost = (shown.cost_low_nano_usd, shown.cost_high_nano_usd)
+    return Expected(at_ms, state.spent(at_ms), cost, (shown.duration_low_s, shown.duration_high_s))

@@ -6,7 +6,9 @@ shows the plan to a person may ask for every offer of a small market. Its figure
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -132,16 +134,21 @@ class PlacementBuilder:
 
     def waiting(self, awaited: Wait) -> Placement:
         """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
+        shown = self.forecast.over([awaited.row, *self.ranking.order.tolist()[:LIST_BEST]])
+        limits = limits_of(self.demand, self.forecast, self.ranking, self.filtered)
+        view = _Sheet(shown, self.filtered, [], limits, {awaited.row: awaited.seconds}).view(awaited.row, "", True)
+        assert view.duration_s is not None  # a job waits only if cost and time are known
         wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
         latest_s = latest_start_s(self.demand, self.forecast, self.filtered)
         last_ms = None if latest_s is None else self.market.at + max(round(latest_s * 1000), 0)
         looks = [at for at in (wait.again_at_ms, last_ms) if at is not None]
         return replace(
             wait,
-            cost_nano_usd=round(awaited.cost_nano_usd),
-            finish_at_ms=self.market.at + round(awaited.finish_s * 1000),
+            cost_nano_usd=view.cost_nano_usd,
+            finish_at_ms=self.market.at + round(view.duration_s * 1000),
             saving_nano_usd=round(awaited.saving_nano_usd),
             again_at_ms=None if not looks else min(looks),
+            awaited=view,
         )
 
     def _chance(self, chosen: int) -> float | None:
@@ -258,9 +265,17 @@ def _fits(rejection_reasons: RejectionReasons) -> Bools:
 
 
 class _Sheet:
-    """The columns of a forecast as lists, from which rows are built much faster than from arrays."""
+    """The columns of a forecast as lists, from which rows are built much faster than from arrays. `wait_s` are the
+    market seconds after which the capacity of rows is expected."""
 
-    def __init__(self, forecast: Forecast, filtered: Filtered, rivals: list[int], limits: Limits) -> None:
+    def __init__(
+        self,
+        forecast: Forecast,
+        filtered: Filtered,
+        rivals: list[int],
+        limits: Limits,
+        wait_s: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
         self._forecast = forecast
         self._ids = market.ids
@@ -274,7 +289,10 @@ class _Sheet:
         may_win[[forecast.pool.at(row) for row in rivals]] = True
         priced = market.priced[rows]
         self._spreads = Spreads(forecast, np.flatnonzero((rejection_reasons == NONE) & priced), limits)
-        found = self._spreads.going(may_win & fits & priced)
+        waits_s = np.zeros(len(rows))
+        for row, seconds in wait_s.items():
+            waits_s[forecast.pool.at(row)] = seconds
+        found = self._spreads.going(may_win & fits & priced, waits_s if wait_s else None)
         self.seconds = [_listed(each) for each in (found.low_s, found.mid_s, found.high_s)]
         self.costs = [_listed(each) for each in (found.low_cost, found.mid_cost, found.high_cost)]
 

@@ -168,6 +168,7 @@ def offers_shown(tx: Tx, placements: Sequence[Placement]) -> dict[str, Offer]:
     """The offers that the decisions about these placements show, by id."""
     shown = {each.offer_id for placement in placements for each in placement.alternatives[:KEPT_CHOICES]}
     shown |= {placement.baseline.offer_id for placement in placements if placement.baseline is not None}
+    shown |= {placement.awaited.offer_id for placement in placements if placement.awaited is not None}
     return tx.offers_of(shown)
 
 
@@ -177,6 +178,8 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         _choice(_role(placement, alternative), alternative, offers.get(alternative.offer_id))
         for alternative in placement.alternatives[:KEPT_CHOICES]
     ]
+    if placement.awaited is not None:
+        choices.insert(0, _choice("await", placement.awaited, offers.get(placement.awaited.offer_id)))
     if placement.baseline is not None:
         choices.append(_choice("baseline", placement.baseline, offers.get(placement.baseline.offer_id)))
     return Decision(

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.model import FASTEST, Objective
 from orchestrator.policy import Demand
+from orchestrator.policy.telling.expected import expected
 from providers.money import usd
 
 STEPS = 360_000  # 100 h at 1 step/s
@@ -126,3 +127,30 @@ def test_a_job_to_which_only_money_counts_does_not_wait_in_order_to_pay_more(cas
     fast = case.offer("fast", 10.20, spot=True, region="eu-2")
     case.happened(fast, "refused", 5)
     assert case.decide(Demand(case.job(rates={"SIM-S": 0.1, "SIM-M": 1.0}), STEPS)).offer_id == slow
+
+
+def test_the_finish_of_a_job_that_waits_includes_the_wait_and_has_an_interval(case, shut):
+    demand = Demand(case.job(), STEPS)
+    waits = case.decide(demand)
+    case.happened(shut, "launched", 0)
+    case.happened(shut, "released", 0)
+    begins = case.decide(demand)
+    assert begins.offer_id == waits.awaited.offer_id == shut
+    (began,) = (each for each in begins.alternatives if each.offer_id == shut)
+    awaited = waits.awaited
+    assert awaited.duration_s > began.duration_s + 20 * 60  # nearly 15 min of back-off, then what is left of the outage
+    assert awaited.duration_low_s < awaited.duration_s < awaited.duration_high_s
+    assert awaited.cost_low_nano_usd < awaited.cost_nano_usd < awaited.cost_high_nano_usd
+    assert waits.cost_nano_usd == awaited.cost_nano_usd
+    assert waits.finish_at_ms == case.now + round(awaited.duration_s * 1000)
+    forecast = expected(waits, case.now)
+    assert (forecast.duration_low_s, forecast.duration_high_s) == (awaited.duration_low_s, awaited.duration_high_s)
+
+
+def test_the_finish_of_a_job_that_waits_before_a_deadline_is_before_it(case, shut):
+    case.offer("sure", 1.60, region="eu-3")
+    deadline_ms = case.now + 140 * 3_600_000
+    placement = case.decide(Demand(case.job(deadline_at_ms=deadline_ms), STEPS))
+    assert placement.action == "wait"
+    assert placement.finish_at_ms < deadline_ms
+    assert placement.awaited.duration_high_s <= 140 * 3600

@@ -21,8 +21,9 @@ from orchestrator.cli.render.text import (
 )
 from orchestrator.services.views import Choice, Decision
 
-SHOWN = {"choose": 1, "stay": 1, "next": 3, "no": 3, "baseline": 1}
-ROLES = {"baseline": "on-demand"}
+SHOWN = {"choose": 1, "stay": 1, "await": 1, "next": 3, "no": 3, "baseline": 1}
+ROLES = {"baseline": "on-demand", "await": "wait for"}
+PLANNED = ("choose", "stay", "await")
 
 
 def decision(view: Decision, screen: Screen) -> str:
@@ -106,14 +107,14 @@ def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
 
 def _cost_interval(view: Decision) -> str:
     for choice in view.choices:
-        if choice.offer_id == view.offer_id and choice.cost_low_nano_usd is not None:
+        if choice.role in PLANNED and choice.cost_low_nano_usd is not None:
             return f" ({amount(choice.cost_low_nano_usd)} to {amount(choice.cost_high_nano_usd)}, p5-p95)"
     return ""
 
 
 def _finish_interval(view: Decision) -> str:
     for choice in view.choices:
-        if choice.offer_id == view.offer_id and choice.duration_low_s is not None:
+        if choice.role in PLANNED and choice.duration_low_s is not None:
             return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
     return ""
 

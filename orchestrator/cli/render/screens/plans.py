@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from orchestrator.cli.render.screens.decisions import decision
+from orchestrator.cli.render.screens.decisions import PLANNED, decision
 from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.screens.trace import trace
 from orchestrator.cli.render.table import Column, numbers, table
@@ -98,8 +98,8 @@ def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
 
 
 def chosen_of(view: Decision) -> Choice | None:
-    """The row of the chosen offer, or None where nothing is chosen."""
-    return next((each for each in view.choices if each.offer_id == view.offer_id and each.role != "baseline"), None)
+    """The row of the offer that is chosen or awaited, or None where there is none."""
+    return next((each for each in view.choices if each.role in PLANNED), None)
 
 
 def _place(choice: Choice) -> str:
