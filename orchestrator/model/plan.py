@@ -118,7 +118,8 @@ class TracedOption:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """How the policy came to a decision: the `rule` by which it compared, the `facts` that counted (name and text) and
-    the options that it compared. The first is the decision; the others follow by rank."""
+    the options that it compared. The first is the decision; the others follow by rank. Their costs are those that were
+    compared; those of the plan also count what follows after losses."""
 
     rule: str
     facts: tuple[tuple[str, str], ...]

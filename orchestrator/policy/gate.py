@@ -58,17 +58,32 @@ def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits:
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
-    """nano-USD that moving from row `stay` to row `go` is expected to save, as far as the risk of loss leaves it.
-
-    When the machine where the job stays is lost, the job goes to the best offer of that time without having moved:
-    there, the saving ends. Changes of price are in the forecast of the mean prices.
-    """
-    pool = forecast.pool
-    here, there = _Row.of(forecast, stay, 1.0), _Row.of(forecast, go, 1.0)
-    losses = float(pool.hazard_s[pool.cell[pool.at(stay)]]) * here.run_s
-    kept = -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
+    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts (`_lasts`). Changes of
+    price are in the forecast of the mean prices."""
+    share = _lasts(forecast, stay, go)
+    here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     moving = there.price_s * there.move_billed_s + there.move_fixed
-    return round(kept * (here.run_cost - there.run_cost) - moving)
+    return round(share * (here.run_cost - there.run_cost) - moving)
+
+
+def _lasts(forecast: Forecast, stay: int, go: int) -> float:
+    """For what share of the work a move saves: all of it between machines that are not lost, else for a day at most,
+    because a job that moves to spot may soon have to go back to on-demand, and would then promise the rest again.
+
+    When a spot machine where the job stays or goes is lost, it goes to the best offer of that time, whether it has
+    moved or not.
+    """
+    pool, mid = forecast.pool, forecast.mid
+    stays, goes = (float(mid.losses[pool.cell[pool.at(row)]]) for row in (stay, go))
+    if stays + goes <= 0:
+        return 1.0
+    day = _horizon(forecast, stay)
+    return day * _before_a_loss(day * (stays + goes)) if stays > 0 else day
+
+
+def _before_a_loss(losses: float) -> float:
+    """The expected share of the work that is done before the first of so many expected losses."""
+    return -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
@@ -132,14 +147,19 @@ class _Row(NamedTuple):
         return self.price_s * self.run_s + self.run_charges
 
 
+def _horizon(forecast: Forecast, stay: int) -> float:
+    """The share of the work that is done in a day of staying at a row."""
+    pool = forecast.pool
+    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
+    return min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
+
+
 def _limit(
     objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
 ) -> tuple[float, float, _Row, float]:
     """(highest log objective at which a move pays, share of the work within the horizon, the values of row `go`, its
     seconds)."""
-    pool = forecast.pool
-    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
-    share = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
+    share = _horizon(forecast, stay)
     here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
     seconds = max(share * there.run_s + limits.move_margin * there.begin_s, 1e-3)

@@ -31,6 +31,7 @@ Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
+KEPT_BACK = 0.02  # the share of the work's time that is kept back before a deadline
 HEAD = 64  # at least this many of the best are sorted
 
 Mode = Literal[
@@ -242,12 +243,12 @@ def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> fl
     rescue = rescue_s(forecast, filtered.usable & (_affordable(demand, forecast) == SAFE))
     if rescue is None:
         return -1.0
-    return left_s - rescue - 2 * _margin_s(forecast, rescue)
+    return left_s - rescue - 2 * margin_s(float(forecast.setback_s.max(initial=0.0)), rescue)
 
 
-def _margin_s(forecast: Forecast, rescue: float) -> float:
-    """Market seconds for one more start and 2 % of the work."""
-    return float(forecast.setback_s.max(initial=0.0)) + 0.02 * rescue
+def margin_s(setback_s: float, work_s: float) -> float:
+    """Market seconds that are kept back before a deadline: for one more start and 2 % of the work."""
+    return setback_s + KEPT_BACK * work_s
 
 
 def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
@@ -276,7 +277,7 @@ def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
     # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
     # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
     # needs as much, so that the move is not started again at once.
-    margin = forecast.setback_s + 0.02 * rescue
+    margin = forecast.setback_s + KEPT_BACK * rescue
     need = rescue + forecast.begin_s + 2 * margin
     if forecast.pool.here is not None and forecast.move is None:
         need[forecast.pool.here] -= margin[forecast.pool.here]

@@ -26,12 +26,9 @@ from orchestrator.policy.ranking.chance import normal_cdf
 from orchestrator.policy.ranking.cost import Z95, Floats, Forecast, Rows
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.interruptions import NO_LIMITS, Interruptions, Limits, Moments, quantile
-from orchestrator.policy.ranking.objectives import SAFE, Ranking, budget_left, time_left_s
+from orchestrator.policy.ranking.objectives import SAFE, Ranking, budget_left, margin_s, time_left_s
 
 Bools = NDArray[np.bool_]
-
-KEPT_BACK = 0.02
-"""The share of the work's time by which a job on demand finishes before its deadline (objectives.py)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +58,8 @@ def limits_of(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Fi
         return Limits(left_cost=left_cost)
     at = int(bought[np.argmin(forecast.mid.cost[bought])])
     seconds = float(forecast.mid.seconds[at])
-    margin_s = float(forecast.setback_s[pool.cell[at]]) + KEPT_BACK * seconds
-    return Limits(left_s, seconds, float(forecast.mid.cost[at]), margin_s, left_cost)
+    kept_s = margin_s(float(forecast.setback_s[pool.cell[at]]), seconds)
+    return Limits(left_s, seconds, float(forecast.mid.cost[at]), kept_s, left_cost)
 
 
 class Spreads:

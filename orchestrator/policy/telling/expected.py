@@ -10,9 +10,7 @@ def expected(placement: Placement, now_ms: int) -> JobForecast | str:
     """The forecast of a decision made at `now_ms` (market ms), or the reason why there is none."""
     if placement.evidence == "none":
         return NOT_MEASURED
-    chosen = next(
-        (each for each in placement.alternatives if each.offer_id == placement.offer_id), placement.awaited
-    )
+    chosen = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), placement.awaited)
     if chosen is None:
         return placement.reason
     cost, cost_low, cost_high = placement.cost_nano_usd, chosen.cost_low_nano_usd, chosen.cost_high_nano_usd

@@ -343,6 +343,22 @@ def test_a_move_promises_only_what_the_risk_of_loss_leaves(case, settled):
     assert sure.saving_nano_usd > usd(99)
 
 
+def test_a_move_from_on_demand_to_spot_promises_a_day_at_most(case, settled):
+    """A job that goes back to on-demand after a loss promises the rest again when it moves the next time."""
+    here = case.offer("here", 3.00)
+    case.offer("there", 1.00, spot=True)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here))
+    assert placement.action == "move"
+    assert usd(40) < placement.saving_nano_usd < usd(49)  # nearly $2 an hour
+
+
+def test_a_saving_between_spot_machines_ends_when_either_is_lost(case, settled):
+    here = case.offer("here", 2.00, spot=True)
+    case.offer("there", 1.00, spot=True, region="eu-2")
+    saving = case.decide(Demand(case.job(), STEPS), settled(here)).saving_nano_usd
+    assert usd(3) < saving < usd(5)  # both are lost every 8 h: $1 an hour for 4 h
+
+
 def test_a_move_that_egress_eats_up_before_the_next_loss_promises_nothing(case, settled):
     here = case.offer("here", 2.00, provider="aws", spot=True)
     there = case.offer("there", 1.80, provider="gcp")
