@@ -62,7 +62,7 @@ def test_waiting_for_capacity_after_losses_is_in_the_finish(case: DecisionCase) 
 def test_no_time_passes_where_an_equal_offer_is_open(case: DecisionCase) -> None:
     case.offer("it", 1.0, spot=True)
     alone = shown(case)[0]
-    case.offer("same", 1.01, spot=True, region="us-1")
+    case.offer("same", 1.0001, spot=True, region="us-1")
     both = shown(case)[0]
     assert both.offer_id == alone.offer_id
     assert both.duration_s < alone.duration_s - 3 * 3600
