@@ -254,6 +254,9 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     again_at_ms = probe_until_ms if on_probe else None
     if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
         again_at_ms = settled_ms  # nothing else may happen by then
+    if demand.job.deadline_at_ms is not None and forecast.measurable[forecast.pool.at(current)]:
+        latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # a slow program is not measured before
+        again_at_ms = latest_ms if again_at_ms is None else min(again_at_ms, latest_ms)
     threshold = None
     others = ranking.order[ranking.order != current]
     if ranking.mode == "safe" and others.size:

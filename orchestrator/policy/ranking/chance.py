@@ -48,7 +48,7 @@ def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float) 
     pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.high
     bought = rows[~pool.spot[rows]]
     found = np.zeros(len(rows))
-    for index in np.flatnonzero((pool.spot & forecast.unmeasured)[rows]).tolist() if bought.size else ():
+    for index in np.flatnonzero((pool.spot & forecast.measurable)[rows]).tolist() if bought.size else ():
         cell = pool.cell[rows[index]]
         rest_s = left_s - float(forecast.begin_s[cell] + forecast.setback_s[cell]) - LONGEST_PROBE_S
         found[index] = _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought]).max()

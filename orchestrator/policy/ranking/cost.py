@@ -29,6 +29,7 @@ from orchestrator.market import PRIOR_LOSSES, QUANTILES, Ahead, Market, Quantile
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
+from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.transition_costs import TransitionCosts, transition_costs
 
 Floats = NDArray[np.float64]
@@ -226,7 +227,7 @@ class Forecast:
     `move_billed_s` at the target's price plus `move_fixed`. `setback_s` is the time that a loss takes. If `known` is
     False, the amount of work is assumed, because the number of steps or any evidence of the job's speed is missing
     (`speed_known` False): only ratios are meaningful, and no time or cost may be shown or checked against limits. For a
-    `move` that has begun, only its remaining steps count.
+    `move` that has begun, only its remaining steps count. `since_s` is for how long the job has trained where it is.
     """
 
     pool: Pool
@@ -236,6 +237,7 @@ class Forecast:
     transition_costs: TransitionCosts
     steps_left: float
     move: Underway | None = None
+    since_s: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -246,6 +248,14 @@ class Forecast:
     def speed_known(self) -> bool:
         """Whether there is any evidence of the job's speed."""
         return self.perf.evidence(self.demand.job) != "none"
+
+    @cached_property
+    def measurable(self) -> NDArray[np.bool_]:
+        """Over the rows: whether the job's speed there is unknown and would soon be measured. Where it has trained for
+        longer than a measurement takes, nothing is to be learned."""
+        if self.pool.current is None or self.since_s < LONGEST_PROBE_S:
+            return self.unmeasured
+        return np.asarray(self.unmeasured & (self.pool.rows != self.pool.current))
 
     @cached_property
     def unmeasured(self) -> NDArray[np.bool_]:
@@ -264,7 +274,8 @@ class Forecast:
         estimates = self.estimates
         if not estimates.keys() >= set(pool.kind.tolist()):
             estimates = estimated(self.demand, pool, self.perf, estimates)
-        return Forecast(pool, self.demand, self.perf, estimates, self.transition_costs, self.steps_left, self.move)
+        costs, steps_left = self.transition_costs, self.steps_left
+        return Forecast(pool, self.demand, self.perf, estimates, costs, steps_left, self.move, self.since_s)
 
     def mean_price_s(self, share: float) -> Floats:
         """The expected mean price (nano-USD per second) while this share of the work is done, over the rows. Rows that
@@ -464,7 +475,8 @@ def forecast_of(demand: Demand, pool: Pool, perf: PerfBook, running: Running | N
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
     move = None if running is None or pool.target is None else running.move
-    return Forecast(pool, demand, perf, estimates, _transition_costs(demand, pool, running), steps_left, move)
+    since_s = 0.0 if running is None or pool.current is None else (pool.market.at - running.since_ms) / 1000
+    return Forecast(pool, demand, perf, estimates, _transition_costs(demand, pool, running), steps_left, move, since_s)
 
 
 def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> TransitionCosts:

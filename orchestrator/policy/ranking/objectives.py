@@ -264,7 +264,7 @@ def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
         hoped = forecast.mid.seconds <= left_s
         if pool.current is not None:
             hoped |= possible & (pool.rows == pool.current)
-        safe = np.where(pool.spot, safe & rescued, safe) | (hoped & rescued & forecast.unmeasured)
+        safe = np.where(pool.spot, safe & rescued, safe) | (hoped & rescued & forecast.measurable)
     return _tiers(safe, possible)
 
 

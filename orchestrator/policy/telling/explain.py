@@ -254,7 +254,7 @@ def why_chosen(
     if ranking.mode == "likely":
         told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
         at = forecast.pool.at(row)
-        first = forecast.pool.spot[at] and forecast.unmeasured[at]
+        first = forecast.pool.spot[at] and forecast.measurable[at]
         return f"{told}, and the job's speed is measured before on-demand is bought" if first else told
     if not forecast.speed_known:
         return why_begun(demand)

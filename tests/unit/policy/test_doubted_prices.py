@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.market import Market
@@ -54,6 +54,7 @@ def test_a_job_stays_at_an_implausible_price_while_that_is_its_best_offer(case: 
     assert placement.cost_nano_usd is not None
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=2, max_size=6), st.integers(0, 5))
 def test_law_only_an_eligible_offer_or_the_one_it_has_is_ever_chosen(doubts, here):
     case = DecisionCase()

@@ -66,3 +66,12 @@ def test_a_job_that_is_to_find_out_its_speed_stays_until_it_is_measured(case, of
     stays = case.decide(due(case, 107), where)
     assert stays.action == "stay"
     assert case.decide(due(case, 107)).chance is None
+
+
+def test_a_job_that_cannot_be_measured_in_time_goes_to_on_demand(case, offers, settled):
+    """It asks to be decided again when a measurement should have been made."""
+    where = settled(offers["V100 spot"], since_ms=NOW - 60_000)
+    measuring = case.decide(due(case, 30), where)
+    assert (measuring.action, measuring.again_at_ms) == ("stay", where.since_ms + 24 * 60_000)
+    late = case.decide(due(case, 30), settled(offers["V100 spot"], since_ms=NOW - 24 * 60_000))
+    assert (late.action, late.offer_id) == ("move", offers["V100"])
