@@ -187,9 +187,10 @@ class Planner:
         found = [look.wait(), *(look.buy(pool) for pool in self._bought_pools(now))]
         if now.running is not None:
             found.append(look.stay(*now.running))
+        instead = min(found, key=lambda option: option.usd)
         for pool in table.problem.pools:
             if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:
-                found.append(look.take(pool))
+                found.append(look.take(pool, instead))
         least = min(option.usd for option in found)
         if least < TOO_LATE * self.unit_usd:
             tie_usd = TIE * self.terms.tick_h * self.unit_usd
@@ -327,9 +328,30 @@ class _Ahead:
         usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h)
         return Option("stay", pool, usd)
 
-    def take(self, pool: int) -> Option:
-        """A spot machine is started, which succeeds."""
-        return Option("spot", pool, self._on_spot(pool, self._terms.restart_h) + self._egress(pool))
+    def take(self, pool: int, instead: Option) -> Option:
+        """A spot machine is started, which succeeds.
+
+        That it succeeds is good news about the pool, whatever is done next. While a spot machine runs, which would be
+        given up, the launch is compared with the best thing `instead` as if that news was known in both cases.
+        """
+        usd = self._on_spot(pool, self._terms.restart_h) + self._egress(pool)
+        given_up = self._now.running is not None and self._now.running[1]
+        unknown = given_up and self._spells.seen(pool, self._now.now_h) is None
+        if unknown and usd < instead.usd:
+            number, known = self._table.problem.pools.index(pool), self._states
+            there = self._spells.step(pool, self._terms.tick_h)[-1]
+            self._states = [*known[:number], there, *known[number + 1 :]]
+            usd += instead.usd - self._again(instead).usd
+            self._states = known
+        return Option("spot", pool, usd)
+
+    def _again(self, option: Option) -> Option:
+        """The same, by what is known of the pools now."""
+        if option.pool is None:
+            return self.wait()
+        if option.action == "on_demand":
+            return self.buy(option.pool)
+        return self.stay(option.pool, self._now.running == (option.pool, True))
 
     def _egress(self, pool: int) -> float:
         return 0.0 if self._now.at is None else float(self._terms.egress_usd[self._now.at][pool])

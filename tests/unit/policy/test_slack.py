@@ -105,6 +105,21 @@ def test_capacity_that_never_goes_away_costs_its_price():
     assert table.waiting(None, 20.0, 10.0, [np.array([0.0, 1.0])]) == pytest.approx(10.2, rel=0.02)
 
 
+@pytest.mark.parametrize(("up_h", "down_h"), [(4.0, 4.0), (6.0, 2.0), (1.0, 6.0)])
+@pytest.mark.parametrize("slack_h", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("unseen_h", [1.0, 4.0])
+def test_a_machine_is_not_left_for_one_like_it_because_a_launch_would_be_good_news(up_h, down_h, slack_h, unseen_h):
+    """The other pool has the same price and the same history; only whether it has capacity now is not known."""
+    planner = Planner(Terms(0.2, TICK_H, (5.0, 5.0), np.zeros((2, 2)), (1.0, 1.0), 0.0))
+    for tick, there in enumerate(chain(up_h, down_h, 400)):
+        planner.spells.saw(0, bool(there), tick * TICK_H)
+        if tick < 400 - unseen_h / TICK_H:
+            planner.spells.saw(1, bool(there), tick * TICK_H)
+    planner.spells.saw(0, True, 100.0)
+    now = Situation(100.0, round((20 + slack_h) / TICK_H), 20.0, (0, True), 0.0, 0, (1.0, 1.0))
+    assert planner.options(now)[0].action == "stay"
+
+
 @pytest.mark.parametrize("speed", [0.5, 0.1])
 def test_a_restart_takes_as_long_on_a_slow_machine_as_on_a_fast_one(speed):
     """10 h of work on the fastest machine, in a pool that never goes away: 10 / speed hours there, and one restart."""
