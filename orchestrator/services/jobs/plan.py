@@ -246,15 +246,21 @@ def require_startable(view: PlanView) -> None:
 
 
 def _hopeless(view: PlanView) -> list[Decision]:
+    """The jobs that no offer fits, now or later; also those whose budget pays for none, be it open or shut now."""
     new = {job.id for job in view.new_jobs}
     return [
         decided
         for decided in view.decisions
         if (view.anywhere or decided.job_id in new)
         and decided.offer_id is None
-        and not any(choice.role == "next" for choice in decided.choices)
-        and not any(rejection.topic in MAY_PASS for rejection in decided.rejected)
+        and (view.plan.placement(decided.job_id).lacks_money or not _may_fit_later(decided))
     ]
+
+
+def _may_fit_later(decided: Decision) -> bool:
+    return any(choice.role == "next" for choice in decided.choices) or any(
+        rejection.topic in MAY_PASS for rejection in decided.rejected
+    )
 
 
 def freshen(installation: Installation) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,20 @@ def test_a_job_that_no_offer_can_ever_take_is_refused_with_the_reasons(installat
         submit.submit(installation, view, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+def test_a_job_whose_budget_buys_it_nowhere_is_refused_with_one_that_does_even_if_some_offers_are_shut(
+    installation: Installation,
+) -> None:
+    plan.freshen(installation)
+    with installation.store.write() as tx:
+        tx.add_availability(next(offer for offer in tx.offers()).id, installation.clock.now_ms(), "refused")
+    poor = spec(budget_nano_usd=usd("0.01"))
+    with pytest.raises(InfeasibleError, match=r"gpt: no offer fits") as caught:
+        submit.submit(installation, plan.preview(installation, [poor]), caller=ME)
+    (enough,) = re.findall(r"a budget of \$(\d+\.\d\d) would be enough", str(caught.value))
+    rich = replace(poor, budget_nano_usd=usd(enough))
+    assert submit.submit(installation, plan.preview(installation, [rich]), caller=ME).state == "queued"
 
 
 def test_a_job_that_only_lacks_capacity_now_is_queued(installation: Installation) -> None:
