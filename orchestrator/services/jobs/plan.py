@@ -214,10 +214,13 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
 def require_feasible(view: PlanView) -> None:
     """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later."""
     for decided in _hopeless(view):
-        reasons = sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+        money = view.plan.placement(decided.job_id).lacks_money
+        reasons = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
-            hint="relax these in the job file" + ("" if view.anywhere else ", or try plan --anywhere"),
+            hint=("raise the budget" if money else "relax these")
+            + " in the job file"
+            + ("" if view.anywhere else ", or try plan --anywhere"),
         )
 
 

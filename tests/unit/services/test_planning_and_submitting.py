@@ -102,6 +102,7 @@ def test_a_job_whose_budget_buys_it_nowhere_is_refused_with_one_that_does_even_i
         submit.submit(installation, plan.preview(installation, [poor]), caller=ME)
     (enough,) = re.findall(r"a budget of \$(\d+\.\d\d) would be enough", str(caught.value))
     rich = replace(poor, budget_nano_usd=usd(enough))
+    assert caught.value.hint.startswith("raise the budget in the job file")
     assert submit.submit(installation, plan.preview(installation, [rich]), caller=ME).state == "queued"
 
 
