@@ -149,8 +149,12 @@ def test_the_best_offers_are_those_of_a_brute_force_search(scene, objective):
     assert len(reported) >= 6
     for rank, each in enumerate(reported[:6]):
         cost, seconds = outcomes[each.offer_id]
-        assert each.cost_nano_usd == pytest.approx(cost * 1e9, rel=1e-6)
-        assert each.duration_s == pytest.approx(seconds, rel=1e-9)
+        if scene.hazard[each.offer_id] == 0:
+            assert each.cost_nano_usd == pytest.approx(cost * 1e9, rel=1e-6)
+            assert each.duration_s == pytest.approx(seconds, rel=1e-9)
+        else:  # what is shown also counts going elsewhere and waiting after losses
+            assert each.cost_nano_usd >= cost * 1e9 * (1 - 1e-6)
+            assert each.duration_s >= seconds * (1 - 1e-9)
         assert value[each.offer_id] == pytest.approx(expected[rank], abs=1e-9)
     assert placement.alternatives[0].offer_id == placement.offer_id
     kept = placement.kept_up_to_nano_usd_per_hour

@@ -338,8 +338,9 @@ def test_a_source_that_lives_trains_on_when_its_last_word_is_damaged(home: Simul
 def test_a_job_that_was_moved_by_an_outage_is_weighed_again_when_the_back_off_ends(
     home: SimulatedInstallation,
 ) -> None:
-    """Nothing else happens then: no price changes, and the daily decision is far away."""
-    job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
+    """Nothing else happens then: no price changes, and the daily decision is far away. The job is shorter than an
+    outage is expected to last, so it does not wait."""
+    job = home.submit(steps=10_000, expected=Expected(GpuRequest("V100"), 1.0))
     run = home.until_step(job, 12)
     home.cloud.preempt(home.machine(run).id)
     home.until(lambda: (now := home.current(job)) is not None and now.offer_id == DEAR.id)
