@@ -51,7 +51,7 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
         return Trace(BY_DEADLINE, facts, _planned(by_deadline, market, forecast, filtered))
     if options := weighed(demand, forecast, ranking, filtered):
         objective = patient(demand.job.spec.objective)
-        return Trace(f"{objective.name}, because waiting takes time", facts, _patient(options, market))
+        return Trace(f"objective {objective.name}, because waiting takes time", facts, _patient(options, market))
     return _ranked(demand, forecast, ranking, market, facts)
 
 
@@ -65,13 +65,14 @@ def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filte
         found.append(("time left", span(left_s)))
         rescue = rescue_s(forecast, filtered.usable)
         if rescue is not None:
-            spare = f"{span(left_s - rescue)} more than" if left_s >= rescue else f"{span(rescue - left_s)} less than"
-            found.append(("time to spare", f"{spare} the fastest on-demand offer needs at its slowest"))
+            most = f"the fastest on-demand offer may take {span(rescue)}"
+            spare = f"{span(left_s - rescue)}: {most}" if left_s >= rescue else f"none: {most}"
+            found.append(("time to spare", spare))
     if left is not None:
         found.append(("budget left", about_usd(left)))
     if ranking.order.size:
         best = int(ranking.order[0])
-        found.append((market.ids[best], market.hazard_provenance(best)))
+        found.append((f"losses at {market.ids[best]}", market.hazard_provenance(best)))
     for row, wait_s in zip(shut, wait_seconds(market, awaited_rows(filtered)).tolist(), strict=True):
         seen = f"{int(market.returns[row])} seen to end"
         outage = f"an outage there lasts {span(3600 * outage_h(market, row))} on average ({seen})"
@@ -162,7 +163,8 @@ def _ranked(
         rule, values = BY_TIME, [float(mid.seconds[each] / mid.seconds[first]) for each in at]
     else:
         least = log_value(objective, float(mid.cost[first]), float(mid.seconds[first]))
-        rule = objective.name if forecast.known else f"{objective.name} per step: its length or speed is not known yet"
+        unknown = "" if forecast.known else " per step, because the job's length or speed is not known yet"
+        rule = f"objective {objective.name}{unknown}"
         values = [
             math.exp(log_value(objective, float(mid.cost[each]), float(mid.seconds[each])) - least) for each in at
         ]

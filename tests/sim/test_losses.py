@@ -365,6 +365,16 @@ def test_a_job_that_waits_for_capacity_is_looked_at_again_no_later_than_when_the
     assert home.read(lambda tx: tx.job_facts(job.id)).next_decision_ms == market.backed_off_until.min()
 
 
+def test_a_job_that_waits_for_its_machine_says_so_once(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
+    run = home.until_step(job, 12)
+    home.cloud.preempt(home.machine(run).id)
+    home.until(lambda: bool(home.events(job, "job.waits")))
+    home.run_for(600)
+    (reported,) = home.events(job, "job.waits")
+    assert reported.message.startswith(f"waiting for {CHEAP.id}; it should be back in about ")
+
+
 def test_three_machines_that_one_outage_takes_shut_their_offer_as_long_as_one(home: SimulatedInstallation) -> None:
     jobs = [home.submit(f"job-{n}", steps=2000) for n in range(3)]
     runs = [home.until_step(job, 5) for job in jobs]

@@ -322,9 +322,9 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 
 
 def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
-    """Why a job waits for an offer although another one is open."""
+    """Why a job waits for an offer although another one is open. What changes by the minute follows the semicolon."""
     text = (
-        f"waiting: {market.ids[awaited.row]} should be back in about {span(awaited.seconds)} "
+        f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)} "
         f"and saves {about_usd(round(awaited.saving_nano_usd))}"
     )
     left_s = time_left_s(demand, forecast)
@@ -332,7 +332,7 @@ def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wai
         return text
     if left_s <= awaited.finish_s:
         return f"{text}; if it is not back soon, on-demand still meets the deadline"
-    return f"{text}; {span(left_s - awaited.finish_s)} to spare before the deadline"
+    return f"{text}, with {span(left_s - awaited.finish_s)} to spare before the deadline"
 
 
 def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:

@@ -491,7 +491,7 @@ def test_a_policy_trace_shows_the_rule_and_each_option_and_is_saved_with_the_pla
     tradewind: Run, tmp_path: Path
 ) -> None:
     shown = tradewind("plan", "job.yaml", "--policy-trace").stdout
-    assert "compared by cheapest" in shown
+    assert "compared by objective cheapest" in shown
     assert "offers: " in shown
     traced = json.loads(tradewind("plan", "job.yaml", "--policy-trace", "-o", "plan.json", "--output", "json").stdout)
     options = traced["decisions"][0]["trace"]["options"]

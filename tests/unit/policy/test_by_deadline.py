@@ -49,7 +49,7 @@ def found(case, demand):
 def test_with_time_to_spare_a_job_waits_for_spot_and_says_what_that_saves_and_leaves(case, shut):
     placement = case.decide(Demand(due(case, 40), STEPS))
     assert placement.action == "wait"
-    assert placement.reason.startswith(f"waiting: {shut} should be back in about ")
+    assert placement.reason.startswith(f"waiting for {shut}; it should be back in about ")
     assert placement.reason.endswith("to spare before the deadline")
     assert placement.again_at_ms == case.now + 5 * 60_000
     assert usd(10) < placement.cost_nano_usd < usd(33)

@@ -34,7 +34,7 @@ def shut(case):
 def test_a_job_waits_for_a_much_cheaper_machine_and_says_for_how_long_and_what_that_saves(case, shut):
     placement = case.decide(Demand(case.job(), STEPS, done_steps=100, checkpoint_bytes=10**9))
     assert (placement.action, placement.offer_id) == ("wait", None)
-    assert placement.reason.startswith(f"waiting: {shut} should be back in about ")
+    assert placement.reason.startswith(f"waiting for {shut}; it should be back in about ")
     assert "min and saves $" in placement.reason
     assert placement.again_at_ms == case.now + 14 * 60_000  # when the back-off ends
 

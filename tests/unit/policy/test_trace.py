@@ -102,7 +102,7 @@ def test_a_trace_names_what_counted(case):
     facts = dict(traced(case, Demand(case.job(deadline_at_ms=case.now + 40 * HOUR), STEPS)).facts)
     assert facts["offers"] == "1 can be used now, 1 lack capacity"
     assert facts["time left"] == "40.0 h"
-    assert "more than the fastest on-demand offer needs" in facts["time to spare"]
+    assert ": the fastest on-demand offer may take " in facts["time to spare"]
     assert facts[spot].startswith("expected back in ")
 
 
