@@ -140,6 +140,12 @@ class Listing:
         return tuple((site.provider, site.region) for site in self.sites)
 
     @cached_property
+    def site_region(self) -> Ints:
+        """A number for each region, by site."""
+        code = {region: index for index, region in enumerate(sorted(set(self.regions)))}
+        return np.array([code[region] for region in self.regions], np.int64)
+
+    @cached_property
     def gpu_names(self) -> tuple[str, ...]:
         """Canonical names of all GPUs, sorted."""
         return tuple(sorted({shape.gpu for shape in self.shapes if shape.gpu is not None}))

@@ -13,7 +13,7 @@ from orchestrator.model import Trace, TracedOption
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
 from orchestrator.policy.decide import considered, decide
-from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand, MoveLimits, Running
 from orchestrator.policy.ranking.by_deadline import Choice, choices
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered
@@ -33,7 +33,7 @@ from providers.money import about_usd
 MOST_OPTIONS = 8
 BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
 BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
-BY_TIME = "the earliest finish, because the deadline cannot be met"
+BY_TIME = f"the earliest finish (within {TIME_TOLERANCE:.0%} by cost), because the deadline cannot be met"
 BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, it does"
 
 

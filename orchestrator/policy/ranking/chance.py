@@ -63,8 +63,9 @@ def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
     """
     if limit <= 0:
         return np.zeros(len(mid))
-    safe_mid = np.maximum(mid, 1e-300)
-    half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / np.clip(low, 1e-9, safe_mid))
+    safe_mid = np.maximum(mid, 1e-9)
+    least = np.minimum(np.maximum(low, 1e-9), safe_mid)
+    half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / least)
     sigma = np.maximum(np.log(half) / Z95, 1e-6)
     return np.where(mid <= 0, 1.0, normal_cdf(np.log(limit / safe_mid) / sigma))
 

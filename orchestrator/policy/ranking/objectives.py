@@ -24,6 +24,7 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.ranking.chance import chances
 from orchestrator.policy.ranking.cost import Forecast, Pool, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered, RejectionReason, RejectionReasons
+from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
 from orchestrator.policy.unmeasured import starting_position
 
 Floats = NDArray[np.float64]
@@ -98,7 +99,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     else:
         candidates = usable & (affordable > IMPOSSIBLE)
         mode = "late" if candidates.any() else "infeasible"
-        keys = (forecast.mid.seconds, forecast.mid.cost)
+        keys = _earliest(np.flatnonzero(candidates), forecast)
     order = _head(np.flatnonzero(candidates), keys, pool, current)
     out = usable & ~candidates
     rejection_reasons, counts = filtered.rejection_reasons, filtered.counts
@@ -125,13 +126,19 @@ def _objective(demand: Demand, forecast: Forecast, candidates: NDArray[np.int64]
     objective = demand.job.spec.objective
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)
     if objective.cost_weight == 0 and candidates.size:
-        earliest = keys[0][candidates].min()
-        keys = (np.where(keys[0] <= earliest * (1 + TIME_TOLERANCE), earliest, keys[0]), *keys[1:], keys[0])
+        keys = _earliest(candidates, forecast)
     if forecast.speed_known or forecast.pool.current is not None:
         return keys
     main = keys[0].copy()
     main[starting_position(objective, forecast, candidates)] = -np.inf
     return (main, *keys[1:])
+
+
+def _earliest(candidates: NDArray[np.int64], forecast: Forecast) -> tuple[Floats, ...]:
+    """The keys of the earliest finish; the cost decides among candidates that finish within the tolerance of it."""
+    seconds, cost = np.maximum(forecast.mid.seconds, 1e-3), np.maximum(forecast.mid.cost, 1.0)
+    earliest = seconds[candidates].min(initial=np.inf)
+    return np.where(seconds <= earliest * (1 + TIME_TOLERANCE), earliest, seconds), cost, seconds
 
 
 def standing(ranking: Ranking, filtered: Filtered) -> tuple[NDArray[np.int64], list[tuple[float, ...]]]:
@@ -223,6 +230,23 @@ def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
     return float(rescuers.min()) if rescuers.size else None
 
 
+def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
+    """The same over the cells, if the job goes there first: its checkpoint then lies in that region. None without a
+    usable on-demand offer."""
+    pool = forecast.pool
+    bought = np.unique(pool.cell[usable & ~pool.spot])
+    if not bought.size:
+        return None
+    gap_s = 0.0 if pool.here is None else forecast.demand.gap_s
+    restart_s = (forecast.high.run_s + pool.start_high_s)[bought] + gap_s
+    region = pool.market.listing.site_region[pool.site]
+    near_s = np.full(int(region.max()) + 1, np.inf)
+    np.minimum.at(near_s, region[bought], restart_s)
+    transfer_s = forecast.demand.checkpoint_bytes / LINK_BYTES_PER_S
+    rescue: Floats = np.minimum(near_s, restart_s.min() + transfer_s)[region]
+    return rescue
+
+
 def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
     """Whether the rest of the budget pays for no offer (at the 5th percentile of its cost), be it open now or shut for
     a while, so that waiting cannot help."""
@@ -271,7 +295,7 @@ def _on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
 def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
     """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost; None
     without such an offer."""
-    rescue = rescue_s(forecast, usable)
+    rescue = rescue_there_s(forecast, usable)
     if rescue is None:
         return None
     # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job

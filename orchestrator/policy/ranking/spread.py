@@ -93,7 +93,7 @@ class Spreads:
         low_s, mid_s, high_s = np.maximum(alone_s - early, 0), alone_s, alone_s + late
         if self._limits.left_s is not None:
             spot, end_s = forecast.pool.spot, self._limits.end_s
-            mid_s = np.where(spot, alone_s - _excess(alone_s - end_s, early / Z95, late / Z95), alone_s)
+            mid_s = np.where(spot, np.maximum(alone_s - _excess(alone_s - end_s, early / Z95, late / Z95), 0), alone_s)
             last_s = np.where(spot, max(self._limits.left_s, self._limits.bought_s), np.inf)
             low_s, high_s = np.minimum(low_s, mid_s), np.maximum(np.minimum(high_s, last_s), mid_s)
             low_share, mid_share, high_share = self._bought()
@@ -102,7 +102,9 @@ class Spreads:
             down, up = np.hypot(down, sold * (mid_share - low_share)), np.hypot(up, sold * (high_share - mid_share))
         if rivals.any():
             low_s = np.minimum(low_s, _soonest(mid.cost, mid_s, mid.cost * dear, rivals))
-        return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, self._payable(cost, up))
+        dearest = self._payable(mid.cost, cost + up)
+        cost = self._payable(mid.cost, cost)
+        return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, dearest)
 
     def _bought(self) -> tuple[Floats, Floats, Floats]:
         """The share of the work that is bought on demand, because even without waiting there is not enough time: 5th
@@ -121,10 +123,10 @@ class Spreads:
         mid = share(_excess(seconds - end_s, early / Z95, late / Z95), seconds)
         return low, np.clip(mid, low, high), high
 
-    def _payable(self, cost: Floats, up: Floats) -> Floats:
+    def _payable(self, alone: Floats, cost: Floats) -> Floats:
+        """What of a cost is paid: where the budget covers the offer `alone`, never more than is left of it."""
         left = self._limits.left_cost
-        high = cost + up
-        return high if left is None else np.where(cost <= left, np.minimum(high, left), high)
+        return cost if left is None else np.where(alone <= left, np.minimum(cost, left), cost)
 
     def afresh(self) -> Spread:
         """The spread of starting there from nowhere (Forecast.afresh)."""

@@ -184,6 +184,8 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         return f"{row.chance:.0%} likely to meet your limits, the chosen one {chosen.chance:.0%}"
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
     if mode == "late":
+        if more_s < 1:
+            return f"no later, {about_usd(round(max(more_usd, 0.0)))} more" if known else "no later, but costs more"
         return f"would finish {span(more_s)} later"
     worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
@@ -199,7 +201,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
             more = "costs about the same"
         return (
             f"{more}: its price is likely to rise by {row.rise:.0%}"
-            if row.rise - chosen.rise >= _NOTABLE_RISE
+            if row.rise >= _NOTABLE_RISE and row.rise - chosen.rise >= _NOTABLE_RISE
             else more
         )
     if worse < 0 and not known:
@@ -262,7 +264,10 @@ def why_chosen(
     left_s = time_left_s(demand, forecast)
     if ranking.mode == "late":
         late_s = seconds - (left_s or 0.0)
-        return f"the deadline cannot be met; this is the earliest finish, {span(late_s)} late"
+        near = seconds > ranking.keys[0].item(forecast.pool.at(row))
+        cheap = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least"
+        first = cheap if near else "this is the earliest finish"
+        return f"the deadline cannot be met; {first}, {span(late_s)} late"
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0 and seconds > ranking.keys[0].item(forecast.pool.at(row)):

@@ -173,3 +173,20 @@ def test_a_decision_does_not_depend_on_which_jobs_are_decided_with_it(case, shut
     for demand, placement in zip(sorted(demands, key=lambda each: each.job.id), together, strict=True):
         by_deadline.solved.cache_clear()
         assert decide([demand], market, perf, {}).placements == (placement,)
+
+
+@pytest.mark.parametrize(("gigabytes", "goes_far"), [(10, True), (4000, False)])
+def test_a_spot_offer_from_where_the_checkpoint_could_not_return_in_time_is_not_taken(case, gigabytes, goes_far):
+    """On-demand is in another region: after a loss, the checkpoint must get there first, at a gigabit per second."""
+    sure = case.offer("sure", 3.00, provider="aws", region="us-east-1")
+    far = case.offer("far", 0.30, spot=True, provider="gcp", region="us-central1")
+    placement = case.decide(Demand(due(case, 16), STEPS, checkpoint_bytes=gigabytes * 10**9))
+    assert placement.offer_id == (far if goes_far else sure)
+
+
+def test_a_job_that_is_late_in_any_case_does_not_pay_eight_times_as_much_for_two_percent(case):
+    case.offer("dear", 24.00, gpu="SIM-L")
+    cheap = case.offer("cheap", 3.00)
+    found = case.decide(Demand(due(case, 1, rates={"SIM-M": 1.0, "SIM-L": 1.02}), STEPS))
+    assert found.offer_id == cheap
+    assert "within 3% of the earliest finish, it costs least" in found.reason
