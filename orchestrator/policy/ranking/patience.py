@@ -4,8 +4,9 @@ Waiting is an option like any other: the offer that is awaited, with its cost to
 It is compared with the best offer that is open, and with running there until the awaited one is back: both pay for
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
-`cheapest` gives time a small weight, because an hour saved is worth something to everybody, and no job waits for
-capacity that is away for longer than the job takes.
+`cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which capacity
+has been away already count: where outages were short before, the next hour would always seem worth waiting. No job
+waits for capacity that is away for longer than the job takes.
 """
 
 from __future__ import annotations
@@ -94,14 +95,21 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     by = patient(objective)
 
     def option(
-        action: Literal["start", "start and return", "wait"], row: int, later_s: float, cost: float, finish_s: float
+        action: Literal["start", "start and return", "wait"],
+        row: int,
+        later_s: float,
+        cost: float,
+        finish_s: float,
+        waited_s: float = 0.0,
     ) -> None:
-        options.append(Weighed(action, row, later_s, cost, finish_s, log_value(by, cost, finish_s)))
+        value = log_value(by, cost, finish_s + waited_s)
+        options.append(Weighed(action, row, later_s, cost, finish_s, value))
 
     options: list[Weighed] = []
     option("start", best, 0.0, float(mid.cost[at]), float(mid.seconds[at]))
-    for row, place, later_s in zip(rows[kept].tolist(), away[kept].tolist(), wait_s[kept].tolist(), strict=True):
-        option("wait", row, later_s, float(mid.cost[place]), float(mid.seconds[place]) + later_s)
+    found = (each[kept].tolist() for each in (rows, away, wait_s, away_s))
+    for row, place, later_s, so_far_s in zip(*found, strict=True):
+        option("wait", row, later_s, float(mid.cost[place]), float(mid.seconds[place]) + later_s, so_far_s)
         option("start and return", row, later_s, *_there_and_back(both, at, place, later_s))
     return options
 

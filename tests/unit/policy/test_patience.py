@@ -122,6 +122,26 @@ def test_no_job_waits_for_capacity_that_is_away_for_longer_than_it_takes(case):
     assert waited_h > 0
 
 
+def test_what_was_waited_already_counts_so_a_small_saving_is_not_awaited_again_and_again(case):
+    """Each outage was short before, so the next half hour always seems worth the two percent that it saves."""
+    case.offer("sure", 1.04)
+    spot = case.offer("spot", 1.00, spot=True)
+    for hours in range(3000, 100, -20):
+        case.happened(spot, "refused", 60 * hours)
+        case.happened(spot, "launched", 60 * hours - 20)
+        case.happened(spot, "released", 60 * hours - 30)
+    demand = Demand(case.job(), 36_000)  # 10 h
+    waited_h = 0.0
+    case.happened(spot, "refused")
+    while case.decide(demand).action == "wait":
+        waited_h += 0.25
+        assert waited_h < 5
+        case.now += 15 * 60_000
+        case.happened(spot, "refused")
+        case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
+    assert waited_h > 0
+
+
 def test_a_job_to_which_only_money_counts_does_not_wait_in_order_to_pay_more(case):
     slow = case.offer("slow", 1.00, gpu="SIM-S")
     fast = case.offer("fast", 10.20, spot=True, region="eu-2")
