@@ -24,7 +24,7 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.ranking.chance import chances
 from orchestrator.policy.ranking.cost import Forecast, Pool, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered, RejectionReason, RejectionReasons
-from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
+from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S, egress_from_sites
 from orchestrator.policy.unmeasured import starting_position
 
 Floats = NDArray[np.float64]
@@ -231,20 +231,33 @@ def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
 
 
 def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
-    """The same over the cells, if the job goes there first: its checkpoint then lies in that region. None without a
-    usable on-demand offer."""
+    """The same over the cells, if the job goes there first: its checkpoint then lies in that region. A budget must pay
+    for its way back, too. None without a usable on-demand offer; infinite where none is in reach."""
     pool = forecast.pool
-    bought = np.unique(pool.cell[usable & ~pool.spot])
+    bought = np.flatnonzero(usable & ~pool.spot)
     if not bought.size:
         return None
+    cell, region = pool.cell[bought], pool.market.listing.site_region[pool.site]
     gap_s = 0.0 if pool.here is None else forecast.demand.gap_s
-    restart_s = (forecast.high.run_s + pool.start_high_s)[bought] + gap_s
-    region = pool.market.listing.site_region[pool.site]
+    restart_s = (forecast.high.run_s + pool.start_high_s)[cell] + gap_s
     near_s = np.full(int(region.max()) + 1, np.inf)
-    np.minimum.at(near_s, region[bought], restart_s)
+    np.minimum.at(near_s, region[cell], restart_s)
     transfer_s = forecast.demand.checkpoint_bytes / LINK_BYTES_PER_S
-    rescue: Floats = np.minimum(near_s, restart_s.min() + transfer_s)[region]
+    far_s = restart_s[_pays_for_the_way_back(forecast, bought)].min(initial=np.inf) + transfer_s
+    rescue: Floats = np.minimum(near_s, far_s)[region]
     return rescue
+
+
+def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Bools:
+    """Whether the budget pays for each of some positions of the pool and for the checkpoint's way there, from the place
+    of all from where that costs most."""
+    left, size, market = budget_left(forecast.demand), forecast.demand.checkpoint_bytes, forecast.pool.market
+    if left is None or not size:
+        return np.ones(len(bought), np.bool_)
+    place = [market.place(row) for row in forecast.pool.rows[bought].tolist()]
+    way = {each: egress_from_sites(market, each, size).max() for each in set(place)}
+    paid: Bools = forecast.high.cost[bought] + np.array([way[each] for each in place]) <= left
+    return paid
 
 
 def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:

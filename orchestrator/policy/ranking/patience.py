@@ -4,9 +4,9 @@ Waiting is an option like any other: the offer that is awaited, with its cost to
 It is compared with the best offer that is open, and with running there until the awaited one is back: both pay for
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
-`cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which capacity
-has been away already count: where outages were short before, the next hour would always seem worth waiting. No job
-waits for capacity that is away for longer than the job takes.
+`cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
+capacity has been away already count: where outages were short before, the next hour would always seem worth waiting.
+No job waits for capacity that is away for longer than the job takes.
 """
 
 from __future__ import annotations

@@ -164,6 +164,7 @@ def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: 
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
 
 
+_NO_GAIN = "saves nothing compared with staying"
 _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price is not chosen
 
 
@@ -252,7 +253,8 @@ def why_chosen(
         if ranking.rejection_reasons[left_behind] != NONE:
             return f"its current offer is ruled out: {why_rejected(demand, market, forecast, ranking, left_behind)}"
         if ranking.mode == "safe":
-            return _gain(demand.job.spec.objective, forecast, row, left_behind)
+            gain = _gain(demand.job.spec.objective, forecast, row, left_behind)
+            return "costs less over the next day, unless a machine is lost sooner" if gain == _NO_GAIN else gain
     if ranking.mode == "likely":
         told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
         at = forecast.pool.at(row)
@@ -432,7 +434,7 @@ def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> s
     if objective.cost_weight == 0 and forecast.known:
         return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
     if objective.time_weight == 0 and forecast.known and saved <= 0:
-        return "saves nothing compared with staying"
+        return _NO_GAIN
     if objective.time_weight == 0 and forecast.known:
         return f"saves {about_usd(saved)} compared with staying"
     return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"

@@ -184,6 +184,15 @@ def test_a_spot_offer_from_where_the_checkpoint_could_not_return_in_time_is_not_
     assert placement.offer_id == (far if goes_far else sure)
 
 
+@pytest.mark.parametrize(("budget", "goes_far"), [(60, True), (33, False)])
+def test_a_budget_pays_for_the_way_back_to_on_demand_before_a_job_with_a_deadline_goes_far(case, budget, goes_far):
+    sure = case.offer("sure", 3.00, provider="aws", region="us-east-1")
+    far = case.offer("far", 0.30, spot=True, provider="aws", region="eu-west-1")
+    job = due(case, 16, budget_nano_usd=usd(budget))
+    placement = case.decide(Demand(job, STEPS, checkpoint_bytes=200 * 10**9))
+    assert placement.offer_id == (far if goes_far else sure)
+
+
 def test_a_job_that_is_late_in_any_case_does_not_pay_eight_times_as_much_for_two_percent(case):
     case.offer("dear", 24.00, gpu="SIM-L")
     cheap = case.offer("cheap", 3.00)
