@@ -1,9 +1,9 @@
 """The value of money: the least expected hours to finish, by work left, money left, what runs and which pools have
 capacity.
 
-The counterpart of the value of slack (value.py): waiting is free there of money and here of nothing but time, so that a
-budget can always be kept; what must be avoided is to spend what the rest needs. A job whose money buys the rest nowhere
-is counted as taking RUIN times as long as its work.
+The counterpart of the value of slack (value.py). Waiting costs time and no money, so that a budget can always be kept;
+what must be avoided is to spend what the rest needs. A job whose money buys the rest nowhere is counted as taking RUIN
+times as long as its work.
 
 A stochastic dynamic program over the work left, from its end backwards. Prices stay as they are, and pools come and go
 by the chains of `Spells`, but machines by their mean rate of losses.
@@ -18,42 +18,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.policy.slack.spells import Floats, Spells
-from orchestrator.policy.slack.value import Problem, joint, others
+from orchestrator.policy.slack.value import PoolTable, Problem, joint, others
 
 RUIN = 5.0
 """How many times the hours of work a job counts as taking that runs out of money."""
 LAYERS, MONEYS, BEND = 64, 40, 1.5
-"""The steps of work and of money, and how much finer the latter are where money is scarce."""
+"""The steps of work and of money, and by how much the latter are finer where money is scarce."""
 WAITS_H = (64.0, 32.0, 16.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5)
 """How long a job waits before it looks again: the last of these first."""
 Table = NDArray[np.float32]
 
 
-class MoneyTable:
+class MoneyTable(PoolTable):
     """The solution of a Problem, of which the deadline does not count. Money is in the problem's unit.
 
     Wherever it is asked, `states` are the probabilities of each considered pool's state, independent of each other.
     """
 
     def __init__(self, problem: Problem, spells: Spells) -> None:
-        self.problem = problem
-        here = () if problem.at is None else (problem.at,)
-        places = sorted({*problem.pools, *problem.on_demand_pools, *here})
-        self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
-        self._place_of[None] = len(places)
+        super().__init__(problem, spells)
         work_h = problem.hours_left - problem.slack_h
         self.ruin_h = RUIN * (work_h + problem.restart_h)
         self._layer_h = work_h / LAYERS
         self._grid = _Grid(problem, self._layer_h)
-        numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
-        # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
-        self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
-        self._gone = np.array([np.take(numbers, 0, axis=i).ravel() for i in range(len(problem.pools))])
-        self._modes, self._spot = self._solved(spells, places)
-
-    def knows(self, place: int | None) -> bool:
-        """Whether the checkpoint's place was considered."""
-        return place in self._place_of
+        self._modes, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, work_h: float, money: float, states: Sequence[Floats]) -> float:
         """Hours to finish if nothing runs, with the checkpoint in a pool."""

@@ -55,7 +55,26 @@ class Problem:
     at: int | None
 
 
-class ValueTable:
+class PoolTable:
+    """What the tables of a Problem have in common: the places that they know, and the numbers of their joint states."""
+
+    def __init__(self, problem: Problem, spells: Spells) -> None:
+        self.problem = problem
+        here = () if problem.at is None else (problem.at,)
+        self._places = sorted({*problem.pools, *problem.on_demand_pools, *here})
+        self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(self._places)}
+        self._place_of[None] = len(self._places)
+        numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
+        # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
+        self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
+        self._gone = np.array([np.take(numbers, 0, axis=i).ravel() for i in range(len(problem.pools))])
+
+    def knows(self, place: int | None) -> bool:
+        """Whether the checkpoint's place was considered."""
+        return place in self._place_of
+
+
+class ValueTable(PoolTable):
     """The solution of a Problem. `spells` are read when it is made, not later.
 
     Wherever it is asked, `states` are the probabilities of each considered pool's state (see Spells), independent of
@@ -64,26 +83,14 @@ class ValueTable:
 
     def __init__(self, problem: Problem, spells: Spells, steps: tuple[int, int] | None = None) -> None:
         """`steps`: other limits for the number of steps than STEPS and MOST_STEPS."""
-        self.problem = problem
-        here = () if problem.at is None else (problem.at,)
-        places = sorted({*problem.pools, *problem.on_demand_pools, *here})
-        self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(places)}
-        self._place_of[None] = len(places)
+        super().__init__(problem, spells)
         alone = len(problem.pools) == 1
         least, most = steps or ((STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS))
         wanted = min(max(least, round(problem.hours_left / LONGEST_STEP_H)), most)
         self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         self._grid = _Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
-        numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
-        # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
-        self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
-        self._gone = np.array([np.take(numbers, 0, axis=i).ravel() for i in range(len(problem.pools))])
-        self._modes, self._spot = self._solved(spells, places)
-
-    def knows(self, place: int | None) -> bool:
-        """Whether the checkpoint's place was considered."""
-        return place in self._place_of
+        self._modes, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish if nothing runs, with the checkpoint in a pool."""

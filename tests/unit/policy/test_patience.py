@@ -102,29 +102,14 @@ def test_a_machine_that_never_returned_is_not_awaited(case):
     assert (placement.action, placement.offer_id) == ("place", other)
 
 
-def test_no_job_waits_for_capacity_that_is_away_for_longer_than_it_takes(case):
-    """However short the outages were that ended, waiting ends."""
-    case.offer("sure", 3.00)
-    spot = case.offer("spot", 1.00, spot=True)
-    for hours in range(300, 100, -2):
-        case.happened(spot, "refused", 60 * hours)
-        case.happened(spot, "launched", 60 * hours - 20)
-        case.happened(spot, "released", 60 * hours - 30)
-    demand = Demand(case.job(), 36_000)  # 10 h
-    waited_h = 0.0
-    case.happened(spot, "refused")
-    while case.decide(demand).action == "wait":
-        waited_h += 0.5
-        assert waited_h < 11
-        case.now += 30 * 60_000
-        case.happened(spot, "refused")
-        case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
-    assert waited_h > 0
-
-
-def test_what_was_waited_already_counts_so_a_small_saving_is_not_awaited_again_and_again(case):
-    """Each outage was short before, so the next half hour always seems worth the two percent that it saves."""
-    case.offer("sure", 1.04)
+@pytest.mark.parametrize(
+    ("sure_usd", "less_than_h"),
+    [(3.00, 11.0), (1.04, 5.0)],
+    ids=["never for longer than the job takes", "for a small saving, the hours waited already count"],
+)
+def test_waiting_ends_however_short_the_outages_were_before(case, sure_usd, less_than_h):
+    """Each next quarter of an hour seems worth waiting."""
+    case.offer("sure", sure_usd)
     spot = case.offer("spot", 1.00, spot=True)
     for hours in range(3000, 100, -20):
         case.happened(spot, "refused", 60 * hours)
@@ -135,7 +120,7 @@ def test_what_was_waited_already_counts_so_a_small_saving_is_not_awaited_again_a
     case.happened(spot, "refused")
     while case.decide(demand).action == "wait":
         waited_h += 0.25
-        assert waited_h < 5
+        assert waited_h < less_than_h
         case.now += 15 * 60_000
         case.happened(spot, "refused")
         case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
