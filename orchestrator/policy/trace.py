@@ -33,7 +33,8 @@ from providers.money import about_usd
 MOST_OPTIONS = 8
 BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
 BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
-BY_TIME = f"the earliest finish (within {TIME_TOLERANCE:.0%} by cost), because the deadline cannot be met"
+NEAR = f"the earliest finish (within {TIME_TOLERANCE:.0%} of it, by cost)"
+BY_TIME = f"{NEAR}, because the deadline cannot be met"
 BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, it does"
 
 
@@ -159,8 +160,10 @@ def _ranked(
     first = forecast.pool.at(best)
     if ranking.mode == "likely":
         rule, values = BY_ODDS, [ranking.odds(best) / max(ranking.odds(row), 1e-9) for row in rows]
-    elif ranking.mode == "late":
-        rule, values = BY_TIME, [float(mid.seconds[each] / mid.seconds[first]) for each in at]
+    elif ranking.mode == "late" or (objective.cost_weight == 0 and forecast.known):
+        rule = BY_TIME if ranking.mode == "late" else NEAR
+        finish_s = ranking.keys[0]  # those that are near the earliest count as equally early
+        values = [float(finish_s[each] / finish_s[first]) for each in at]
     else:
         least = log_value(objective, float(mid.cost[first]), float(mid.seconds[first]))
         unknown = "" if forecast.known else " per step, because the job's length or speed is not known yet"

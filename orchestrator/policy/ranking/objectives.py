@@ -314,10 +314,10 @@ def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
     # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
     # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
     # needs as much, so that the move is not started again at once.
-    margin = forecast.setback_s + KEPT_BACK * rescue
-    need = rescue + forecast.begin_s + 2 * margin
+    margins = np.full(len(rescue), 2.0)
     if forecast.pool.here is not None and forecast.move is None:
-        need[forecast.pool.here] -= margin[forecast.pool.here]
+        margins[forecast.pool.here] = 1.0
+    need = rescue + forecast.begin_s + margins * (forecast.setback_s + KEPT_BACK * rescue)
     return forecast.over_rows(need) <= left_s
 
 

@@ -17,6 +17,7 @@ from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
 from orchestrator.policy.ranking.objectives import rank
+from orchestrator.policy.trace import trace
 from providers.money import usd
 
 STEPS = 36_000  # 10 h at 1 step/s
@@ -196,6 +197,8 @@ def test_a_budget_pays_for_the_way_back_to_on_demand_before_a_job_with_a_deadlin
 def test_a_job_that_is_late_in_any_case_does_not_pay_eight_times_as_much_for_two_percent(case):
     case.offer("dear", 24.00, gpu="SIM-L")
     cheap = case.offer("cheap", 3.00)
-    found = case.decide(Demand(due(case, 1, rates={"SIM-M": 1.0, "SIM-L": 1.02}), STEPS))
+    demand = Demand(due(case, 1, rates={"SIM-M": 1.0, "SIM-L": 1.02}), STEPS)
+    found, options = case.decide(demand), trace(demand, case.market(), case.perf(), None, limits=MoveLimits()).options
     assert found.offer_id == cheap
     assert "within 3% of the earliest finish, it costs least" in found.reason
+    assert [each.value for each in options] == [1.0, 1.0]
