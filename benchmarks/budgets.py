@@ -4,9 +4,10 @@
     python -m benchmarks.budgets --quick    30 of them
 
 Each job has 6, 12 or 24 hours of work, some zones of one trace, one machine or a gang, and a budget between 1.05 times
-what the job costs in hindsight and what it costs on demand. Nobody waits longer than four times the work. The bound is
-the earliest finish within the budget in hindsight. Every policy has the same budget: the baselines' machines are ended
-before a tick that they could not pay for. Needs the folder `shared` beside the repository (or TRADEWIND_SHARED).
+what the job costs in hindsight and what it costs on demand. A job that takes longer than four times its work counts as
+not finished. The bound is the earliest finish within the budget in hindsight. Every policy has the same budget: the
+baselines' machines are ended before a tick that they could not pay for. Needs the folder `shared` beside the repository
+(or TRADEWIND_SHARED).
 """
 
 from __future__ import annotations

@@ -133,11 +133,13 @@ class _Deadline:
 
 
 class _Budget(_Deadline):
-    """The same for a planner that is told what was bought."""
+    """The same with a budget: the planner keeps account of each bill."""
 
     _planner: BudgetPlanner
 
     def __init__(self, budget_usd: float, *, cheapest: bool) -> None:
+        if isinstance(budget_usd, bool) or not isinstance(budget_usd, int | float):
+            raise ValueError(f"a budget is a number of US$, not {budget_usd!r}")
         require_numbers("budget", (budget_usd,))
         self._budget_usd, self._cheapest = budget_usd, cheapest
         self.name = NAME if cheapest else BUDGET

@@ -94,7 +94,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
         draft.to_do(
-            ("nodes",), "not supported yet: jobs on several nodes", "resources.nodes is understood, but not submitted"
+            ("nodes",), "not supported yet: jobs on several nodes", "set resources.nodes to 1 to run it on one machine"
         )
     else:
         known |= {"DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"}

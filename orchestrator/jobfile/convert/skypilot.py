@@ -101,7 +101,7 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
         draft.to_do(
             ("num_nodes",),
             "not supported yet: jobs on several nodes",
-            "resources.nodes is understood, but not submitted",
+            "set resources.nodes to 1 to run it on one machine",
         )
     else:
         known |= {"SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}

@@ -252,7 +252,7 @@ class Forecast:
     @cached_property
     def measurable(self) -> NDArray[np.bool_]:
         """Over the rows: whether the job's speed there is unknown and would soon be measured. Where it has trained for
-        longer than a measurement takes, nothing is to be learned."""
+        longer than a measurement takes, it will not be."""
         if self.pool.current is None or self.since_s < LONGEST_PROBE_S:
             return self.unmeasured
         return np.asarray(self.unmeasured & (self.pool.rows != self.pool.current))

@@ -156,25 +156,25 @@ def _after_a_loss(forecast: Forecast, open_at: Rows, outage_s: Floats, limits: L
     if not others.size:
         return none + outage_s, none, none
     size = forecast.demand.checkpoint_bytes
-    toll = np.zeros((len(others), len(cell)))
+    egress = np.zeros((len(others), len(cell)))
     if size:
         site = pool.site[cell]
         rates = [pool.market.rates_to(pool.market.place(int(pool.rows[other])))[site] for other in others]
-        toll = np.stack(rates) * (size / GB)
+        egress = np.stack(rates) * (size / GB)
     # Over LEFT, the other offers and the rows:
-    going = left[:, :, None] * cost[others][:, None] + toll
+    going = left[:, :, None] * cost[others][:, None] + egress
     going_value = by.cost_weight * np.log(going) + by.time_weight * np.log(left[:, :, None] * seconds[others][:, None])
     going_value[:, others[:, None] == np.arange(len(cell))] = np.inf
     best = going_value.argmin(axis=1)
     least = np.take_along_axis(going_value, best[:, None], axis=1)[:, 0]
     there = np.take_along_axis(going, best[:, None], axis=1)[:, 0]
-    toll_there = np.take_along_axis(toll, best, axis=0)
+    egress_there = np.take_along_axis(egress, best, axis=0)
     alone = np.isinf(least)
     waits = alone
     if objective.cost_weight > 0 and limits.waits:
         staying = by.cost_weight * np.log(left * cost) + by.time_weight * np.log(left * seconds + outage_s)
         waits = alone | (staying < least) & (due | (outage_s <= MOST_WAIT * left * seconds[others[best]]))
-    # It is there until the next loss.
-    dearer = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
-    at_once = np.where(alone, 0.0, toll_there + np.maximum(there - toll_there - left * cost, 0.0) * dearer)
+    # It stays there, and pays more, until the next loss.
+    share_there = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
+    at_once = np.where(alone, 0.0, egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there)
     return np.where(waits, outage_s, 0.0), np.where(waits, 0.0, at_once), at_once

@@ -23,14 +23,14 @@ from orchestrator.policy.slack.value import PoolTable, Problem, joint, others
 RUIN = 5.0
 """How many times the hours of work a job counts as taking that runs out of money."""
 LAYERS, MONEYS, BEND = 64, 40, 1.5
-"""The steps of work and of money, and by how much the latter are finer where money is scarce."""
+"""The numbers of steps of work and of money. With a larger BEND, more of the latter lie where money is scarce."""
 WAITS_H = (64.0, 32.0, 16.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5)
 """How long a job waits before it looks again: the last of these first."""
 Table = NDArray[np.float32]
 
 
 class MoneyTable(PoolTable):
-    """The solution of a Problem, of which the deadline does not count. Money is in the problem's unit.
+    """The solution of a Problem without its deadline. Money is in the problem's unit.
 
     Wherever it is asked, `states` are the probabilities of each considered pool's state, independent of each other.
     """

@@ -102,7 +102,7 @@ class ValueTable(PoolTable):
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
-        probabilities of the machine's phase, of which there is one (see AloneTable for more)."""
+        probabilities of the machine's phases. Here a machine has only one; in an AloneTable it has several."""
         weights = joint([phase, *others(states, number)])
         return self._at(hours_left, slack_h, self._spot[:, number], weights)
 

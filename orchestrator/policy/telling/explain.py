@@ -228,12 +228,12 @@ def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int,
     at, here = forecast.pool.at(row), forecast.pool.at(current)
     more_s = forecast.mid.seconds.item(at) - forecast.mid.seconds.item(here)
     more_usd = forecast.mid.cost.item(at) - forecast.mid.cost.item(here)
-    dearer = ranking.mode != "late" and forecast.known and more_usd > 0
-    if ranking.mode != "late" and objective.cost_weight == 0 and _near(forecast, row, current) and dearer:
+    costs_more = ranking.mode != "late" and forecast.known and more_usd > 0
+    if ranking.mode != "late" and objective.cost_weight == 0 and _near(forecast, row, current) and costs_more:
         worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying, and be no sooner"
     elif (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
         worse = f"finishing there would take {span(more_s)} longer than staying"
-    elif objective.time_weight == 0 and dearer:
+    elif objective.time_weight == 0 and costs_more:
         worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying"
     else:
         worse = f"{_gain(objective, forecast, row, current)}, which does not pay for the rest of the move"

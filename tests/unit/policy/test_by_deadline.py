@@ -166,7 +166,7 @@ def test_a_job_that_is_both_too_late_and_too_dear_lacks_money(case):
 
 
 def test_a_decision_does_not_depend_on_which_jobs_are_decided_with_it(case, shut):
-    """Tables are shared among similar jobs and few are kept: whoever comes first must not matter."""
+    """Similar jobs share value tables, of which only a few are kept. The order of the jobs must not matter."""
     demands = [Demand(due(case, hours, f"job_{hours}"), STEPS) for hours in (60, 59, 40, 25, 18, 14)]
     market, perf = case.market(), case.perf()
     together = decide(demands, market, perf, {}).placements

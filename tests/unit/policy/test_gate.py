@@ -83,7 +83,7 @@ def test_egress_of_a_huge_checkpoint_keeps_a_job_where_it_is(case, settled):
 def test_a_move_is_judged_over_a_day_however_soon_the_target_may_be_lost_or_the_next_move_be_made(
     case, settled, moves_a_day
 ):
-    """Spot that is lost every 8 h, at half the price: over a day of 100 h, twice a toll of $5 is worth $24."""
+    """Spot that is lost every 8 h, at half the price: over a day of 100 h, a move that costs twice $5 is worth $24."""
     here = case.offer("here", 2.00, provider="aws")
     there = case.offer("there", 1.00, provider="gcp", spot=True)
     limits = MoveLimits(max_migrations_per_day=moves_a_day)
@@ -93,7 +93,7 @@ def test_a_move_is_judged_over_a_day_however_soon_the_target_may_be_lost_or_the_
 
 
 def test_a_move_is_judged_over_a_day_at_most(case, settled):
-    """$1 less an hour is $24 a day: that pays twice a toll of $5 but not twice one of $14, in 100 h or in 1,000."""
+    """$1 less an hour is $24 a day: that pays for a move at twice $5, but not at twice $14, in 100 h or in 1,000."""
     here = case.offer("here", 2.00, provider="aws")
     case.offer("there", 1.00, provider="gcp")
     for steps in (STEPS, 10 * STEPS):
