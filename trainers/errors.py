@@ -1,6 +1,15 @@
 """The errors that a trainer raises on purpose. The text of each includes its remedy.
 
 TrainerError
+ +- ObjectStoreError         names the store's URL
+ |   +- StoreDenied          the credentials or access rights do not allow it
+ |   +- StoreThrottled       too many requests; try again later
+ |   +- StoreUnavailable     no answer, or an internal error; a write may or may not have happened
+ |   +- StoreFull            no space, quota or file size left
+ |   +- StoreReadOnly        nothing can be written there
+ |   +- StoreNotFound        no such bucket, another region, or a URL that names no store
+ |   +- UnreadableObject     larger than the reader allows, or not a regular file
+ |   +- InvalidKey           not a relative POSIX path
  +- CheckpointError
  |   +- DamagedCheckpoint    the bytes in the folder are not those that were written
  |   +- CheckpointFull       no space, quota or file size left
@@ -25,6 +34,45 @@ class TrainerError(Exception):
         super().__init__(f"{message} ({hint})" if hint else message)
         self.message = message
         self.hint = hint
+
+
+class ObjectStoreError(TrainerError):
+    """An object store could not do what was asked; names the store's URL."""
+
+
+class StoreDenied(ObjectStoreError):
+    """The credentials or access rights do not allow it."""
+
+
+class StoreThrottled(ObjectStoreError):
+    """The store answers that there are too many requests, also after some retries."""
+
+
+class StoreUnavailable(ObjectStoreError):
+    """No answer in time, or an internal error of the store, also after some retries.
+
+    A write may have happened, or may still happen.
+    """
+
+
+class StoreFull(ObjectStoreError):
+    """No space, quota or file size is left."""
+
+
+class StoreReadOnly(ObjectStoreError):
+    """Nothing can be written there."""
+
+
+class StoreNotFound(ObjectStoreError):
+    """The bucket does not exist or is in another region, or the URL names no store."""
+
+
+class UnreadableObject(ObjectStoreError):
+    """The object is larger than the reader allows, or not a regular file."""
+
+
+class InvalidKey(ObjectStoreError):
+    """The key is not a relative POSIX path, or is too long."""
 
 
 class CheckpointError(TrainerError):

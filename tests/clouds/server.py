@@ -44,9 +44,10 @@ Cloud = Callable[[Request], Response]
 
 @dataclass
 class Fault:
-    """Happens to requests that `match`, `times` times (None: always). One of `answer`, `hang` and `cut` is set.
+    """Happens to requests that `match`, `times` times (None: always). One of the others is set.
 
-    `cut` sends half of the real answer under its full length, then closes; `hang` answers only when the server ends.
+    `cut` sends half of the real answer under its full length, then closes; `hang` answers only when the server ends;
+    `lost` does what the request asks for, and closes without an answer.
     """
 
     match: Callable[[Request], bool]
@@ -54,6 +55,7 @@ class Fault:
     answer: Response | None = None
     hang: bool = False
     cut: bool = False
+    lost: bool = False
 
 
 class LoopbackServer:
@@ -109,6 +111,9 @@ class LoopbackServer:
         if fault is not None and fault.hang:
             self._ended.wait()
             return None
+        if fault is not None and fault.lost:
+            self.cloud(request)
+            return None
         if fault is not None and fault.answer is not None:
             return fault.answer, False
         if throttled and self.throttled is not None:
@@ -140,15 +145,21 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
             self.send_response_only(answer.status)
             self.send_header("Date", answer.headers.get("Date") or self.date_time_string())
             self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(answer.body)))
-            for name, value in answer.headers.items():
-                if name != "Date":
+            headers = {"content-length": str(len(answer.body))} | {
+                name.lower(): value
+                for name, value in answer.headers.items()
+                if self.command == "HEAD" or name.lower() != "content-length"
+            }
+            for name, value in headers.items():
+                if name != "date":
                     self.send_header(name, value)
             self.end_headers()
             self.close_connection = cut or self.close_connection
+            if self.command == "HEAD":
+                return
             self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _serve
+        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
 
         def log_message(self, *arguments: Any) -> None:
             return

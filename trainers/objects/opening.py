@@ -1,0 +1,37 @@
+"""Opens an object store by its path or URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from trainers.errors import StoreNotFound
+from trainers.objects.base import ObjectStore
+from trainers.objects.bucket import open_bucket
+from trainers.objects.folder import FolderStore
+
+Root: TypeAlias = ObjectStore | str | Path
+
+
+def open_store(root: Root) -> ObjectStore:
+    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is.
+
+    Sends no request and creates nothing. Raises ObjectStoreError.
+    """
+    if not isinstance(root, str | Path):
+        return root
+    text = str(root)
+    scheme, separator, _ = text.partition("://")
+    if not separator or isinstance(root, Path):
+        return FolderStore(text)
+    if scheme == "s3":
+        return open_bucket(text)
+    if scheme == "file":
+        parts = urlsplit(text)
+        if parts.netloc in ("", "localhost") and parts.path and not (parts.query or parts.fragment):
+            return FolderStore(unquote(parts.path))
+        raise StoreNotFound(f"{text} is not a folder of this machine", hint="write it like this: file:///FOLDER")
+    raise StoreNotFound(
+        f"{text}: this version does not store anything in {scheme}://", hint="use a folder of this machine, or s3://"
+    )

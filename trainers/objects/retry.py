@@ -1,0 +1,40 @@
+"""Repeats requests to a store that throttles or does not answer, for a bounded time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trainers.errors import StoreThrottled, StoreUnavailable
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one request may take, and how often it is repeated, with random pauses that double each time
+    (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/, "full jitter").
+    """
+
+    connect_s: float = 5.0
+    request_s: float = 30.0
+    tries: int = 5
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 5.0
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random
+
+    def repeat(self, request: Callable[[bool], _T]) -> _T:
+        """The result of `request`. Its argument says whether an earlier try may have taken effect.
+
+        Raises the last error if all tries end in StoreThrottled or StoreUnavailable, and any other error at once.
+        """
+        for number in range(self.tries - 1):
+            try:
+                return request(number > 0)
+            except (StoreThrottled, StoreUnavailable):
+                self.sleep(self.chance() * min(self.first_pause_s * 2**number, self.longest_pause_s))
+        return request(self.tries > 1)
