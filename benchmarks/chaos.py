@@ -3,8 +3,8 @@
     python benchmarks/chaos.py [--quick] [--json] [--seed N] [--minutes M]
 
 Twenty jobs run on the `local` provider, a few at a time, with a store in Postgres. Every few seconds one of these is
-killed (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, Ray's head, the
-control plane, a connection to the database. A machine's agent and Ray's head are also stopped for longer than the
+killed (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, its Ray, the
+control plane, a connection to the database. A machine's agent and its Ray are also stopped for longer than the
 lease, and for equally long periods the provider answers neither `launch` nor `terminate`. A dead control plane is
 restarted, as a supervisor would do. Other jobs harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM
 or write garbage into their control directory.
@@ -32,8 +32,8 @@ from pathlib import Path
 
 from benchmarks._claims import Claim, show
 from orchestrator.engine.inputs.snapshot import current_run
-from orchestrator.engine.site.environment import end_session
 from orchestrator.model import TERMINAL, Run
+from orchestrator.nodes.session import end_session
 from tests.e2e.living import Reference, Tradewind, alive
 from tests.postgres import Server, server
 
@@ -49,8 +49,6 @@ OVERSLEPT_S = (LEASE_S + 3.0, LEASE_S + 8.0)
 PROVIDER, UNANSWERED = "provider", "unanswered"
 BAD = ("exits", "is killed", "crashes", "hangs", "ignores being asked", "writes garbage")
 STALLS = {"STALLS_AFTER_S": "20", "STALLS_FAIL_AFTER_S": "45"}
-HEAD = "head"  # it takes all runs with it: once each way, then now and then
-HEAD_AGAIN = 0.15
 
 
 class Chaos:
@@ -68,7 +66,7 @@ class Chaos:
             "machine": lambda: self._of_a_run(home.agent),
             "actor": lambda: self._of_a_run(lambda run: self._named(run, "ray::RunActor")),
             "trainer": lambda: self._of_a_run(lambda run: self._named(run, "trainers.process.prewarm")),
-            HEAD: self._head,
+            "Ray": lambda: self._of_a_run(lambda run: self._named(run, "gcs_server")),
             "control plane": self._control_plane,
             "database connection": self._backend,
         }
@@ -86,8 +84,7 @@ class Chaos:
             return
         self.blows[f"{name} {how}"] += 1
         if not self._due:
-            again = self._random.random() < HEAD_AGAIN
-            self._due = self._shuffled([each for each in self._targets if again or each != HEAD])
+            self._due = self._shuffled(list(self._targets))
 
     def _strike(self, name: str, how: str) -> bool:
         """Whether the disturbance was possible: its process exists now."""
@@ -114,7 +111,7 @@ class Chaos:
 
     def _shuffled(self, names: list[str]) -> list[tuple[str, str]]:
         blows = [(name, how) for name in names for how in HOW]
-        blows += [(name, PAST_THE_LEASE) for name in names if name in ("machine", HEAD)]
+        blows += [(name, PAST_THE_LEASE) for name in names if name in ("machine", "Ray")]
         blows.append((PROVIDER, UNANSWERED))
         return self._random.sample(blows, len(blows))
 
@@ -145,10 +142,6 @@ class Chaos:
 
     def _named(self, run: Run, name: str) -> int:
         return next(pid for pid, command in self._home.processes(run).items() if name in command)
-
-    def _head(self) -> int:
-        head = self._home.site.read_head()
-        return head.pid if head is not None and alive(head.pid) else 0
 
     def _control_plane(self) -> int:
         return self._plane.pid if self._plane is not None and alive(self._plane.pid) else 0

@@ -23,14 +23,14 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks._claims import Claim, show
-from orchestrator.engine.site.environment import end_session
 from orchestrator.model import Event, Run, Step
+from orchestrator.nodes.session import end_session
 from tests.e2e.living import Tradewind, until
 
 STEPS = 1_000_000
 REST_S = 1.5  # of plain training before each incident
 MOVE = ("ready", "checkpoint", "transfer", "restore", "verify", "cutover")
-GOALS = {"planned move": 0.5, "hard kill, warm standby": 2.0, "hard kill, cold": 4.0}
+GOALS = {"planned move": 0.5, "hard kill, warm standby": 1.0, "hard kill, cold": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Bench:
         killed_s = self._kill(source)
         target = self._home.training(job, after=source, steps=1)
         first_s = self._steps(target)[0]
-        assert target.instance_id is not None
-        registered = self._home.state / "local" / "instances" / target.instance_id / "runs" / target.id
+        move = next(move for move in self._home.migrations(job) if move.target_run_id == target.id)
+        introduced = self._home.state / "control" / move.token / "node"
         steps = [
             ("detected", self._at(job, source, "run.lost")),
             ("rented", self._at(job, target, "migration.provision")),
-            ("node and actor up", registered.stat().st_mtime - self._file_times),
+            ("Ray and the agent up", introduced.stat().st_mtime - self._file_times),
             ("libraries", self._at(job, target, "migration.ready")),
         ]
         return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))

@@ -39,7 +39,6 @@ app(prog_name="bare")
 """
 COMMAND = "from orchestrator.cli import main; main()"
 IDLE_S = 2.0  # seconds of idling before its memory is read
-STOP_AFTER_S = 2.0  # Ray ends this soon after the job
 
 
 def cpu_s(code: str, *arguments: str, runs: int) -> float:
@@ -99,10 +98,10 @@ class Memory:
 
 
 def memory(*, with_job: bool) -> dict[str, Memory]:
-    """All processes without jobs; `with_job`, also while one trains, and when Ray has ended again."""
+    """All processes without jobs; `with_job`, also while one trains, and when its machine has ended."""
     found: dict[str, Memory] = {}
     with tempfile.TemporaryDirectory(prefix="tw-footprint-") as folder:
-        home = Tradewind(Path(folder), TRADEWIND_SITE_STOP_AFTER_IDLE_S=str(STOP_AFTER_S))
+        home = Tradewind(Path(folder))
         try:
             home.command("up")
             time.sleep(IDLE_S)
@@ -113,7 +112,7 @@ def memory(*, with_job: bool) -> dict[str, Memory]:
                 found["while a job trains, without its machine"] = Memory.of(_pids(home) - machine)
                 found["the machine of that job"] = Memory.of(machine)
                 home.finish(job)
-                until("Ray has ended", lambda: _pids(home) == {home.leader_pid})
+                until("the machine has ended", lambda: _pids(home) == {home.leader_pid})
                 found["idle again after the job"] = Memory.of(_pids(home))
         finally:
             home.close()
@@ -158,8 +157,7 @@ def main() -> int:
         f"CPU: minimum of {runs} runs. Base install: {len(sizes)} distributions, largest "
         + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in biggest)
         + " MB; files of the dependency closure installed here, byte code included.",
-        "Memory: without jobs the control plane alone; it starts Ray (a head, a bridge) when a job needs it, and ends "
-        "it when none has for a while (site.stop_after_idle_s; here 2 s).",
+        "Memory: without jobs the control plane alone. Ray runs on the machines of jobs, and ends with them.",
     ]
     return show("Footprint", claims, as_json=options.json, notes=notes)
 

@@ -23,8 +23,8 @@ from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.migration.move import waits
+from orchestrator.engine.node_runtime import NodeRuntime, node_runtime
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.engine.site.runtime import RayRuntime, site_runtime
 from orchestrator.errors import (
     NotFoundError,
     NotLeaderError,
@@ -56,7 +56,7 @@ class Daemon:
     def __init__(
         self,
         installation: Installation,
-        runtime: RayRuntime,
+        runtime: NodeRuntime,
         secrets: SecretValues,
         *,
         stands_by: bool = True,
@@ -123,6 +123,7 @@ class Daemon:
             leadership=leadership,
             secrets=self._secrets,
         )
+        self._runtime.epoch = leadership.epoch
         plane = ControlPlane(ctx)
         started = time.monotonic()
         while not self._ended:
@@ -152,8 +153,6 @@ class Daemon:
                     break
             if not changed:
                 time.sleep(_pause_s(ctx.work))
-        if not ctx.work.needs_site:
-            self._runtime.release()  # nobody else would, and nothing runs on it
         self._installation.store.resign(leadership)
         self._runtime.close()
         return 0
@@ -203,7 +202,7 @@ def run(config: Config, *, once: bool = False, background: bool = False) -> int:
     try:
         log = ControlPlaneLog(path_of(config) if background else None)
         daemon = Daemon(
-            installation, site_runtime(installation), kept_secrets(config), stands_by=not background, log=log
+            installation, node_runtime(installation), kept_secrets(config), stands_by=not background, log=log
         )
         signal.signal(signal.SIGTERM, daemon.end)
         signal.signal(signal.SIGINT, daemon.end)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.engine.site.environment import alive
-from orchestrator.engine.site.runtime import site_files
 from orchestrator.installation import Installation
 from orchestrator.model import JobSpec
 from providers.local import LocalProvider
@@ -106,14 +104,11 @@ def problems(installation: Installation, references: list[Reference]) -> Iterato
 
 
 def left_behind(installation: Installation) -> Iterator[str]:
-    """A sentence for each process of the demo's instances, site and control plane that is still alive."""
+    """A sentence for each process of the demo's instances and control plane that is still alive."""
     cloud = installation.providers["local"]
     assert isinstance(cloud, LocalProvider)
     for pid in cloud.processes_left():
         yield f"process {pid} of an instance was left behind"
-    head = site_files(installation.config).read_head()
-    if head is not None and alive(head):
-        yield f"Ray's head (process {head.pid}) was left behind"
     marker = f"TRADEWIND_STATE_DIR={installation.state_dir}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

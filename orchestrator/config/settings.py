@@ -253,20 +253,15 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """This machine as a site with one Ray cluster."""
+    """Machines on this host."""
 
     temp_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        f"The folder of Ray's session. Its path has at most {MAX_TEMP_DIR_BYTES} bytes, because it holds sockets.",
+        "The folder of the Ray clusters of machines on this host. Its path has at most "
+        f"{MAX_TEMP_DIR_BYTES} bytes, because it holds sockets.",
         _path,
         '"/tmp/tw"',
         "`tw-` and a digest of state_dir, in the temporary folder",
-    )
-    stop_after_idle_s: float = _setting(
-        600.0,
-        "Ray starts with the first job, and ends when no machine has run for this many real seconds.",
-        _number(),
-        "60",
     )
 
 

@@ -44,11 +44,6 @@ class Work:
     unreadable: Mapping[str, RowError] = field(default_factory=dict)
 
     @property
-    def needs_site(self) -> bool:
-        """Whether a machine runs or is being rented, or may be because a row cannot be read."""
-        return bool(self.runs or self.migrations or self.unreadable)
-
-    @property
     def idle(self) -> bool:
         """Whether no job, machine, migration or command needs work."""
         unsettled = any(each.state in ACTIVE for each in self.quarantined.values())

@@ -21,7 +21,6 @@ from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import collect_from
-from orchestrator.engine.machines.idle_site import release_if_idle
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
 from orchestrator.engine.migration.place import jobs_with_notice, place
@@ -58,7 +57,6 @@ class ControlPlane:
             return False
         self._part("collecting", self._collect)
         self._look()
-        self._part("the idle site", lambda: release_if_idle(ctx))
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
             ctx.secrets.forget(ctx.installation)

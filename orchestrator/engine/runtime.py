@@ -1,7 +1,7 @@
-"""Runtime: the interface between the engine and whatever executes runs on rented nodes.
+"""Runtime: the interface between the engine and whatever executes runs on rented machines.
 
-The Ray runtime (engine/site) drives real trainers; the one in tests.rig trains in virtual time. Every call is short,
-never blocks on training, and may be repeated: the engine asks again after a crash.
+engine.node_runtime drives real trainers; the one in tests.rig trains in virtual time. Every call is short, never blocks
+on training, and may be repeated: the engine asks again after a crash.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainers.control import Awaited
 from trainers.spec import SetupSpec
 
 TrainerState = Literal[
-    "absent",  # no actor of this run exists (not started, or gone with its node)
+    "absent",  # no actor of this run exists (not started, or gone with its machine)
     "silent",  # it exists but has not answered for a while
     "starting",  # actor up, libraries or the job's code are being loaded
     "prepared",  # libraries loaded; waits for `start`
@@ -78,31 +78,23 @@ class RunReport:
 
 
 class Runtime(Protocol):
-    """The nodes and runs of one site."""
-
-    def up(self) -> bool:
-        """Whether the site can take a machine. If not, it is started in the background, and this is asked again. Raises
-        SiteError while it does not start."""
-        ...
-
-    def release(self) -> None:
-        """End what runs only so that machines can join, unless one has. Does not wait for it; `up` starts it again.
-        Idempotent."""
-        ...
+    """The machines and runs of an installation. Every method raises SiteError if it has to be asked again."""
 
     def bootstrap(self, *, token: str) -> str:
-        """The user data that makes a machine a node of this site, identified by `token`."""
+        """The user data of the machine with this launch token: the same text each time. Raises SiteError while no
+        machine could start."""
         ...
 
-    def nodes(self) -> Mapping[str, str]:
-        """Nodes that have joined and are alive: launch token -> node address."""
+    def joined(self, token: str) -> bool:
+        """Whether the machine with this launch token has started and can be given a run."""
         ...
 
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Start the run's process on the node of `token`, set up its environment and load its libraries, without
-        training. The site knows where environments are; `secrets` are for the set-up. Idempotent."""
+        """Start the run's process on the machine of `token`, set up its environment and load its libraries, without
+        training. The runtime knows where environments are; `secrets` are for the set-up. Idempotent. Any other run
+        there is ended."""
         ...
 
     def start(self, spec: RunSpec) -> None:
@@ -111,7 +103,7 @@ class Runtime(Protocol):
         ...
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
-        """The present report of each run, checked (engine.machines.reports). Raises SiteError."""
+        """The present report of each run, checked (engine.machines.reports)."""
         ...
 
     def quiesce(self, run_id: str, successor: int) -> None:
@@ -123,21 +115,21 @@ class Runtime(Protocol):
         ...
 
     def resume(self, run_id: str) -> None:
-        """Let a quiesced run resume training. Raises SiteError."""
+        """Let a quiesced run resume training."""
         ...
 
     def stop(self, run_id: str) -> None:
-        """Ask the run to save a checkpoint at the next step boundary and end. Raises SiteError."""
+        """Ask the run to save a checkpoint at the next step boundary and end."""
         ...
 
     def stacks(self, run_id: str) -> None:
-        """Write the stack of each thread of a training run to its log, wherever it is stuck. Raises SiteError."""
+        """Write the stack of each thread of a training run to its log, wherever it is stuck."""
         ...
 
     def kill(self, run_id: str) -> None:
-        """End the run at once, without a checkpoint. Idempotent. Raises SiteError."""
+        """End the run at once, without a checkpoint. Idempotent."""
         ...
 
     def close(self) -> None:
-        """Disconnect from the site; runs continue."""
+        """Stop listening; runs continue."""
         ...

@@ -117,8 +117,7 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
-    """The control plane. `since_ms` is None if none runs. `ray_running`: whether Ray runs on this machine, as it does
-    while jobs need it."""
+    """The control plane. `since_ms` is None if none runs."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -126,7 +125,6 @@ class ControlPlaneView:
     pid: int | None
     host: str | None
     since_ms: int | None
-    ray_running: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,6 @@ from typing import TypeVar
 
 from orchestrator import Client
 from orchestrator.config import load_config
-from orchestrator.engine.site.environment import SiteFiles
-from orchestrator.engine.site.runtime import site_files
 from orchestrator.installation import open_installation
 from orchestrator.model import Job, Migration, Run
 from providers.local import LocalProvider
@@ -109,15 +107,6 @@ class Tradewind:
     def end_control_plane(self) -> None:
         """As `tradewind down --keep-jobs` does."""
         self.client.control_plane.down(keep_jobs=True)
-
-    def bridge(self, control_plane: int) -> int:
-        """The pid of a control plane's bridge; 0 while it has none."""
-        children = Path(f"/proc/{control_plane}/task/{control_plane}/children").read_text().split()
-        return next((int(pid) for pid in children if b"site.bridge" in _read(int(pid), "cmdline")), 0)
-
-    @property
-    def site(self) -> SiteFiles:
-        return site_files(self.config)
 
     @property
     def cloud(self) -> LocalProvider:
@@ -246,6 +235,11 @@ class Tradewind:
     def agent(self, run: Run) -> int:
         """The first process of its session."""
         return next(pid for pid in self.processes(run) if os.getsid(pid) == pid)
+
+    def environment_of(self, pid: int) -> dict[str, str]:
+        """The environment with which a process was started."""
+        pairs = (line.decode(errors="replace").partition("=") for line in _read(pid, "environ").split(b"\0") if line)
+        return {name: value for name, _, value in pairs}
 
     # The end
 

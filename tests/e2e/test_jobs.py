@@ -156,7 +156,7 @@ def test_what_a_job_needs_is_set_up_once_and_a_set_up_that_fails_is_the_jobs_fai
     assert sorted("[set-up] pip install" in log for log in logs) == [False, True], "two at once build it once"
     places = {log.partition("with 1.0 in ")[2].split()[0] for log in logs}
     assert len(places) == 1
-    assert places.pop().startswith(str(tradewind.state / "site" / "environments"))
+    assert places.pop().startswith(str(tradewind.state / "environments"))
     error = tradewind.error(tradewind.ended(failing, "failed").id)
     assert "No matching distribution found for nonexistent-tinydep" in error
     assert "train.requirements" in error

@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
-from orchestrator.errors import SiteError
 from providers.clock import Clock
 from providers.fake import FakeCloud
 from providers.instance import Instance, InstanceState
@@ -66,11 +65,6 @@ class SimSite:
         self._setup_s = 0.0
         self._setup_error: Callable[[str], str | None] = lambda _: None
         self._setups: dict[str, str] = {}  # run -> what its set-up will fail with; empty: nothing
-        self._starts_s = 0.0
-        self._start_error: str | None = None
-        self._up_from_s: float | None = None
-        self.starts = 0
-        self.released_from: set[str] = set()
 
     # -- what happens -------------------------------------------------------------------------------------------------
     @property
@@ -156,53 +150,22 @@ class SimSite:
             if trainer.error is not None and trainer.spec is not None
         ]
 
-    def starts_in(self, wall_s: float) -> None:
-        """From now on, when it does not run."""
-        self._starts_s = wall_s
-
-    def fail_to_start(self, error: str | None) -> None:
-        """From now on it does not start, for this reason; None: it does again."""
-        self._start_error = error
-
-    @property
-    def runs(self) -> bool:
-        """Whether the site is up or starting."""
-        return self._up_from_s is not None
-
     # -- Runtime ------------------------------------------------------------------------------------------------------
-    def up(self) -> bool:
-        """Starts it if it is not up."""
-        if self._up_from_s is None:
-            if self._start_error is not None:
-                raise SiteError(self._start_error, hint="repair it")
-            self._up_from_s = self._clock.monotonic_s() + self._starts_s
-            self.starts += 1
-        return self._clock.monotonic_s() >= self._up_from_s
-
-    def release(self) -> None:
-        """Ends it unless a machine is up. `released_from` keeps the machines that had to refuse."""
-        up = {instance.id for instance in self._cloud.instances() if instance.alive}
-        self.released_from |= up
-        if not up:
-            self._up_from_s = None
-
     def bootstrap(self, *, token: str) -> str:
         """The command with which a machine joins the site."""
         return f"join {token}"
 
-    def nodes(self) -> Mapping[str, str]:
-        """The machines that are up, by token."""
-        return {
-            instance.token: instance.id
-            for instance in self._cloud.instances()
-            if instance.state is InstanceState.RUNNING
-        }
+    def joined(self, token: str) -> bool:
+        """Whether the machine with this token is up."""
+        return any(
+            instance.token == token and instance.state is InstanceState.RUNNING for instance in self._cloud.instances()
+        )
 
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Prepares a machine for a run."""
-        if token in self.nodes() and run_id not in self._trainers and not self._busy(token):
+        if self.joined(token) and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
             if self._prepares_s is not None:
                 machine = next(each for each in self._cloud.instances() if each.token == token)

@@ -22,12 +22,12 @@ class ControlPlane:
         self._session = session
 
     def status(self) -> ControlPlaneView:
-        """Whether one acts on this store, and whether Ray runs. One of another machine is watched for some seconds."""
+        """Whether one acts on this store. One of another machine is watched for some seconds."""
         return presence.control_plane(self._session.installation, watch=True)
 
     def up(self, *, progress: Callable[[str], None] = _silent) -> ControlPlaneView:
-        """Start this host's control plane in the background, unless it runs; it starts Ray when a job needs it. Raises
-        SiteError, MissingExtraError when Ray is not installed."""
+        """Start this host's control plane in the background, unless it runs. Raises SiteError, and
+        MissingExtraError when Ray is not installed."""
         lifecycle.up(self._session.config, progress=progress)
         self._session.handover.give_kept()
         return self.status()
@@ -35,7 +35,7 @@ class ControlPlane:
     def down(
         self, *, progress: Callable[[str], None] = _silent, force: bool = False, keep_jobs: bool = False
     ) -> ControlPlaneView:
-        """Pause jobs, end the control plane, every local instance and the site; bill what was used.
+        """Pause jobs, end the control plane and every machine; bill what was used.
 
         `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane. Raises SiteError.
         """

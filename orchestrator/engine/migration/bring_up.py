@@ -43,20 +43,19 @@ def provision(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:
         return abort(ctx, move, missing)  # before money is spent on a machine that could not train
-    if migration.attempt == 0 and not _site_is_up(ctx, move):
-        return False
     if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
         return False
     if no_longer_pays(ctx, move):
         return True
-    spec = launch_spec(ctx, migration, job)
+    try:
+        spec = launch_spec(ctx, migration, job)
+    except SiteError as error:
+        return _nothing_rented(ctx, move, error)
     try:
         with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
             check_limits(ctx, tx, migration.offer_id, besides=target.id)
             if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
                 return False
-            if migration.attempt == 0:  # what the site took to start is not the offer's time
-                tx.update_run(target.id, created_at_ms=ctx.now_ms)
         (instance_id,) = provider.launch(spec)
     except LimitError as error:
         return abort(ctx, move, str(error))
@@ -71,22 +70,17 @@ def provision(ctx: Context, move: Move) -> bool:
     return True
 
 
-def _site_is_up(ctx: Context, move: Move) -> bool:
-    """Whether a machine could join. If not, the site is being started, an event says so, and nothing is rented."""
-    try:
-        if ctx.runtime.up():
-            return True
-        kind, message = "site.starting", "Ray is starting on this host; the machine is rented once it runs"
-    except SiteError as error:
-        kind, message = "site.unavailable", f"nothing is rented until Ray runs on this host: {error} ({error.hint})"
-    if ctx.due(f"{kind}/{move.migration.id}", math.inf):
+def _nothing_rented(ctx: Context, move: Move, error: SiteError) -> bool:
+    """Report, once, why no machine is rented. It is tried again."""
+    if ctx.due(f"site.unavailable/{move.migration.id}", math.inf):
         with ctx.write() as tx:
-            ctx.event(tx, kind, message, move.job, run=move.target, migration=move.migration)
+            message = f"nothing is rented: {error} ({error.hint})"
+            ctx.event(tx, "site.unavailable", message, move.job, run=move.target, migration=move.migration)
     return False
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
-    """The launch request of a migration: the same each time, as its token requires."""
+    """The launch request of a migration: the same each time, as its token requires. Raises SiteError."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -154,7 +148,7 @@ def ready(ctx: Context, move: Move) -> bool:
     if target.billed_from_ms is None and instance.billed_from_ms is not None:
         with ctx.write() as tx:
             tx.update_run(target.id, billed_from_ms=instance.billed_from_ms)
-    if instance.state is not InstanceState.RUNNING or instance.token not in ctx.runtime.nodes():
+    if instance.state is not InstanceState.RUNNING or not ctx.runtime.joined(instance.token):
         return False
     report = ctx.reports.get(target.id)
     setup = trainer_spec.setup_spec(ctx, target, move.job)

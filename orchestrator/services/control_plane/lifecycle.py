@@ -1,7 +1,7 @@
-"""Starts and ends this host's control plane and site, for the command line and the SDK.
+"""Starts and ends this host's control plane, for the command line and the SDK.
 
-`up` is idempotent; the control plane starts Ray when a job needs it. `down` pauses every job with a checkpoint, ends
-the control plane, every local instance and Ray's head, and leaves no process behind.
+`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane and every machine, and leaves no
+process behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
-from orchestrator.engine.site.runtime import head_lives, require_ray, site_runtime
+from orchestrator.engine.node_runtime import require_ray
 from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
@@ -168,10 +168,6 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
             running = _of_this_host(_successor(installation))
             if running is None and refused is not None:
                 break
-        if not keep_jobs:
-            if head_lives(config):
-                progress("ending Ray's head")
-            site_runtime(installation).stop_head()
         if refused:
             raise ProviderFailure(
                 f"machines may still run: {'; '.join(map(str, refused))}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.engine.site.runtime import head_lives
 from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
@@ -17,11 +16,10 @@ DOWN = "down:"
 def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
     """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
     seconds that it sends no heartbeat."""
-    ray = head_lives(installation.config)
     leader = installation.store.leader(watch=watch)
     if leader is None or not may_act(leader):
-        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None, ray_running=ray)
-    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, ray)
+        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
+    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms)
 
 
 def may_act(leader: LeaderInfo) -> bool:

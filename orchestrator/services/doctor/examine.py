@@ -38,7 +38,6 @@ def _checks(config: Config) -> Iterator[Check]:
             ("control plane", state.control_plane),
             ("jobs", state.quarantine),
             ("engine", state.engine),
-            ("site", state.site),
             ("installation", state.installation),
             ("machines", state.machines),
         ):

@@ -1,4 +1,4 @@
-"""Checks of the running system: store, clock, control plane, site, machines, prices."""
+"""Checks of the running system: store, clock, control plane, machines, prices."""
 
 from __future__ import annotations
 
@@ -73,20 +73,6 @@ def engine(installation: Installation) -> Check:
         return Check("engine", "ok", "no step failed lately")
     found = f"a step failed at {iso(reported[0].at_ms)}: {reported[0].message}"
     return Check("engine", "warn", found, "see the traceback: tradewind events --output json; please report it")
-
-
-def site(installation: Installation) -> Check:
-    """Ray on this machine: it runs only while jobs need it."""
-    from orchestrator.engine.site.runtime import head_lives
-
-    if head_lives(installation.config):
-        return Check("site", "ok", "Ray runs on this machine")
-    with installation.store.read() as tx:
-        up = sum(run.end is None and run.instance_id is not None for run in tx.unsettled_runs(lambda _id, _error: None))
-    if up:
-        found = f"Ray does not run on this machine, and {up} run(s) need it"
-        return Check("site", "warn", found, "tradewind up (jobs continue from their checkpoints)")
-    return Check("site", "ok", "Ray: not running (starts with the first job)")
 
 
 def installation(installation: Installation) -> Check:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from orchestrator.config import Config, load_config
-from orchestrator.config.private import append_privately, private_folder
-from orchestrator.engine.site.environment import Head, SiteFiles
+from orchestrator.config.private import private_folder
+from orchestrator.engine.node_runtime import node_runtime
 from orchestrator.errors import StoreError
 from orchestrator.installation import open_installation
+from orchestrator.nodes.cluster import Cluster
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])
@@ -41,13 +43,18 @@ def test_everything_that_opening_a_world_makes_is_its_owners_alone(config: Confi
         assert modes(config.state_dir) == {}
 
 
-def test_the_sites_files_are_their_owners_alone(tmp_path: Path, umask: int) -> None:
-    files = SiteFiles(tmp_path / "site", tmp_path / "ray")
-    files.prepare()
-    files.write_head(Head("127.0.0.1:1", 1, 1, "boot"))
-    append_privately(files.folder / "head.log").close()
-    assert modes(files.folder) == {}
-    assert modes(files.temp_dir) == {}
+def test_the_files_of_a_rays_cluster_and_of_the_control_objects_are_their_owners_alone(
+    config: Config, tmp_path: Path, umask: int
+) -> None:
+    Cluster(tmp_path / "ray")
+    with closing(open_installation(config, starts=True)) as installation:
+        runtime = node_runtime(installation)
+        runtime.bootstrap(token="token")
+        runtime.prepare("run-1", "token")
+        runtime.close()
+        assert (config.state_dir / "control" / "token" / "order").exists()
+        assert modes(config.state_dir) == {}
+    assert modes(tmp_path / "ray") == {}
 
 
 def test_a_folder_of_an_older_version_is_closed_when_it_is_opened(config: Config) -> None:

@@ -457,7 +457,7 @@ def test_offers_are_listed_cheapest_first_with_their_ages(installation: Installa
 def test_the_doctor_has_a_remedy_for_what_does_not_hold(installation: Installation) -> None:
     diagnosis = examine(installation.config)
     names = [check.name for check in diagnosis.checks]
-    assert {"python", "torch", "ray", "imports", "state folder", "disk", "store", "clock", "site"} <= set(names)
+    assert {"python", "torch", "ray", "imports", "state folder", "disk", "store", "clock"} <= set(names)
     assert not diagnosis.failed
     assert all(check.fix for check in diagnosis.checks if check.state == "fail")
     assert to_json(diagnosis)["schema"] == "tradewind/doctor/v1"

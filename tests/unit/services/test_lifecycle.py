@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,8 @@ from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.migration import place
 from orchestrator.engine.migration.bring_up import launch_spec
+from orchestrator.engine.node_runtime import node_runtime
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.engine.site.runtime import site_runtime
 from orchestrator.errors import SiteError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane import lifecycle
@@ -113,8 +113,8 @@ class NoSite:
     def bootstrap(self, *, token: str) -> str:
         return "sleep 100\n"
 
-    def nodes(self) -> Mapping[str, object]:
-        return {}
+    def joined(self, token: str) -> bool:
+        return False
 
 
 def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) -> None:
@@ -311,7 +311,7 @@ def test_a_control_plane_that_does_not_start_says_why(tmp_path: Path) -> None:
 def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_leads(config: Config) -> None:
     with closing(open_installation(config)) as installation, closing(open_installation(config)) as other:
         assert other.store.campaign("another one") is not None
-        daemon = Daemon(installation, site_runtime(installation), SecretValues(), stands_by=False)
+        daemon = Daemon(installation, node_runtime(installation), SecretValues(), stands_by=False)
         assert daemon.run(once=False) == 0
         leader = installation.store.leader()
         assert leader is not None
@@ -325,10 +325,10 @@ def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_a
     with closing(open_installation(config)) as installation:
         standing_by = kept_secrets(config)
         kept_secrets(config).give({"job_1": {"TW_TOKEN": "of the job"}})
-        assert Daemon(installation, site_runtime(installation), standing_by).run(once=True) == 0
+        assert Daemon(installation, node_runtime(installation), standing_by).run(once=True) == 0
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
         (config.state_dir / FILE).write_text("damaged")
-        assert Daemon(installation, site_runtime(installation), standing_by).run(once=True) == 0
+        assert Daemon(installation, node_runtime(installation), standing_by).run(once=True) == 0
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
 
 

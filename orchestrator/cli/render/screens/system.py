@@ -20,12 +20,11 @@ def conversion(view: Conversion, _screen: Screen) -> str:
 
 
 def control_plane(view: ControlPlaneView, screen: Screen) -> str:
-    """Whether a control plane runs, and whether Ray does."""
+    """Whether a control plane runs."""
     if not view.running:
         return "no control plane is running here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
-    ray = "running" if view.ray_running else "not running (starts with the first job)"
-    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}\nRay: {ray}"
+    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
 
 
 def settings(view: SettingList, screen: Screen) -> str:

@@ -1,11 +1,10 @@
-"""RunActor: the Ray actor that drives one run on its rented node.
+"""RunActor: the Ray actor that drives one run on its rented machine.
 
-The run itself is a separate process, which the node started as soon as the machine was up (trainers.process.prewarm),
+The run itself is a separate process, which the agent started as soon as the machine was up (trainers.process.prewarm),
 so that it loads its libraries while Ray starts and the program has a process to itself. The actor passes it the order
 and answers for it from the control directory; if either dies, the other's part in the run ends, too. A trainer that
-died by itself while executing its order, on a machine that lived on, has failed: its parent, the node's agent, reports
-how it ended. Without that report it is absent, as is one whose actor or machine died first. The same actor serves this
-host and remote sites.
+died by itself while executing its order, on a machine that lived on, has failed: its parent, the agent, reports how it
+ended. Without that report it is absent, as is one whose actor or machine died first.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
 
-from orchestrator.formats.codec import decode
-from trainers.control import ControlDirectory, Progress, QuiesceOrder
+from trainers.control import ControlDirectory, Progress
 from trainers.errors import MalformedMessage
 from trainers.process.prewarm import Trainer, describe_exit, exit_status
 
@@ -28,12 +25,11 @@ ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
 EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its report the trainer counts as lost
 
-Control = Literal["quiesce", "resume", "stop", "stacks"]
 _LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 
 
 class RunActor:
-    """Drives one run. Created detached, named by its run id, on the node with the run's resource label."""
+    """Drives one run."""
 
     def __init__(self, run_dir: str, with_setup: bool = False) -> None:
         """`with_setup`: the run is not prepared before `set_up` was called and has finished."""
@@ -44,13 +40,14 @@ class RunActor:
         self._error: str | None = None
         self._exit_status: int | None = None
         self._trainer: Trainer | None = None
+        self._ordering = threading.Lock()
+        self._order: tuple[Mapping[str, object], Mapping[str, str]] | None = None
         self._begun = False
         self._setup_awaited = with_setup
         self._setup: tuple[Mapping[str, object], Mapping[str, str]] | None = None
         self._setup_failed = False
         self._setup_s: float | None = None
         self._asked = threading.Event()
-        _register(instance_dir, Path(run_dir).name, self._control.path)
         threading.Thread(target=self._listen, args=[instance_dir], daemon=True).start()
 
     def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
@@ -60,11 +57,19 @@ class RunActor:
             self._asked.set()
 
     def train(self, spec: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Start training. Repeated calls (from an engine that crashed in between) do nothing."""
-        if not self._begun:
-            assert self._trainer is not None, "the trainer is not prepared"
-            self._begun = True
-            self._trainer.order(spec, secrets)
+        """Start training as soon as the trainer is prepared. Repeated calls do nothing."""
+        with self._ordering:
+            if self._order is None:
+                self._order = (spec, secrets)
+                if self._state == "prepared":
+                    self._begin()
+
+    def _begin(self) -> None:
+        assert self._trainer is not None
+        assert self._order is not None
+        self._begun = True
+        with suppress(OSError):  # it has died: `_listen` finds out
+            self._trainer.order(*self._order)
 
     def report(self) -> dict[str, object]:
         """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state,
@@ -99,18 +104,10 @@ class RunActor:
             return {"state": "failed", "error": describe_exit(self._exit_status), "exit_status": self._exit_status}
         return {"state": "absent"} if self._state == "absent" else {"state": "malformed", "error": str(error)}
 
-    def control(self, what: Control, quiesce: Mapping[str, Any] | None = None) -> None:
-        """Write or remove a request in the control directory; `quiesce` has the fields of
-        trainers.control.QuiesceOrder."""
-        if what == "quiesce" and quiesce is not None:
-            self._control.put_quiesce(decode(QuiesceOrder, quiesce))
-        elif what == "resume":
-            self._control.clear_quiesce()
-        elif what == "stacks":
-            if self._begun and self._trainer is not None:
-                self._trainer.show_stacks()
-        else:
-            self._control.request_stop()
+    def show_stacks(self) -> None:
+        """Have a run that trains write the stacks of all its threads to its log."""
+        if self._begun and self._trainer is not None:
+            self._trainer.show_stacks()
 
     def _listen(self, instance_dir: Path) -> None:
         """Follow the trainer's process until it is gone."""
@@ -132,7 +129,10 @@ class RunActor:
                 if began_s is not None:
                     self._setup_s, self._setup_failed = time.monotonic() - began_s, message.state == "failed"
                     began_s = None
-                self._state, self._error = message.state, message.error
+                with self._ordering:
+                    self._state, self._error = message.state, message.error
+                    if message.state == "prepared" and self._order is not None:
+                        self._begin()
         give_up_s = time.monotonic() + EXIT_STATUS_S
         while self._begun and time.monotonic() < give_up_s:
             if (status := exit_status(instance_dir)) is not None:
@@ -146,12 +146,3 @@ def _fields(progress: Progress) -> dict[str, object]:
     reported = dataclasses.asdict(progress)
     since_s = reported.pop("still_since_s")
     return {**reported, "still_s": 0.0 if since_s is None else max(0.0, time.monotonic() - since_s)}
-
-
-def _register(instance_dir: Path, run_id: str, control_dir: Path) -> None:
-    """Register a run with the node's agent, which passes notices on to it and renews its lease."""
-    runs = instance_dir / "runs"
-    runs.mkdir(exist_ok=True)
-    partial = instance_dir / f"{run_id}.registration"
-    partial.write_text(str(control_dir))
-    partial.rename(runs / run_id)

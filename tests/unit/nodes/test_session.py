@@ -1,4 +1,4 @@
-"""Heads and nodes are sessions: they are ended with all their processes, and any that survives is reported."""
+"""Machines are sessions: they are ended with all their processes, and any that survives is reported."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from orchestrator.engine.site.environment import end_session
 from orchestrator.errors import SiteError
+from orchestrator.nodes.session import end_session
 from providers.local import process
 from providers.procfs import process_start
 

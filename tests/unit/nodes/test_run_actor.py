@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.site import actor
-from orchestrator.engine.site.actor import RunActor
+from orchestrator.nodes import actor
+from orchestrator.nodes.actor import RunActor
 from trainers.process.prewarm import PrewarmReply, Trainer, write_exit_status
 
 PATIENCE_S = 60.0

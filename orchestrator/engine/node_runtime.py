@@ -1,0 +1,295 @@
+"""NodeRuntime: the machines and runs of an installation, as the engine sees them, through the store of control objects.
+
+Orders are written at once, each by compare-and-swap and with the control plane's epoch, so that one that was replaced
+changes nothing.
+Reports come from a thread that polls them. Everything on the machines outlives this object.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.config.private import private_folder
+from orchestrator.engine.machines.reports import report_of
+from orchestrator.engine.runtime import RunReport, RunSpec
+from orchestrator.errors import MissingExtraError, SiteError
+from orchestrator.installation import Installation
+from orchestrator.nodes import sealing
+from orchestrator.nodes.agent import BOOT_VARIABLE
+from orchestrator.nodes.channel import Channel, machine_of, put_run, unreachable
+from orchestrator.nodes.listener import Heard, Listener
+from orchestrator.nodes.messages import Hold, Order, RunOrder
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+from trainers.spec import SetupSpec
+
+HOLD_S = 30.0
+
+
+def node_runtime(installation: Installation) -> NodeRuntime:
+    """The runtime of an installation, whose control objects are in its state folder."""
+    config = installation.config
+    folder = installation.state_dir / "control"
+    private_folder(folder)
+    return NodeRuntime(
+        open_store(folder),
+        key_path=installation.state_dir / "control.key",
+        runs_dir=installation.state_dir / "runs",
+        environments=installation.state_dir / "environments",
+        temp_dir=config.site.temp_dir,
+        lease_s=config.lease_s,
+    )
+
+
+def require_ray() -> None:
+    """Raises MissingExtraError if what the machines need is not installed."""
+    for module in ("ray", "nacl"):
+        if find_spec(module) is None:
+            raise MissingExtraError("pynacl" if module == "nacl" else module, "ray")
+
+
+class NodeRuntime:
+    """Implements orchestrator.engine.runtime.Runtime.
+
+    `key_path` is the installation's secret key, made when it is first needed; `environments` the folder of the job
+    environments of machines on this host; `temp_dir` a short path for their Ray. `epoch` is that of the control plane
+    that uses it.
+    """
+
+    epoch = 0
+
+    def __init__(
+        self, store: ObjectStore, *, key_path: Path, runs_dir: Path, environments: Path, temp_dir: Path, lease_s: float
+    ) -> None:
+        self._store = store
+        self._key_path, self._runs_dir, self._environments, self._temp_dir = key_path, runs_dir, environments, temp_dir
+        self._lease_s = lease_s
+        self._listener = Listener(store)
+        self._machines: dict[str, str] = {}
+        self._orders: dict[str, tuple[Order, str]] = {}
+        self._key: bytes | None = None
+
+    def bootstrap(self, *, token: str) -> str:
+        """See Runtime.bootstrap."""
+        try:
+            require_ray()
+        except MissingExtraError as error:
+            raise SiteError(str(error), hint=error.hint) from error
+        command = [sys.executable, "-m", "orchestrator.nodes.agent", self._store.url, token, str(self._temp_dir)]
+        secret = sealing.boot_token(self._installation_key(), token)
+        return f"#!/usr/bin/env bash\nexport {BOOT_VARIABLE}={secret}\nexec {shlex.join(command)}\n"
+
+    def joined(self, token: str) -> bool:
+        """See Runtime.joined."""
+        return self._public_key(self._heard(token), token) is not None
+
+    def prepare(
+        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """See Runtime.prepare."""
+        wanted = None if setup is None else {**setup.to_json(), "root": str(self._environments)}
+        with _retried():
+            put_run(self._store, run_id, token)
+        self._machines[run_id] = token
+
+        def prepared(run: RunOrder | None) -> RunOrder:
+            if run is not None and run.run_id == run_id:
+                return run
+            grant = self._granted(token, run_id, secrets)
+            return RunOrder(run_id, str(self._runs_dir / run_id), wanted, grant=grant)
+
+        self._change(token, prepared)
+
+    def start(self, spec: RunSpec) -> None:
+        """See Runtime.start."""
+        token = self._machine(spec.run_id)
+        grant = self._granted(token, spec.run_id, spec.secrets)
+        self._change_run(spec.run_id, lambda run: replace(run, spec=dict(spec.trainer), grant=grant))
+
+    def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        """See Runtime.reports."""
+        found = {run_id: self._report(run_id) for run_id in run_ids}
+        return {run_id: report for run_id, report in found.items() if report is not None}
+
+    def quiesce(self, run_id: str, successor: int) -> None:
+        """See Runtime.quiesce. It lasts HOLD_S unless repeated."""
+
+        def held(run: RunOrder) -> RunOrder:
+            return replace(run, hold=Hold(1 if run.hold is None else run.hold.number + 1, successor, HOLD_S))
+
+        self._change_run(run_id, held)
+
+    def resume(self, run_id: str) -> None:
+        """See Runtime.resume."""
+        self._change_run(run_id, lambda run: replace(run, hold=None))
+
+    def stop(self, run_id: str) -> None:
+        """See Runtime.stop."""
+        self._change_run(run_id, lambda run: replace(run, stop=True))
+
+    def stacks(self, run_id: str) -> None:
+        """See Runtime.stacks."""
+        self._change_run(run_id, lambda run: replace(run, stacks=run.stacks + 1))
+
+    def kill(self, run_id: str) -> None:
+        """See Runtime.kill."""
+        token = self._known_machine(run_id)
+        if token is not None:
+            self._change(token, lambda run: None if run is not None and run.run_id == run_id else run)
+
+    def close(self) -> None:
+        """See Runtime.close."""
+        self._listener.close()
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+    def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder]) -> None:
+        """Change the order of a run. Raises SiteError if its machine has none for it."""
+
+        def changed(run: RunOrder | None) -> RunOrder:
+            if run is None or run.run_id != run_id:
+                raise SiteError(f"{run_id} was not ordered, or is to end", hint="it is asked again")
+            return change(run)
+
+        self._change(self._machine(run_id), changed)
+
+    def _change(self, token: str, change: Callable[[RunOrder | None], RunOrder | None]) -> None:
+        """Replace a machine's order by one whose run is `change` of the present one. Raises SiteError."""
+        channel = Channel(self._store, token)
+        with _retried():
+            order, version = self._order(token)
+            if order.epoch > self.epoch:
+                raise SiteError(f"a later control plane gives the orders for {token}", hint="this one no longer leads")
+            run = change(order.run)
+            if run == order.run and order.lease_s == self._lease_s and version:
+                return
+            new = Order(order.number + 1, self._lease_s, run, self.epoch)
+            try:
+                self._orders[token] = new, channel.replace_order(new, version)
+            except BaseException:  # it may have taken effect: read it again
+                self._orders.pop(token, None)
+                raise
+        self._listener.expect(token)
+
+    def _order(self, token: str) -> tuple[Order, str]:
+        known = self._orders.get(token)
+        if known is None:
+            order, version = Channel(self._store, token).order()
+            known = order or Order(0, self._lease_s), version
+            if order is not None:
+                self._orders[token] = known
+        return known
+
+    def _granted(self, token: str, run_id: str, secrets: Mapping[str, str]) -> str | None:
+        """The digest of a new grant of these secrets; None if there are none. Raises SiteError."""
+        if not secrets:
+            return None
+        public_key = self._public_key(self._heard(token), token)
+        if public_key is None:
+            raise SiteError(f"the machine of {run_id} has not started", hint="it is asked again")
+        sealed = sealing.seal(public_key, run_id, secrets)
+        with _retried():
+            Channel(self._store, token).put_grant(sealed)
+        return sealing.digest(sealed)
+
+    def _public_key(self, heard: Heard, token: str) -> str | None:
+        """The key of the machine's agent, if it has shown that it is the machine that was booted."""
+        facts = heard.facts
+        if facts is None:
+            return None
+        expected = sealing.boot_token(self._installation_key(), token)
+        return facts.public_key if sealing.is_proven(expected, facts.boot, facts.public_key, facts.proof) else None
+
+    def _installation_key(self) -> bytes:
+        if self._key is None:
+            with _written(self._key_path):
+                self._key = _key_in(self._key_path)
+        return self._key
+
+    # -- reports ----------------------------------------------------------------------------------------------------
+    def _report(self, run_id: str) -> RunReport | None:
+        """What is known of a run; None if nothing is."""
+        token = self._known_machine(run_id)
+        if token is None:
+            return RunReport(run_id, "absent")
+        heard = self._heard(token)
+        if heard.report is None and heard.garbled is None:
+            return None
+        silent_s = time.monotonic() - heard.since_s
+        if heard.garbled is not None:
+            return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
+        report = heard.report
+        assert report is not None
+        with _retried():
+            order, _ = self._order(token)
+            if order.run is None or order.run.run_id != run_id:
+                self._orders.pop(token, None)  # another control plane may have led meanwhile
+                order, _ = self._order(token)
+        if order.run is None or order.run.run_id != run_id:
+            return RunReport(run_id, "absent", silent_s=silent_s)
+        if report.order < order.number and report.run_id != run_id:
+            return RunReport(run_id, "starting", silent_s=silent_s)
+        if report.run_id != run_id or report.said is None:
+            return RunReport(run_id, "absent", silent_s=silent_s)
+        return report_of(run_id, {**report.said, "silent_s": silent_s + max(0.0, report.said_ago_s)})
+
+    def _heard(self, token: str) -> Heard:
+        heard = self._listener.heard(token)
+        if self._listener.trouble is not None:
+            raise unreachable(self._listener.trouble)
+        return heard
+
+    def _machine(self, run_id: str) -> str:
+        token = self._known_machine(run_id)
+        if token is None:
+            raise SiteError(f"{run_id} has no machine", hint="it is asked again")
+        return token
+
+    def _known_machine(self, run_id: str) -> str | None:
+        token = self._machines.get(run_id)
+        if token is None:
+            with _retried():
+                token = machine_of(self._store, run_id)
+            if token is not None:
+                self._machines[run_id] = token
+        return token
+
+
+@contextmanager
+def _retried() -> Iterator[None]:
+    """Turn an error of the store into a SiteError, which is retried."""
+    try:
+        yield
+    except ObjectStoreError as error:
+        raise unreachable(error) from error
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or give its owner write permission"
+        raise SiteError(f"{path} cannot be written: {error}", hint=hint) from error
+
+
+def _key_in(path: Path) -> bytes:
+    """The key in a file, which is made, atomically, if there is none. Raises OSError."""
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        with suppress(FileExistsError):  # another process was faster
+            os.link(partial, path)
+        partial.unlink()
+    return path.read_bytes()

@@ -1,0 +1,307 @@
+"""The agent of a rented machine: what its user data starts.
+
+    python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR
+
+STORE is the URL of the store of control objects, TOKEN the machine's launch token, TEMP_DIR a short path for Ray. The
+boot token is in $TRADEWIND_BOOT_TOKEN, the machine's own folder in $TRADEWIND_INSTANCE_DIR.
+
+The agent starts the trainer's process, which loads its libraries, and meanwhile Ray. It polls its orders and carries
+them out, reports what the run says, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
+run's lease as long as it exchanges messages with the store: whoever cannot reach the store could not commit either, and
+is given up by the control plane when the lease has run out. It reports how the trainer ended if Ray was alive then and
+this machine had not been asked to end: only then is the machine not the cause. When Ray dies, the agent ends the whole
+machine's processes, so that no actor outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from orchestrator.config.private import PRIVATE_UMASK
+from orchestrator.errors import SiteError
+from orchestrator.nodes import sealing
+from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.cluster import Cluster
+from orchestrator.nodes.crew import Crew
+from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
+from orchestrator.nodes.session import end_session
+from providers.errors import ProviderError
+from providers.local.metadata import read_notice
+from providers.procfs import process_start
+from trainers.control import ControlDirectory, Notice, QuiesceOrder
+from trainers.errors import ObjectStoreError
+from trainers.objects.opening import open_store
+from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
+
+BOOT_VARIABLE = "TRADEWIND_BOOT_TOKEN"
+BEAT_S, REPORT_S = 0.5, 0.2  # without news, and with news for which nobody waits; never more often than a poll
+LEASE_EVERY_S = 1.0
+START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
+START_PAUSE_S, START_LOOK_S = 0.5, 0.1
+END_TRAINER_S = 5.0
+_VOLATILE = ("still_s",)
+
+
+class Machine:
+    """The trainer's processes on this machine, one after the other: each executes one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = self._started()
+        self._reported = False
+
+    def command(self) -> list[str]:
+        """What the trainer's process executes."""
+        return [sys.executable, "-m", "trainers.process.prewarm", str(self.folder)]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """A process for the next run, which loads its libraries."""
+        for left in (SOCKET, EXIT_FILE):
+            (self.folder / left).unlink(missing_ok=True)
+        return subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
+
+    def look(self, *, blameless: bool) -> None:
+        """Write down how the trainer ended, once, if that was its own doing because the machine is `blameless`."""
+        status = self.process.poll()
+        if status is not None and not self._reported:
+            self._reported = True
+            if blameless:
+                write_exit_status(self.folder, status)
+
+    def renew(self) -> None:
+        """A trainer process for another run: the one before is ended if it has not."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=END_TRAINER_S)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.process, self._reported = self._started(), False
+
+
+class Agent:
+    """Carries out the orders of one machine's channel."""
+
+    def __init__(self, channel: Channel, poll_s: float, crew: Crew, machine: Machine) -> None:
+        self._channel, self._poll_s, self._crew, self._machine = channel, poll_s, crew, machine
+        self._key = sealing.new_key()
+        self._boot = secrets.token_hex(8)
+        self._metadata = os.environ.get("TRADEWIND_METADATA")
+        self._stopping = False
+        self._used = False  # whether the trainer's process was given to a run
+        self._seen = b""
+        self._complaint = ""
+        self._order: Order | None = None
+        self._run: RunOrder | None = None
+        self._control: ControlDirectory | None = None
+        self._notice_s: float | None = None
+        self._beat = 0
+        self._urgent: tuple[object, ...] = ()
+        self._told: object = None
+        self._told_at = self._leased_at = 0.0
+        self._renewed_at = time.monotonic()
+
+    def introduce(self, token: str) -> None:
+        """Publish this start of the agent, as often as it takes."""
+        public = sealing.public_half(self._key)
+        facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
+        while True:
+            try:
+                return self._channel.put_facts(facts)
+            except ObjectStoreError as error:
+                say(str(error))
+                time.sleep(max(self._poll_s, 1.0))
+
+    def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """Ask the run to save a checkpoint and end. A signal handler."""
+        self._stopping = True
+        if self._control is not None:
+            self._control.request_stop()
+
+    def look(self) -> None:
+        """Exchange messages with the store once, and act on them."""
+        began = time.monotonic()
+        self._machine.look(blameless=not self._stopping)
+        heard = self._attempt(self._listen)
+        told = self._attempt(lambda: self._report(began))
+        if heard and told:
+            self._renewed_at = began
+        self._carry_notice()
+        self._renew_lease(began)
+
+    def _attempt(self, exchange: Callable[[], None]) -> bool:
+        """Whether it succeeded. If not, the machine's console says why, once."""
+        try:
+            exchange()
+        except (ObjectStoreError, Garbled, SiteError) as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                say(str(error))
+            return False
+        return True
+
+    def _listen(self) -> None:
+        """Follow a new order, or raise and read it again."""
+        seen, order = self._channel.ordered(self._seen)
+        if order is not None:
+            self._carry_out(order)
+        self._seen = seen
+
+    def _carry_out(self, order: Order) -> None:
+        before, run = self._run, order.run
+        if before is not None and (run is None or run.run_id != before.run_id):
+            self._crew.end()
+            self._run = self._control = before = None
+        if run is not None:
+            begins, trains = before is None, run.spec is not None and (before is None or before.spec is None)
+            secrets = self._secrets(run) if trains or (begins and run.setup is not None) else {}
+            if before is None:
+                self._begin(run, secrets)
+            self._follow(run, before, secrets)
+        self._run, self._order = run, order
+
+    def _begin(self, run: RunOrder, secrets: Mapping[str, str]) -> None:
+        if self._used:
+            self._machine.renew()
+        self._used, self._notice_s = True, None
+        self._control = ControlDirectory(Path(run.run_dir) / "control")
+        self._control.path.mkdir(parents=True, exist_ok=True)
+        if self._stopping:
+            self._control.request_stop()
+        self._crew.begin(run.run_id, run.run_dir, run.setup, secrets)
+
+    def _follow(self, run: RunOrder, before: RunOrder | None, secrets: Mapping[str, str]) -> None:
+        """Carry out how an order differs from the one `before` for the same run."""
+        assert self._control is not None
+        if run.spec is not None and (before is None or before.spec is None):
+            self._crew.train(run.spec, secrets)
+        if run.hold is None:
+            self._control.clear_quiesce()
+        elif before is None or run.hold != before.hold:
+            self._control.put_quiesce(QuiesceOrder(time.monotonic() + run.hold.for_s, run.hold.successor))
+        if run.stop:
+            self._control.request_stop()
+        if before is not None and run.stacks != before.stacks:
+            self._crew.show_stacks()
+
+    def _secrets(self, run: RunOrder) -> dict[str, str]:
+        """Raises SiteError while the grant that the order names is not there."""
+        if run.grant is None:
+            return {}
+        sealed = self._channel.grant()
+        if sealed is None or sealing.digest(sealed) != run.grant:
+            raise SiteError(f"the secrets of {run.run_id} have not arrived", hint="the order is read again")
+        return sealing.opened(self._key, sealed, run.run_id)
+
+    def _report(self, now: float) -> None:
+        """Report what is new, and otherwise that this machine lives."""
+        run_id = None if self._run is None else self._run.run_id
+        said, ago_s = (None, 0.0) if run_id is None else self._crew.heard(run_id)
+        number = 0 if self._order is None else self._order.number
+        news = {} if said is None else said
+        urgent = (number, run_id, news.get("state"), news.get("manifest"))
+        steady = {name: value for name, value in news.items() if name not in _VOLATILE}
+        pause_s = 0.0 if urgent != self._urgent else REPORT_S if steady != self._told else BEAT_S
+        if now - self._told_at < max(pause_s, self._poll_s if pause_s else 0.0):
+            return
+        self._beat += 1
+        self._channel.put_report(NodeReport(self._boot, self._beat, number, run_id, said, ago_s))
+        self._urgent, self._told, self._told_at = urgent, steady, now
+
+    def _carry_notice(self) -> None:
+        """Pass a preemption notice on to the run, once."""
+        if self._metadata is None or self._control is None:
+            return
+        try:
+            notice = read_notice(Path(self._metadata))
+        except ProviderError:
+            return  # missing or damaged: the machine then ends without a notice
+        if notice is not None and self._notice_s != notice.deadline_monotonic_s:
+            self._control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
+            self._notice_s = notice.deadline_monotonic_s
+
+    def _renew_lease(self, now: float) -> None:
+        """A run may train for the length of its lease from the last exchange with the store."""
+        if self._control is not None and self._order is not None and now - self._leased_at >= LEASE_EVERY_S:
+            self._leased_at = now
+            self._control.put_lease(self._renewed_at + self._order.lease_s)
+
+
+def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
+    """Run the agent until Ray dies. Returns an exit code."""
+    os.umask(PRIVATE_UMASK)
+    boot_token = os.environ.pop(BOOT_VARIABLE, "")  # the trainer has no use for it
+    store = open_store(url)
+    machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
+    cluster = Cluster(Path(temp_dir))
+    ended = threading.Event()
+
+    def failed(why: str) -> None:
+        if not cluster.up:
+            start_again(int(attempt), why, boot_token)
+        say(why)
+        ended.set()
+
+    crew = Crew(cluster, failed)
+    threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
+    crew.start()
+    agent = Agent(Channel(store, token), store.poll_s, crew, machine)
+    signal.signal(signal.SIGTERM, agent.stop)
+    while not cluster.up:  # a start that fails is repeated with another key: what is published is final
+        time.sleep(START_LOOK_S)
+    agent.introduce(boot_token)
+    while not ended.wait(store.poll_s):
+        agent.look()
+    end_machine()
+    return 1
+
+
+def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
+    """Notice at once that a process of this machine died while Ray starts: Ray itself waits half a minute for it."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while not cluster.up:
+        if any(process_start(int(pid)) is None for pid in children.read_text().split()) and not cluster.up:
+            failed("a process of it died")
+        time.sleep(START_LOOK_S)
+
+
+def start_again(attempt: int, why: str, boot_token: str) -> NoReturn:
+    """Restart this process in the same session, or end it after START_ATTEMPTS."""
+    say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
+    end_machine()  # what the attempt has left
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, 0):  # the next attempt must not see these as its own children
+            pass
+    if attempt >= START_ATTEMPTS:
+        os._exit(1)  # other threads may still be waiting for Ray
+    time.sleep(START_PAUSE_S)
+    os.environ[BOOT_VARIABLE] = boot_token
+    os.execv(sys.executable, [sys.executable, "-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
+
+
+def end_machine() -> None:
+    """End every process of this machine's session except this one; the provider ends the rest."""
+    try:
+        end_session(os.getsid(0))
+    except SiteError as error:
+        say(str(error))
+
+
+def say(message: str) -> None:
+    """Print to the machine's console."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""Channel: the objects through which the control plane and one machine's agent talk.
+
+    <token>/order     the control plane: nodes.messages.Order
+    <token>/grant     the control plane: the secrets of the ordered run, sealed to the machine's key
+    <token>/node      the agent: NodeFacts
+    <token>/report    the agent: NodeReport
+    runs/<run>        the control plane: the launch token of the machine that executes the run
+
+The machine calls home: nobody connects to it, so it needs no open port, and works behind any address translation. The
+store may be a folder of this host, which is how `local` works, or a bucket.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from orchestrator.errors import SiteError
+from orchestrator.formats.codec import CodecError, dumps, loads
+from orchestrator.nodes.messages import MOST_BYTES, NodeFacts, NodeReport, Order
+from trainers.errors import ObjectStoreError, UnreadableObject
+from trainers.objects.base import ObjectStore
+
+MOST_SECRET_BYTES = 4 << 20
+_T = TypeVar("_T")
+
+
+class Garbled(Exception):
+    """An object of the channel is not valid; says why."""
+
+
+class Channel:
+    """Both ends of the channel of the machine with launch token `token`. Methods raise ObjectStoreError."""
+
+    def __init__(self, store: ObjectStore, token: str) -> None:
+        self._store = store
+        self.token = token
+
+    # The control plane's end
+
+    def order(self) -> tuple[Order | None, str]:
+        """The newest order, and its version for `replace_order`; (None, "") if there is none. Raises SiteError if it
+        is damaged."""
+        found = self._store.get(f"{self.token}/order", MOST_BYTES)
+        if found is None:
+            return None, ""
+        try:
+            return loads(Order, found.data), found.version
+        except CodecError as error:
+            raise SiteError(
+                f"the order {self._store.where(f'{self.token}/order')} is damaged: {error}",
+                hint="end the machine with `tradewind reap`; its job continues elsewhere",
+            ) from error
+
+    def replace_order(self, order: Order, version: str) -> str:
+        """Write an order in place of the one with this version. Returns the new version. Raises SiteError if another
+        control plane has written one meanwhile."""
+        key, data = f"{self.token}/order", dumps(order).encode()
+        if len(data) > MOST_BYTES:
+            raise SiteError(
+                f"the order for {order.run.run_id if order.run else self.token} has {len(data)} bytes; the limit is "
+                f"{MOST_BYTES}",
+                hint="shorten train.args, train.env or train.setup of the job",
+            )
+        if not version:
+            if not self._store.put_if_absent(key, data):
+                raise _overtaken(self._store.where(key))
+            found = self._store.get(key, MOST_BYTES)
+            return "" if found is None else found.version
+        replaced = self._store.put_if_match(key, data, version)
+        if replaced is None:
+            raise _overtaken(self._store.where(key))
+        return replaced
+
+    def put_grant(self, sealed: bytes) -> None:
+        """Write the sealed secrets of the run that the next order names."""
+        self._store.put(f"{self.token}/grant", sealed)
+
+    def facts(self) -> NodeFacts | None:
+        """What the agent published; None before it started. Raises Garbled."""
+        return self._read("node", NodeFacts)
+
+    def report(self) -> NodeReport | None:
+        """The agent's newest report; None before the first. Raises Garbled."""
+        return self._read("report", NodeReport)
+
+    # The agent's end
+
+    def ordered(self, seen: bytes) -> tuple[bytes, Order | None]:
+        """The newest order as bytes, and decoded unless these are the bytes `seen`. Raises Garbled."""
+        found = self._store.get(f"{self.token}/order", MOST_BYTES)
+        if found is None or found.data == seen:
+            return seen, None
+        return found.data, _decoded(Order, found.data)
+
+    def grant(self) -> bytes | None:
+        """The sealed secrets; None if there are none."""
+        found = self._store.get(f"{self.token}/grant", MOST_SECRET_BYTES)
+        return None if found is None else found.data
+
+    def put_facts(self, facts: NodeFacts) -> None:
+        """Publish that the machine has started."""
+        self._store.put(f"{self.token}/node", dumps(facts).encode())
+
+    def put_report(self, report: NodeReport) -> None:
+        """Replace the report. One that is too long is sent without the run's words."""
+        self._store.put(f"{self.token}/report", dumps(report).encode())
+
+    def _read(self, name: str, form: type[_T]) -> _T | None:
+        try:
+            found = self._store.get(f"{self.token}/{name}", MOST_BYTES)
+        except UnreadableObject as error:
+            raise Garbled(str(error)) from error
+        return None if found is None else _decoded(form, found.data)
+
+
+def put_run(store: ObjectStore, run_id: str, token: str) -> None:
+    """Record which machine executes a run. Raises ObjectStoreError."""
+    store.put_if_absent(f"runs/{run_id}", token.encode())
+
+
+def machine_of(store: ObjectStore, run_id: str) -> str | None:
+    """The launch token of the machine that executes a run; None if none was asked to. Raises ObjectStoreError."""
+    found = store.get(f"runs/{run_id}", MOST_BYTES)
+    return None if found is None else found.data.decode(errors="replace")
+
+
+def unreachable(error: ObjectStoreError) -> SiteError:
+    """The error of the store as one that is retried."""
+    return SiteError(error.message, hint=error.hint)
+
+
+def _decoded(form: type[_T], data: bytes) -> _T:
+    try:
+        return loads(form, data)
+    except CodecError as error:
+        raise Garbled(str(error)) from error
+
+
+def _overtaken(where: str) -> SiteError:
+    return SiteError(f"another control plane has changed {where}", hint="it is read again")

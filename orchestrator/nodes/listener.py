@@ -1,0 +1,118 @@
+"""Listener: a thread that keeps the newest report of each machine that the control plane asks about.
+
+The control plane's own loop never waits for a store: it reads what was heard last, and how long ago that was.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.messages import NodeFacts, NodeReport
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+
+EAGER_S = 5.0  # after an order: somebody waits for its effect
+CALM_EVERY_S = 0.1
+FORGET_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is known of a machine. `since_s` (time.monotonic()) is when its newest report was first seen; `garbled`
+    says why its newest object is not valid."""
+
+    facts: NodeFacts | None = None
+    report: NodeReport | None = None
+    since_s: float = 0.0
+    garbled: str | None = None
+
+
+@dataclass(slots=True)
+class _Watched:
+    asked_at: float
+    eager_until: float
+    looked_at: float = float("-inf")
+    heard: Heard = Heard()
+
+
+class Listener:
+    """Polls the machines that were asked about within FORGET_S. `trouble` is the store's latest error, if it failed."""
+
+    def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._monotonic = store, monotonic
+        self._watched: dict[str, _Watched] = {}
+        self._changing = threading.Lock()
+        self._wake, self._closed = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self.trouble: ObjectStoreError | None = None
+
+    def heard(self, token: str) -> Heard:
+        """What is known of this machine; from the first call on, it is polled."""
+        now = self._monotonic()
+        with self._changing:
+            watched = self._watched.get(token)
+            if watched is None:
+                watched = self._watched[token] = _Watched(now, now + EAGER_S)
+                self._wake.set()
+            watched.asked_at = now
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+                self._thread.start()
+            return watched.heard
+
+    def expect(self, token: str) -> None:
+        """Poll this machine often for a while."""
+        self.heard(token)
+        with self._changing:
+            self._watched[token].eager_until = self._monotonic() + EAGER_S
+            self._wake.set()
+
+    def close(self) -> None:
+        """Stop polling."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._store.poll_s)
+            self._wake.clear()
+            for token, watched in self._due():
+                self.poll(token, watched)
+
+    def _due(self) -> list[tuple[str, _Watched]]:
+        now = self._monotonic()
+        with self._changing:
+            for token in [token for token, each in self._watched.items() if now - each.asked_at > FORGET_S]:
+                del self._watched[token]
+            calm_s = max(CALM_EVERY_S, self._store.poll_s)
+            return [
+                (token, each)
+                for token, each in self._watched.items()
+                if now - each.looked_at >= (self._store.poll_s if now < each.eager_until else calm_s)
+            ]
+
+    def poll(self, token: str, watched: _Watched) -> None:
+        """Look at one machine's objects."""
+        channel, before, now = Channel(self._store, token), watched.heard, self._monotonic()
+        watched.looked_at = now
+        try:
+            report = channel.report()
+            facts = before.facts
+            if facts is None or (report is not None and report.boot != facts.boot):
+                facts = channel.facts()
+        except Garbled as error:
+            since_s = before.since_s if before.garbled is not None else now
+            watched.heard = replace(before, garbled=str(error), since_s=since_s)
+            return
+        except ObjectStoreError as error:
+            self.trouble = error
+            return
+        self.trouble = None
+        same = report == before.report and before.garbled is None
+        watched.heard = before if same and facts == before.facts else Heard(facts, report, now)

@@ -1,0 +1,80 @@
+"""Messages: what the control plane orders of a machine, and what the machine's agent reports.
+
+Each is one JSON object of at most MOST_BYTES in the store of control objects (nodes.channel). Instants never cross
+machines: orders carry durations and reports carry ages, and the reader counts from when it reads, by its own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MOST_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Save a checkpoint, then wait at the step boundary for generation `successor`, for `for_s` seconds at most from
+    when the order arrives. `number` tells repeated orders apart."""
+
+    number: int
+    successor: int
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """The run that a machine shall execute.
+
+    It sets up `setup` (trainers.spec.SetupSpec), loads its libraries, and waits until there is a `spec`
+    (trainers.spec.TrainerSpec). `grant` is the digest of the sealed secrets that it needs; None: it needs none. `stop`:
+    save a checkpoint and end. Each new number of `stacks` writes the stacks of all threads to the run's log.
+    """
+
+    run_id: str
+    run_dir: str
+    setup: Mapping[str, object] | None = None
+    spec: Mapping[str, object] | None = None
+    grant: str | None = None
+    hold: Hold | None = None
+    stop: bool = False
+    stacks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a machine shall do; the newest order replaces all before. A run that `run` does not name is ended at once.
+
+    `number` rises with each order. `lease_s`: the trainer stops by itself when its agent has not exchanged messages
+    with the store for so many seconds. `epoch` is that of the control plane that wrote it: an earlier one writes no
+    more.
+    """
+
+    number: int
+    lease_s: float
+    run: RunOrder | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A machine that has started. `boot` is random for each start of its agent; `public_key` (X25519, hexadecimal) is
+    that of the boot: what is sealed to it, only this agent's memory can open. `proof` shows that the agent has the
+    token of its user data (nodes.sealing)."""
+
+    boot: str
+    public_key: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What the agent knows. `beat` rises with each report; `order` is the number of the newest order that it carries
+    out. `said` is what the run `run_id` says of itself, None if nothing yet; its actor answered `said_ago_s` ago."""
+
+    boot: str
+    beat: int
+    order: int = 0
+    run_id: str | None = None
+    said: Mapping[str, object] | None = None
+    said_ago_s: float = 0.0

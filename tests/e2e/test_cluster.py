@@ -1,0 +1,105 @@
+"""The Ray cluster of a run: what it listens on, who may use it, starts that fail, a part of it killed, nothing left.
+
+It also holds the pinned version of Ray to the private interfaces that nodes.cluster uses.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.living import Reference, Tradewind, alive, listening, named, until
+
+pytestmark = pytest.mark.ray
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+
+
+@pytest.fixture(scope="module")
+def job(tradewind: Tradewind) -> str:
+    """One job that goes through everything in this module."""
+    return tradewind.submit("steady")
+
+
+def test_a_raylet_that_fails_to_start_twice_is_started_a_third_time(tradewind: Tradewind, job: str) -> None:
+    killed: set[int] = set()
+
+    def another_raylet() -> int:
+        runs = [run for run in tradewind.runs(job) if run.instance_id is not None]
+        found = [pid for run in runs for pid, name in tradewind.processes(run).items() if "raylet/raylet" in name]
+        return next((pid for pid in found if pid not in killed), 0)
+
+    for _ in range(2):
+        raylet = until("the machine starts a raylet", another_raylet)
+        os.kill(raylet, signal.SIGKILL)
+        killed.add(raylet)
+    run = tradewind.training(job)
+    assert named(tradewind.processes(run), "raylet/raylet") not in killed
+    assert [each.id for each in tradewind.runs(job)] == [run.id], "another machine had to be rented"
+
+
+def test_every_process_of_a_machine_listens_on_the_loopback_interface_alone(tradewind: Tradewind, job: str) -> None:
+    run = tradewind.training(job)
+    pids = {*tradewind.processes(run), *tradewind.session(tradewind.leader_pid)}
+    found = listening(pids)
+    assert len(found) >= 4  # Ray's control store, the raylet, the agent as driver, the actor
+    assert {address for address, _ in found} <= LOOPBACK
+
+
+def test_a_driver_without_the_token_of_the_cluster_is_refused(tradewind: Tradewind, job: str) -> None:
+    raylet = named(tradewind.processes(tradewind.training(job)), "raylet/raylet")
+    ours = tradewind.environment_of(raylet)
+    assert stat.S_IMODE(Path(ours["RAY_AUTH_TOKEN_PATH"]).stat().st_mode) == 0o600
+    words = Path(f"/proc/{raylet}/cmdline").read_text().split("\0")
+    address = next(word.partition("=")[2] for word in words if word.startswith("--gcs-address="))
+    attach = (  # the first that a driver does; `ray.init` would go on trying for 20 s
+        "from ray._raylet import GcsClient\n"
+        f"GcsClient(address={address!r}).internal_kv_exists(b'key', namespace=b'tradewind', timeout=20)"
+    )
+    theirs = {key: value for key, value in ours.items() if key != "RAY_AUTH_TOKEN_PATH"} | {"RAY_AUTH_TOKEN": "0" * 64}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", attach], env=environment, stderr=subprocess.PIPE, text=True)
+        for environment in (ours, theirs)
+    ]
+    (_, _), (_, refusal) = [process.communicate(timeout=60) for process in processes]
+    assert processes[0].returncode == 0
+    assert processes[1].returncode != 0
+    assert "auth" in refusal.lower()
+
+
+def test_a_machine_needs_only_the_lean_ray(tradewind: Tradewind, job: str) -> None:
+    assert not [name for name in requires("tradewind") or [] if name.startswith("ray[")]
+    processes = tradewind.processes(tradewind.training(job))
+    assert not [name for name in processes.values() if "dashboard.py" in name or "monitor.py" in name]
+
+
+def test_a_machine_whose_control_store_of_ray_is_killed_is_replaced(tradewind: Tradewind, job: str) -> None:
+    before = tradewind.training(job)
+    left = tradewind.processes(before)
+    os.kill(named(left, "gcs_server"), signal.SIGKILL)
+    after = tradewind.training(job, after=before)
+    assert after.start_step > 0
+    until("its processes have ended", lambda: not [name for pid, name in left.items() if alive(pid)])
+
+
+def test_down_leaves_no_process_and_a_job_resumes_after_up(
+    tradewind: Tradewind, job: str, reference: Reference
+) -> None:
+    tradewind.command("down")
+    assert tradewind.job(job).state == "paused"
+    assert tradewind.left_behind() == []
+    assert not tradewind.unsettled(job)
+
+    tradewind.command("up")
+    assert [int(left.split()[0]) for left in tradewind.left_behind()] == [tradewind.leader_pid]
+    tradewind.command("resume", job)
+    tradewind.finish(job)
+    assert tradewind.losses(job) == reference.losses()
+    assert tradewind.weights_hash(job) == reference.weights_hash()

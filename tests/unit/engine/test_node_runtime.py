@@ -1,0 +1,280 @@
+"""NodeRuntime on a folder: what it makes of what machines write, and that no order of an earlier control plane counts.
+
+The machine's end of the channel is written by hand, so that it can lie.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.node_runtime import NodeRuntime
+from orchestrator.engine.runtime import RunReport, RunSpec
+from orchestrator.errors import SiteError
+from orchestrator.nodes import sealing
+from orchestrator.nodes.agent import BOOT_VARIABLE
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.messages import NodeFacts, NodeReport, Order
+from trainers.objects.folder import FolderStore
+
+PATIENCE_S = 60.0
+SECRET = "correct-horse-battery-staple"
+
+
+class Machine:
+    """A machine's end of the channel."""
+
+    def __init__(self, folder: Path, runtime: NodeRuntime, token: str = "m") -> None:
+        self.channel = Channel(FolderStore(folder / "control"), token)
+        self.key = sealing.new_key()
+        self.beat = 0
+        script = runtime.bootstrap(token=token)
+        self.boot_token = script.split(f"{BOOT_VARIABLE}=")[1].split()[0]
+
+    def introduce(self, *, token: str | None = None, boot: str = "boot") -> None:
+        public = sealing.public_half(self.key)
+        self.channel.put_facts(NodeFacts(boot, public, sealing.proof(token or self.boot_token, boot, public)))
+
+    def says(self, run_id: str | None, said: Mapping[str, object] | None, *, order: int, ago_s: float = 0.0) -> None:
+        self.beat += 1
+        self.channel.put_report(NodeReport("boot", self.beat, order, run_id, said, ago_s))
+
+    def order(self) -> Order:
+        found, _ = self.channel.order()
+        assert found is not None
+        return found
+
+
+def until(look: Callable[[], object]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def open_runtime(tmp_path: Path) -> Iterator[Callable[[], NodeRuntime]]:
+    opened = []
+
+    def another() -> NodeRuntime:
+        opened.append(
+            NodeRuntime(
+                FolderStore(tmp_path / "control"),
+                key_path=tmp_path / "key",
+                runs_dir=tmp_path / "runs",
+                environments=tmp_path / "environments",
+                temp_dir=tmp_path / "ray",
+                lease_s=60.0,
+            )
+        )
+        return opened[-1]
+
+    yield another
+    for runtime in opened:
+        runtime.close()
+
+
+@pytest.fixture
+def runtime(open_runtime: Callable[[], NodeRuntime]) -> NodeRuntime:
+    return open_runtime()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, runtime: NodeRuntime) -> Machine:
+    return Machine(tmp_path, runtime)
+
+
+def report(runtime: NodeRuntime, run_id: str = "run-1") -> RunReport | None:
+    return runtime.reports([run_id]).get(run_id)
+
+
+def state(runtime: NodeRuntime, run_id: str = "run-1") -> str | None:
+    found = report(runtime, run_id)
+    return None if found is None else found.state
+
+
+def test_a_repeated_launch_has_the_same_user_data_and_another_machine_another(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime]
+) -> None:
+    assert runtime.bootstrap(token="m") == open_runtime().bootstrap(token="m")
+    assert runtime.bootstrap(token="m") != runtime.bootstrap(token="n")
+
+
+def test_a_machine_joins_with_the_proof_of_its_own_boot_token_alone(runtime: NodeRuntime, machine: Machine) -> None:
+    assert not runtime.joined("m")
+    machine.introduce(token="that of another machine")
+    machine.says(None, None, order=0)
+    until(lambda: runtime._listener.heard("m").facts is not None)
+    assert not runtime.joined("m")
+    with pytest.raises(SiteError, match="has not started"):
+        runtime.prepare("run-1", "m", secrets={"TOKEN": SECRET})
+    machine.introduce(boot="boot-2")
+    machine.channel.put_report(NodeReport("boot-2", 1))
+    until(lambda: runtime.joined("m"))
+
+
+def test_a_run_goes_from_starting_to_what_its_machine_says_of_it(runtime: NodeRuntime, machine: Machine) -> None:
+    machine.introduce()
+    until(lambda: runtime.joined("m"))
+    assert state(runtime) == "absent", "no machine was asked to execute it"
+    runtime.prepare("run-1", "m")
+    machine.says(None, None, order=0)
+    until(lambda: state(runtime) == "starting")
+    machine.says("run-1", {"state": "prepared"}, order=1)
+    until(lambda: state(runtime) == "prepared")
+    runtime.start(RunSpec("run-1", "job-1", 1, {"steps": 5}, {"TOKEN": SECRET}))
+    ordered = machine.order().run
+    assert ordered is not None
+    assert ordered.spec == {"steps": 5}
+    assert sealing.opened(machine.key, machine.channel.grant() or b"", "run-1") == {"TOKEN": SECRET}
+    machine.says("run-1", {"state": "training", "step": 4, "loss": 0.5}, order=2, ago_s=3.0)
+    until(lambda: state(runtime) == "training")
+    found = report(runtime)
+    assert found is not None
+    assert (found.step, found.loss) == (4, 0.5)
+    assert found.silent_s >= 3.0, "its actor has not answered for so long"
+
+
+def test_no_secret_is_in_any_byte_that_was_written(runtime: NodeRuntime, machine: Machine, tmp_path: Path) -> None:
+    machine.introduce()
+    until(lambda: runtime.joined("m"))
+    runtime.prepare("run-1", "m", secrets={"TOKEN": SECRET})
+    runtime.start(RunSpec("run-1", "job-1", 1, {}, {"TOKEN": SECRET}))
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert SECRET.encode() not in written
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
+
+
+def test_the_next_control_plane_finds_the_run_and_the_one_before_it_can_change_nothing(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    successor = open_runtime()
+    successor.epoch = runtime.epoch + 1
+    until(lambda: state(successor) == "training")
+    successor.quiesce("run-1", 2)
+    held = machine.order()
+    for why in ("another control plane has changed", "a later control plane", "a later control plane"):
+        with pytest.raises(SiteError, match=why):
+            runtime.kill("run-1")
+    with pytest.raises(SiteError, match="a later control plane"):
+        runtime.prepare("run-9", "m")
+    assert machine.order() == held
+    successor.resume("run-1")
+
+
+def test_a_kill_takes_the_run_out_of_the_order_and_it_is_absent_whatever_the_machine_says(
+    runtime: NodeRuntime, machine: Machine
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    until(lambda: state(runtime) == "training")
+    runtime.kill("run-1")
+    runtime.kill("run-1")
+    assert machine.order().run is None
+    assert state(runtime) == "absent"
+    with pytest.raises(SiteError, match="was not ordered"):
+        runtime.stop("run-1")
+
+
+def test_another_attempt_on_the_machine_replaces_the_run_there(runtime: NodeRuntime, machine: Machine) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    runtime.prepare("run-2", "m")
+    machine.says("run-1", {"state": "failed"}, order=1)
+    until(lambda: state(runtime, "run-2") == "starting")
+    machine.says("run-2", {"state": "prepared"}, order=2)
+    until(lambda: state(runtime, "run-2") == "prepared")
+    assert state(runtime, "run-1") == "absent"
+
+
+def test_repeated_calls_give_no_new_order_but_a_repeated_hold_does(runtime: NodeRuntime, machine: Machine) -> None:
+    machine.introduce()
+    for call in (
+        lambda: runtime.prepare("run-1", "m"),
+        lambda: runtime.start(RunSpec("run-1", "job-1", 1, {"steps": 5}, {})),
+        lambda: runtime.stop("run-1"),
+        lambda: runtime.resume("run-1"),
+    ):
+        call()
+        number = machine.order().number
+        call()
+        assert machine.order().number == number
+    runtime.quiesce("run-1", 2)
+    number = machine.order().number
+    runtime.quiesce("run-1", 2)
+    assert machine.order().number == number + 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\xff",
+        b"{}",
+        b'{"boot":"boot","beat":1,"order":1,"run_id":"run-1","said":{"state":"training","step":-1}}',
+        b'{"boot":"boot","beat":1,"order":1,"run_id":"run-1","said":{"state":"king"}}',
+        b'{"boot":"boot","beat":1,"order":1,"run_id":"run-1","said":{"state":"training"},"said_ago_s":"NaN"}',
+        b'{"boot":"boot","beat":1,"order":1,"run_id":"run-1","said":{"state":"training"},"said_ago_s":1e400}',
+        b"x" * (1 << 19),
+    ],
+)
+def test_garbage_is_a_malformed_report(runtime: NodeRuntime, machine: Machine, words: bytes) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.channel._store.put("m/report", words)
+    until(lambda: report(runtime) is not None)
+    found = report(runtime)
+    assert found is not None
+    assert found.state == "malformed", found
+
+
+def test_silence_is_measured_by_the_readers_own_clock_whatever_the_machine_says_of_time(
+    runtime: NodeRuntime, machine: Machine
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1, ago_s=-1e6)
+    until(lambda: state(runtime) == "training")
+    found = report(runtime)
+    assert found is not None
+    assert 0.0 <= found.silent_s < PATIENCE_S
+    before = found.silent_s
+    later = report(runtime)
+    assert later is not None
+    assert later.silent_s > before, "the same report does not count as a sign of life again"
+
+
+def test_a_store_that_cannot_be_read_is_an_error_and_no_sign_about_the_run(
+    runtime: NodeRuntime, machine: Machine, tmp_path: Path
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    until(lambda: state(runtime) == "training")
+    control = tmp_path / "control"
+    control.rename(tmp_path / "away")
+    control.write_text("in the way")
+
+    def refused() -> bool:
+        try:
+            return report(runtime) is None
+        except SiteError as error:
+            return str(control) in str(error)
+
+    until(refused)
+    control.unlink()
+    (tmp_path / "away").rename(control)
+
+    def answers() -> bool:
+        try:
+            return state(runtime) == "training"
+        except SiteError:
+            return False
+
+    until(answers)

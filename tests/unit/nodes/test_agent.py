@@ -1,0 +1,222 @@
+"""The agent of a machine, on a real folder store, with a real process for the trainer, without Ray."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.nodes import sealing
+from orchestrator.nodes.agent import Agent
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.messages import Hold, NodeReport, Order, RunOrder
+from providers.local.metadata import Notice, write_notice
+from tests.unit.nodes.conftest import Direct, Stub, until
+from trainers.control import ControlDirectory
+from trainers.objects.folder import FolderStore
+
+LEASE_S = 60.0
+
+
+class Home:
+    """An agent, and the control plane's end of its channel."""
+
+    def __init__(self, folder: Path, machine: Stub, crew: Direct) -> None:
+        self.store = FolderStore(folder / "control")
+        self.plane = Channel(self.store, "m")
+        self.crew, self.machine, self.runs = crew, machine, folder / "runs"
+        self.agent = Agent(Channel(self.store, "m"), 0.0, crew, machine)
+        self.agent.introduce("boot-token")
+        self.number = 0
+
+    def order(self, run: RunOrder | None) -> None:
+        self.number += 1
+        self.plane.replace_order(Order(self.number, LEASE_S, run), self.plane.order()[1])
+
+    def run(self, run_id: str = "run-1") -> RunOrder:
+        return RunOrder(run_id, str(self.runs / run_id))
+
+    def spec(self, run_id: str = "run-1") -> dict[str, object]:
+        return {"control_dir": str(self.runs / run_id / "control")}
+
+    def control(self, run_id: str = "run-1") -> ControlDirectory:
+        return ControlDirectory(self.runs / run_id / "control")
+
+    def reported(self) -> NodeReport:
+        found = self.plane.report()
+        assert found is not None
+        return found
+
+    def until_it_reports(self, state: str, run_id: str = "run-1") -> NodeReport:
+        def look() -> bool:
+            self.agent.look()
+            said = self.reported().said
+            return self.reported().run_id == run_id and said is not None and said["state"] == state
+
+        until(f"{run_id} is {state}", look)
+        return self.reported()
+
+
+@pytest.fixture
+def home(tmp_path: Path, machine: Stub, crew: Direct) -> Home:
+    return Home(tmp_path, machine, crew)
+
+
+def test_it_introduces_itself_with_a_key_and_a_proof(home: Home) -> None:
+    facts = home.plane.facts()
+    assert facts is not None
+    assert sealing.is_proven("boot-token", facts.boot, facts.public_key, facts.proof)
+    home.agent.look()
+    assert home.reported().boot == facts.boot
+
+
+def test_it_prepares_then_trains_what_it_is_ordered_and_says_which_order_it_follows(home: Home) -> None:
+    home.order(home.run())
+    assert home.until_it_reports("prepared").order == 1
+    home.order(replace(home.run(), spec=home.spec()))
+    report = home.until_it_reports("training")
+    assert (report.order, report.said and report.said["step"]) == (2, 3)
+
+
+def test_secrets_reach_the_trainer_only_sealed_for_its_run(home: Home) -> None:
+    facts = home.plane.facts()
+    assert facts is not None
+    sealed = sealing.seal(facts.public_key, "run-1", {"TOKEN": "hush-hush"})
+    ordered = replace(home.run(), spec=home.spec(), grant=sealing.digest(sealed))
+    home.order(ordered)
+    home.agent.look()
+    assert home.reported().order == 0, "it follows an order without its secrets"
+    home.plane.put_grant(sealing.seal(facts.public_key, "run-2", {"TOKEN": "of another run"}))
+    home.agent.look()
+    assert home.reported().order == 0
+    home.plane.put_grant(sealed)
+    home.until_it_reports("training")
+    assert json.loads((home.machine.folder / "order.json").read_text())["secrets"] == {"TOKEN": "hush-hush"}
+    written = b"".join(path.read_bytes() for path in home.store.root.rglob("*") if path.is_file())
+    assert b"hush-hush" not in written
+
+
+def test_a_hold_lasts_as_long_as_ordered_from_when_it_arrives_and_is_taken_back(home: Home) -> None:
+    home.order(home.run())
+    home.until_it_reports("prepared")
+    began = time.monotonic()
+    home.order(replace(home.run(), hold=Hold(1, 2, 30.0)))
+    home.agent.look()
+    first = home.control().quiesce()
+    assert first is not None
+    assert began + 30.0 <= first.until_monotonic_s <= time.monotonic() + 30.0
+    assert first.successor == 2
+    home.agent.look()
+    assert home.control().quiesce() == first, "the same order does not last longer"
+    home.order(replace(home.run(), hold=Hold(2, 2, 30.0)))
+    home.agent.look()
+    second = home.control().quiesce()
+    assert second is not None
+    assert second.until_monotonic_s > first.until_monotonic_s
+    home.order(home.run())
+    home.agent.look()
+    assert home.control().quiesce() is None
+
+
+def test_a_run_that_the_newest_order_does_not_name_is_ended_and_the_next_gets_a_process_of_its_own(home: Home) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    before = home.machine.process.pid
+    home.order(home.run("run-2"))
+    home.until_it_reports("prepared", "run-2")
+    assert home.crew.ended == ["run-1"]
+    assert home.machine.process.pid != before
+    home.order(None)
+    home.agent.look()
+    assert home.crew.ended == ["run-1", "run-2"]
+    assert home.reported().run_id is None
+
+
+def test_stop_and_sigterm_ask_the_run_to_save_and_end(home: Home) -> None:
+    home.order(home.run())
+    home.until_it_reports("prepared")
+    assert not home.control().stop_requested()
+    home.order(replace(home.run(), stop=True))
+    home.agent.look()
+    assert home.control().stop_requested()
+    home.order(home.run("run-2"))
+    home.until_it_reports("prepared", "run-2")
+    home.agent.stop()
+    assert home.control("run-2").stop_requested()
+
+
+def test_a_notice_of_the_provider_is_passed_on_to_the_run(home: Home) -> None:
+    write_notice(home.machine.folder / "metadata.json", Notice("preemption", 123.0))
+    home.agent.look()  # nothing runs yet
+    home.order(home.run())
+    home.agent.look()
+    assert home.control().notice() is not None
+
+
+def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    _due(home.agent)
+    home.agent.look()
+    before = home.control().lease_until()
+    assert before is not None
+    assert before <= time.monotonic() + LEASE_S
+    away = home.store.root.with_name("away")
+    for breaks, mends in (
+        (lambda: home.store.root.rename(away), lambda: _back(away, home.store.root)),
+        (lambda: _garbled(home, b"{"), lambda: home.order(replace(home.run(), spec=home.spec()))),
+    ):
+        kept = (home.store.root / "m" / "order").read_bytes()
+        breaks()
+        if not home.store.root.exists():
+            home.store.root.write_text("in the way")
+        _due(home.agent)
+        last = home.control().lease_until()
+        home.agent.look()
+        _due(home.agent)
+        home.agent.look()
+        now = home.control().lease_until()
+        assert last is not None
+        assert now is not None
+        assert now <= max(last, before) + 1.0, "it renewed its lease alone"
+        if not (home.store.root / "m").exists():
+            mends()
+        else:
+            home.store.put("m/order", kept)
+        _due(home.agent)
+        moment = time.monotonic()
+        home.agent.look()
+        renewed = home.control().lease_until()
+        assert renewed is not None
+        assert renewed >= moment + LEASE_S
+
+
+def test_a_trainer_that_dies_by_itself_is_reported_with_its_status(home: Home) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    home.machine.process.kill()
+    home.machine.process.wait()
+    said = home.until_it_reports("failed").said
+    assert said is not None
+    assert said["exit_status"] == -9
+
+
+def _due(agent: Agent) -> None:
+    agent._leased_at = float("-inf")
+    agent._told_at = float("-inf")
+
+
+def _back(away: Path, root: Path) -> None:
+    root.unlink()
+    away.rename(root)
+
+
+def _garbled(home: Home, words: bytes) -> None:
+    home.store.put("m/order", words)
+
+
+Breaks = Callable[[], object]

@@ -1,0 +1,96 @@
+"""The channel between the control plane and a machine: orders replace one another by compare-and-swap, and nothing that
+the other end wrote is trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SiteError
+from orchestrator.nodes.channel import Channel, Garbled, machine_of, put_run
+from orchestrator.nodes.messages import MOST_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
+from trainers.errors import InvalidKey
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+
+RUN = RunOrder("run-1", "/runs/run-1", spec={"steps": 3}, hold=Hold(1, 2, 30.0))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(tmp_path / "control")
+
+
+def test_an_order_arrives_as_it_was_written_and_is_decoded_once(store: ObjectStore) -> None:
+    plane, agent = Channel(store, "m"), Channel(store, "m")
+    assert agent.ordered(b"") == (b"", None)
+    plane.replace_order(Order(1, 60.0, RUN), "")
+    seen, order = agent.ordered(b"")
+    assert order == Order(1, 60.0, RUN)
+    assert agent.ordered(seen) == (seen, None)
+    assert Channel(store, "other").order() == (None, "")
+
+
+def test_of_two_control_planes_one_writes_the_next_order_and_the_other_is_told(store: ObjectStore) -> None:
+    one, two = Channel(store, "m"), Channel(store, "m")
+    first = one.replace_order(Order(1, 60.0), "")
+    with pytest.raises(SiteError, match="another control plane has changed "):
+        two.replace_order(Order(1, 60.0, RUN), "")
+    second = two.replace_order(Order(2, 60.0, RUN), two.order()[1])
+    with pytest.raises(SiteError, match="another control plane"):  # it slept meanwhile
+        one.replace_order(Order(2, 60.0), first)
+    assert one.order() == (Order(2, 60.0, RUN), second)
+
+
+def test_an_order_that_is_too_long_names_the_run_and_what_to_shorten(store: ObjectStore) -> None:
+    long = RunOrder("run-1", "/runs/run-1", spec={"args": "x" * MOST_BYTES})
+    with pytest.raises(SiteError, match="the order for run-1 has") as caught:
+        Channel(store, "m").replace_order(Order(1, 60.0, long), "")
+    assert "train.args" in caught.value.hint
+    assert Channel(store, "m").order() == (None, "")
+
+
+def test_a_damaged_order_is_named_on_both_ends(store: ObjectStore) -> None:
+    store.put("m/order", b'{"number": "three"}')
+    with pytest.raises(SiteError, match="m/order is damaged"):
+        Channel(store, "m").order()
+    with pytest.raises(Garbled, match="number"):
+        Channel(store, "m").ordered(b"")
+
+
+@pytest.mark.parametrize("words", [b"", b"\xff\xfe", b"[]", b'{"boot": 1}', b"{" * 9999, b"x" * (MOST_BYTES + 1)])
+def test_whatever_a_machine_writes_is_read_or_said_to_be_garbled(store: ObjectStore, words: bytes) -> None:
+    channel = Channel(store, "m")
+    assert channel.report() is None
+    store.put("m/report", words)
+    store.put("m/node", words)
+    with pytest.raises(Garbled):
+        channel.report()
+    with pytest.raises(Garbled):
+        channel.facts()
+
+
+def test_reports_and_facts_arrive_as_they_were_written(store: ObjectStore) -> None:
+    channel = Channel(store, "m")
+    report = NodeReport("b", 7, 3, "run-1", {"state": "training", "loss": float("nan"), "error": "\udc80"}, 0.25)
+    channel.put_report(report)
+    found = channel.report()
+    assert found is not None
+    assert repr(found) == repr(report)
+    channel.put_facts(NodeFacts("b", "00", "11"))
+    assert channel.facts() == NodeFacts("b", "00", "11")
+
+
+def test_the_machine_of_a_run_is_recorded_once(store: ObjectStore) -> None:
+    assert machine_of(store, "run-1") is None
+    put_run(store, "run-1", "m")
+    put_run(store, "run-1", "another")  # a run never changes its machine
+    assert machine_of(store, "run-1") == "m"
+
+
+def test_no_name_leads_out_of_the_store(store: ObjectStore) -> None:
+    with pytest.raises(InvalidKey):
+        Channel(store, "../m").order()
+    with pytest.raises(InvalidKey):
+        put_run(store, "../../run", "m")
