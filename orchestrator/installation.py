@@ -74,9 +74,9 @@ class Installation:
         """The folder of a job's outputs."""
         return self.state_dir / "outputs" / job_id
 
-    def checkpoint_root(self, to: str | None) -> Path:
-        """The checkpoint folder for a job's `checkpoint.to`; None: the one in the state folder."""
-        return Path(to) if to is not None else self.state_dir / "checkpoints"
+    def checkpoint_root(self, to: str | None) -> str:
+        """The folder or URL for a job's `checkpoint.to`; None: the folder in the state folder."""
+        return to if to is not None else str(self.state_dir / "checkpoints")
 
     def close(self) -> None:
         """Close the store."""

@@ -26,6 +26,7 @@ from trainers.checkpoint import store
 from trainers.control import ControlDirectory, TrainerState
 from trainers.errors import EntryError
 from trainers.journal import Journal
+from trainers.objects.opening import open_store
 from trainers.process import same_hashes
 from trainers.process.log_pump import MaskedLog
 from trainers.process.masking import Mask
@@ -107,11 +108,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def take_over(spec: TrainerSpec) -> None:
-    """Write the fence of the spec's generation if no newer one exists. Raises CheckpointError."""
-    owner = store.fence(spec.checkpoint_root, spec.job_id)
+    """Write the fence of the spec's generation if no newer one exists. Raises CheckpointError and ObjectStoreError."""
+    root = open_store(spec.checkpoint_root)
+    owner = store.fence(root, spec.job_id)
     if owner is None or owner.generation < spec.generation:
-        start = spec.manifest or store.newest_counting(spec.checkpoint_root, spec.job_id, spec.generation)
-        store.write_fence(spec.checkpoint_root, spec.job_id, spec.generation, start)
+        start = spec.manifest or store.newest_counting(root, spec.job_id, spec.generation)
+        store.write_fence(root, spec.job_id, spec.generation, start)
 
 
 def _await_fence(context: RunContext) -> None:
@@ -120,19 +122,16 @@ def _await_fence(context: RunContext) -> None:
     A program that never calls attach() could not wait at any later time.
     """
     spec, control = context.spec, context.control
-    store.prepare(spec.checkpoint_root, spec.job_id)
+    store.prepare(context.checkpoints, spec.job_id)
     context.journal.enter("restored")
-    while True:
-        owner = store.fence(spec.checkpoint_root, spec.job_id)
-        if owner is not None and owner.generation >= spec.generation:
-            break
+    while (owner := context.ownership.generation()) < spec.generation:
         until = control.lease_until()
         if until is not None and context.timers.monotonic() >= until:
             raise RunEnded("fenced")
         if control.stop_requested():
             raise RunEnded("checkpointed_and_stopped")
         context.timers.sleep(FENCE_POLL_S)
-    if owner.generation > spec.generation:
+    if owner > spec.generation:
         raise RunEnded("fenced")
     context.journal.enter("training")
     if spec.steps is not None or spec.epochs is not None:  # a program without a length may run indefinitely
@@ -150,7 +149,7 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
             SPEC_VARIABLE: str(saved),
             CONTROL_VARIABLE: spec.control_dir,
             OUTPUT_VARIABLE: spec.output_dir,
-            CHECKPOINT_VARIABLE: str(store.job_folder(spec.checkpoint_root, spec.job_id)),
+            CHECKPOINT_VARIABLE: f"{spec.checkpoint_root.rstrip('/')}/{spec.job_id}",
             "OMP_NUM_THREADS": str(spec.threads),
             "MKL_NUM_THREADS": str(spec.threads),
         }

@@ -60,7 +60,7 @@ class TrainerSpec:
     run_id: str
     generation: int
     attempt: int
-    checkpoint_root: str  # folder; the job's checkpoints are below <root>/<job_id>
+    checkpoint_root: str  # folder or s3://bucket/prefix; the job's checkpoints are below <root>/<job_id>
     control_dir: str
     output_dir: str
     workdir: str

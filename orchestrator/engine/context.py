@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
@@ -159,8 +158,8 @@ class Context:
         """The provider of an offer. Raises KeyError if it is no longer enabled."""
         return self.installation.providers[provider_of(offer_id)]
 
-    def checkpoint_root(self, job: Job) -> Path:
-        """The folder of a job's checkpoints."""
+    def checkpoint_root(self, job: Job) -> str:
+        """The folder or URL of a job's checkpoints."""
         return self.installation.checkpoint_root(job.spec.checkpoint.to)
 
     def due(self, key: str, every_s: float) -> bool:

@@ -20,6 +20,8 @@ from orchestrator.jobfile.program.entrypoint import (
     script_problem,
 )
 from orchestrator.jobfile.source.source_map import Finding
+from trainers.errors import StoreNotFound
+from trainers.objects.bucket import bucket_and_prefix
 
 OBJECT_STORES = ("s3", "gs", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -148,6 +150,11 @@ def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding
     to = _section(tree, "checkpoint").get("to")
     if isinstance(to, str):
         yield from _check_location(("checkpoint", "to"), to, lambda path: _folder_problem(path, base_dir))
+        if scheme(to) == "s3":
+            try:
+                bucket_and_prefix(to)
+            except StoreNotFound as error:
+                yield Finding(("checkpoint", "to"), "is not the URL of a bucket", error.hint)
     for index, source in _items(tree, "data", "source"):
         yield from _check_location(("data", index, "source"), source, lambda path: _missing(path, base_dir))
 

@@ -226,7 +226,10 @@ class CheckpointSection(Section):
     """How the job's progress is kept safe."""
 
     to: NonEmpty | None = _about(
-        "Where checkpoints go; left out, to the state folder.", "path or URL", "s3://bucket/ck", default=None
+        "Where checkpoints go: a folder or s3://bucket/prefix; left out, to the state folder.",
+        "path or URL",
+        "s3://bucket/ck",
+        default=None,
     )
     keep: Whole = _about("How many are kept.", "whole number", "3", default=3, ge=1, le=10_000)
     max_overhead: Share = _about(

@@ -42,9 +42,12 @@ from tests.rig.folder import Folder
 from tests.rig.harm import forged
 from tests.rig.trainer import Trainer
 from tests.sim.harness import BRISK, RESERVE, SimulatedInstallation
-from trainers.checkpoint import files, store
+from trainers.checkpoint import store
 from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import ManifestName
+from trainers.errors import StoreReadOnly
+from trainers.objects import folder
+from trainers.objects.folder import FolderStore
 
 SEEDS = (10,)  # of many; each leans to other edges
 DEPOSED = (3,)  # seeds that come upon the bug planted below
@@ -211,14 +214,14 @@ def test_a_handover_from_an_outdated_checkpoint_is_detected(
 def test_a_trainer_that_trips_over_another_ones_collector_is_found_out(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def brittle(path: Path, data: bytes) -> bool:
-        if (before := files._before.get()) is not None:
-            before("link", path)
-        raise FileNotFoundError(path)
+    def brittle(self: FolderStore, key: str, data: bytes) -> bool:
+        if (before := folder._before.get()) is not None:
+            before("link", Path(self.where(key)))
+        raise StoreReadOnly(f"{self.where(key)}: No such file or directory")
 
     job = home.submit(steps=60)
     home.until_step(job, 3)
-    with planted(monkeypatch, store, "create", brittle):
+    with planted(monkeypatch, FolderStore, "put_if_absent", brittle):
         home.until(lambda: home.current(job) is None)
     home.settle()
     assert any(line.startswith("blamed") for line in findings(home))

@@ -13,7 +13,7 @@ from orchestrator.errors import SpecError
 from tests.disks import mounted
 from tests.e2e.living import SECRET, STEPS, Reference, Tradewind, until
 from tests.wheels import wheel
-from trainers.checkpoint.store import job_folder, manifests
+from trainers.checkpoint.store import manifests
 
 pytestmark = pytest.mark.ray
 
@@ -60,7 +60,7 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
     tradewind.command("pause", job)
     until("the job is paused", lambda: tradewind.job(job).state == "paused" and not tradewind.unsettled(job))
     assert not tradewind.processes(first)
-    folder = job_folder(tradewind.state / "checkpoints", job)
+    folder = tradewind.state / "checkpoints" / job
     *_, before, newest = manifests(tradewind.state / "checkpoints", job)
     (folder / "manifests" / f"{newest}.json").write_text("{}")
 

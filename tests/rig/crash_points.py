@@ -28,6 +28,7 @@ from tests.rig.file_edges import watching
 from tests.rig.folder import Folder
 from tests.rig.nap import Nap
 from tests.rig.site import SimSite
+from trainers.objects.opening import Root
 
 STEPS = tuple(f"step {a}>{b}" for a, b in pairwise(STEP_ORDER))
 WRITES = (  # the name of a transaction: the first of these that it does
@@ -302,37 +303,38 @@ class WatchedCatalog(FileCatalog):
     """
 
     def __init__(self, folder: Folder, site: SimSite, injector: FaultInjector) -> None:
+        super().__init__()
         self._folder, self._site, self._injector = folder, site, injector
 
-    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+    def newest(self, root: Root, job_id: str, generation: int) -> Newest:
         with self._looked_on():
             newest = super().newest(root, job_id, generation)
         return newest if newest.found is None else replace(newest, found=_as_large_as_real(newest.found))
 
-    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+    def find(self, root: Root, job_id: str, name: str) -> ManifestInfo | None:
         with self._looked_on():
             found = super().find(root, job_id, name)
         return None if found is None else _as_large_as_real(found)
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+    def fence(self, root: Root, job_id: str, generation: int, manifest: str | None) -> bool:
         self._injector.edge("before fence")
         with self._looked_on(fences=(job_id, generation)):
             done = super().fence(root, job_id, generation, manifest)
         self._injector.edge("after fence")
         return done
 
-    def void(self, root: Path, job_id: str, generation: int) -> bool:
+    def void(self, root: Root, job_id: str, generation: int) -> bool:
         self._injector.edge("before void")
         with self._looked_on():
             done = super().void(root, job_id, generation)
         self._injector.edge("after void")
         return done
 
-    def taken(self, root: Path, job_id: str) -> int:
+    def taken(self, root: Root, job_id: str) -> int:
         with self._looked_on():
             return super().taken(root, job_id)
 
-    def fenced(self, root: Path, job_id: str) -> int:
+    def fenced(self, root: Root, job_id: str) -> int:
         with self._looked_on():
             return super().fenced(root, job_id)
 

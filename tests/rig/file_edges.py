@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainers.checkpoint.files import Operation, announced
+from trainers.objects.folder import Operation, announced
 
 PARTS = {"chunks": "chunk", "manifests": "manifest", "fence": "fence"}
 

@@ -111,7 +111,7 @@ class Folder:
     def rot(self, job_id: str, name: str) -> None:
         """Alters a byte of this checkpoint that only a full read notices."""
         newest = store.read_manifest(self.root, job_id, ManifestName.parse(name)).tensors[-1]
-        path = store.job_folder(self.root, job_id) / "chunks" / newest.pieces[0].chunk
+        path = self.root / job_id / "chunks" / newest.pieces[0].chunk
         data = bytearray(path.read_bytes())
         data[0] ^= 1
         path.write_bytes(data)
@@ -122,11 +122,11 @@ class Folder:
 
     def newest_fence(self, job_id: str) -> bytes:
         """The content of the newest fence's file."""
-        return (store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))).read_bytes()
+        return (self.root / job_id / "fence" / str(self._newest(job_id))).read_bytes()
 
     def spoil_fence(self, job_id: str, alter: Callable[[bytes], bytes] = _flipped) -> Callable[[], object]:
         """Damages the newest fence of a job; returns a function that repairs it."""
-        path = store.job_folder(self.root, job_id) / "fence" / str(self._newest(job_id))
+        path = self.root / job_id / "fence" / str(self._newest(job_id))
         data = path.read_bytes()
         path.write_bytes(alter(data))
         self.spoilt.add(job_id)

@@ -20,7 +20,7 @@ from tests.rig.file_edges import Look
 from tests.rig.folder import Folder
 from tests.rig.nap import Nap
 from trainers.checkpoint.manifest import ManifestName
-from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
+from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
 
 T = TypeVar("T")
 BUG = "ValueError: a bug at step"
@@ -257,7 +257,7 @@ class Trainer:
     def _kept(self, at_s: float, value: Callable[[], bool]) -> None:
         try:
             kept = value()
-        except CheckpointError as error:
+        except TrainerError as error:
             self.state, self.error = "failed", repr(error)
             return
         if kept:
@@ -346,7 +346,7 @@ class Trainer:
         except (FencedError, LeaseOver):
             self.state = "fenced"
             return
-        except (OSError, CheckpointError) as error:  # as the code of a job that raises
+        except TrainerError as error:  # as the code of a job that raises
             self.state, self.error = "failed", repr(error)
             return
         self.saved_step, self.saved_s, self.manifest = save.step, max(save.at_s, self.at_s), name

@@ -8,60 +8,64 @@ needs it; the price is that the first checkpoint after a handover is written in 
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 
-from trainers.checkpoint.files import Bytes, create, listing, named_errors, read, replace, status
 from trainers.checkpoint.manifest import CHUNK_BYTES
+from trainers.checkpoint.place import job_store, named_errors, read
 from trainers.errors import DamagedCheckpoint
+from trainers.objects.base import Bytes
+from trainers.objects.opening import Root
 
+CHUNKS = "chunks"
 _HINT = "an older checkpoint is used if there is one; otherwise restore the chunk from a replica"
 
 
-def chunk_folder(root: str | Path, job: str) -> Path:
-    """The folder of a job's chunks."""
-    return Path(root) / job / "chunks"
-
-
-def write_chunk(root: str | Path, job: str, data: Bytes, generation: int) -> str:
+def write_chunk(root: Root, job: str, data: Bytes, generation: int) -> str:
     """Store at most CHUNK_BYTES bytes for a checkpoint of `generation`; returns the chunk's name.
 
     Existing bytes are verified and not rewritten; a damaged chunk of that name is repaired. Raises CheckpointFull and
     CheckpointReadOnly.
     """
     name = f"{generation}-{_digest(data)}"
-    path = chunk_folder(root, job) / name
-    with named_errors(path):
+    objects, key = job_store(root, job), f"{CHUNKS}/{name}"
+    with named_errors():
         try:
-            found = read(path, CHUNK_BYTES)
+            found = read(objects, key, CHUNK_BYTES)
         except DamagedCheckpoint:
             found = b""
-        if found is None and create(path, data):
+        if found is None and objects.put_if_absent(key, data):
             return name
         if found != data:
-            replace(path, data)
+            objects.put(key, data)
     return name
 
 
-def read_chunk(root: str | Path, job: str, chunk: str, holder: str) -> bytes:
+def read_chunk(root: Root, job: str, chunk: str, holder: str) -> bytes:
     """The verified bytes of a chunk. Raises DamagedCheckpoint that names `holder`, which needs it."""
-    path = chunk_folder(root, job) / chunk
-    data = read(path, CHUNK_BYTES)
+    objects, key = job_store(root, job), f"{CHUNKS}/{chunk}"
+    data = read(objects, key, CHUNK_BYTES)
     if data is None:
-        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is missing", hint=_HINT)
+        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {objects.where(key)} is missing", hint=_HINT)
     if _digest(data) != chunk.rpartition("-")[2]:
-        raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {path} is truncated or altered", hint=_HINT)
+        raise DamagedCheckpoint(
+            f"checkpoint {holder}: the chunk {objects.where(key)} is truncated or altered", hint=_HINT
+        )
     return data
 
 
-def chunk_bytes(root: str | Path, job: str, chunk: str) -> int | None:
-    """The size of a chunk in bytes, without reading it; None if it is missing."""
-    found = status(chunk_folder(root, job) / chunk)
-    return None if found is None else found.st_size
+def chunk_names(root: Root, job: str) -> list[str]:
+    """The names of all chunks, in no particular order."""
+    return [key[len(CHUNKS) + 1 :] for key in job_store(root, job).keys(CHUNKS)]
 
 
-def chunk_names(root: str | Path, job: str) -> list[str]:
-    """All files in the chunk folder, including temporary ones, in no particular order."""
-    return listing(chunk_folder(root, job))
+def chunk_sizes(root: Root, job: str, names: Iterable[str]) -> dict[str, int]:
+    """The size in bytes of each of these chunks that exists. Nothing of them is read."""
+    objects, keys = job_store(root, job), {f"{CHUNKS}/{name}" for name in names}
+    if not objects.remote:
+        found = [listed for key in keys if (listed := objects.head(key)) is not None]
+    else:  # one request for a thousand of them
+        found = [listed for listed in objects.list(CHUNKS) if listed.key in keys] if keys else []
+    return {listed.key[len(CHUNKS) + 1 :]: listed.size_bytes for listed in found}
 
 
 def _digest(data: Bytes) -> str:

@@ -16,14 +16,16 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from trainers.checkpoint.files import create, listing, make_folder, named_errors, read, sync_folder
 from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.place import job_store, named_errors, read
 from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import Root
 
 _GENERATION = re.compile("[1-9][0-9]{0,17}")
 MOST_BYTES = 4096
+FENCES = "fence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,10 @@ class Fence:
         return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
-    def from_bytes(cls, raw: bytes, job: str, generation: int, folder: Path) -> Fence:
-        """Parse a fence file. Raises DamagedCheckpoint unless `raw` is exactly the fence of this job and generation."""
+    def from_bytes(cls, raw: bytes, job: str, generation: int, objects: ObjectStore) -> Fence:
+        """Parse a fence of a job's `objects`. Raises DamagedCheckpoint unless `raw` is exactly the fence of this job
+        and generation.
+        """
         try:
             body = json.loads(raw)
             found = cls(generation, body["manifest"], "void" in body)
@@ -59,27 +63,33 @@ class Fence:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise DamagedCheckpoint(
-            f"the fence {folder / str(generation)} is altered, or is not that of generation {generation} of {job}",
-            hint=repair_hint(folder.parent),
+            f"the fence {objects.where(fence_key(generation))} is altered, or is not that of generation {generation} "
+            f"of {job}",
+            hint=repair_hint(objects),
         )
 
 
-def fence_folder(root: str | Path, job: str) -> Path:
-    """The folder of a job's fences."""
-    return Path(root) / job / "fence"
+def fence_key(generation: int | str) -> str:
+    """Where the fence of a generation is, among the objects of its job."""
+    return f"{FENCES}/{generation}"
 
 
-def repair_hint(job_folder: Path) -> str:
-    """The hint with the command that repairs a job's fences."""
-    return f"repair it: python -m trainers.checkpoint.repair {shlex.quote(str(job_folder))}"
+def repair_hint(objects: ObjectStore) -> str:
+    """The hint with the command that repairs the fences among a job's objects."""
+    return f"repair it: python -m trainers.checkpoint.repair {shlex.quote(objects.url)}"
 
 
-def fences(root: str | Path, job: str) -> list[Fence]:
+def fence_names(objects: ObjectStore) -> list[str]:
+    """The names of all objects that lie where a job's fences are."""
+    return [key[len(FENCES) + 1 :] for key in objects.keys(FENCES)]
+
+
+def fences(root: Root, job: str) -> list[Fence]:
     """All fences except void ones, the newest first. Raises DamagedCheckpoint if one is not valid."""
     return list(_in_force(root, job))
 
 
-def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
+def fence(root: Root, job: str, upto: int | None = None) -> Fence | None:
     """The newest fence that is not void (of generation `upto` at most): its generation owns the job. None if there is
     none.
 
@@ -88,14 +98,14 @@ def fence(root: str | Path, job: str, upto: int | None = None) -> Fence | None:
     return next(_in_force(root, job, upto), None)
 
 
-def fence_of(root: str | Path, job: str, generation: int) -> Fence | None:
+def fence_of(root: Root, job: str, generation: int) -> Fence | None:
     """The fence of one generation, void or not; None if there is none. Raises DamagedCheckpoint."""
-    folder = fence_folder(root, job)
-    raw = read(folder / str(generation), MOST_BYTES, hint=repair_hint(folder.parent))
-    return None if raw is None else Fence.from_bytes(raw, job, generation, folder)
+    objects = job_store(root, job)
+    raw = read(objects, fence_key(generation), MOST_BYTES, hint=repair_hint(objects))
+    return None if raw is None else Fence.from_bytes(raw, job, generation, objects)
 
 
-def write_fence(root: str | Path, job: str, generation: int, manifest: str | None) -> None:
+def write_fence(root: Root, job: str, generation: int, manifest: str | None) -> None:
     """CUTOVER: hand the job to `generation`. Repeating it with the same manifest changes nothing.
 
     Raises FencedError if this generation already starts from another manifest or is void, or if a newer one owns the
@@ -112,7 +122,7 @@ def write_fence(root: str | Path, job: str, generation: int, manifest: str | Non
         raise FencedError(f"generation {generation} of {job} starts from {found.manifest}, not {manifest}")
 
 
-def void_fence(root: str | Path, job: str, generation: int) -> bool:
+def void_fence(root: Root, job: str, generation: int) -> bool:
     """Make sure that `generation` never gets the job; the current owner continues. Repeating it changes nothing.
 
     True: the fence of `generation` is now void. False: the handover came first, and `generation` has (or had) the job.
@@ -121,7 +131,7 @@ def void_fence(root: str | Path, job: str, generation: int) -> bool:
     return _established(root, job, Fence(_checked(generation), None, void=True)).void
 
 
-def require_ownership(root: str | Path, job: str, generation: int) -> Fence:
+def require_ownership(root: Root, job: str, generation: int) -> Fence:
     """The newest fence that is not void. Raises FencedError unless it is that of `generation`."""
     newest = fence(root, job)
     if newest is None or newest.generation < generation:
@@ -131,21 +141,22 @@ def require_ownership(root: str | Path, job: str, generation: int) -> Fence:
     return newest
 
 
-def generations(root: str | Path, job: str) -> list[int]:
+def generations(root: Root, job: str) -> list[int]:
     """The generations that have a fence, void or not, in descending order.
 
     Raises DamagedCheckpoint for a file whose name is not a generation: it may be a renamed fence.
     """
-    folder, found = fence_folder(root, job), []
-    for name in listing(folder):
-        if _GENERATION.fullmatch(name):
-            found.append(int(name))
-        elif not name.startswith("."):
-            raise DamagedCheckpoint(f"{folder / name}: the name is not a generation", hint=repair_hint(folder.parent))
+    objects, found = job_store(root, job), []
+    for name in fence_names(objects):
+        if not _GENERATION.fullmatch(name):
+            raise DamagedCheckpoint(
+                f"{objects.where(fence_key(name))}: the name is not a generation", hint=repair_hint(objects)
+            )
+        found.append(int(name))
     return sorted(found, reverse=True)
 
 
-def _in_force(root: str | Path, job: str, upto: int | None = None) -> Iterator[Fence]:
+def _in_force(root: Root, job: str, upto: int | None = None) -> Iterator[Fence]:
     for generation in generations(root, job):
         if upto is None or generation <= upto:
             found = fence_of(root, job, generation)
@@ -153,13 +164,12 @@ def _in_force(root: str | Path, job: str, upto: int | None = None) -> Iterator[F
                 yield found
 
 
-def _established(root: str | Path, job: str, wanted: Fence) -> Fence:
+def _established(root: Root, job: str, wanted: Fence) -> Fence:
     """The fence of that generation: `wanted` if there was none. It survives a power loss once this returns."""
-    folder = fence_folder(root, job)
-    with named_errors(folder):
-        make_folder(folder)
-        created = create(folder / str(wanted.generation), wanted.to_bytes(job))
-        sync_folder(folder)
+    objects = job_store(root, job)
+    with named_errors():
+        created = objects.put_if_absent(fence_key(wanted.generation), wanted.to_bytes(job))
+        objects.settle(FENCES)
     found = wanted if created else fence_of(root, job, wanted.generation)
     return _established(root, job, wanted) if found is None else found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, tensor_bytes
 from trainers.errors import DamagedCheckpoint, StateError
+from trainers.objects.opening import Root
 
 _HINT = "an older checkpoint is used if there is one"
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Loaded:
     position: Any
 
 
-def load_newest(root: str | Path, job: str, generation: int, start: str | None = None) -> Loaded | None:
+def load_newest(root: Root, job: str, generation: int, start: str | None = None) -> Loaded | None:
     """The newest checkpoint that counts for `generation` and verifies; None if there is none.
 
     `start`: the one to try first (named by a fence or the spec); if it is damaged, older ones are used and the damage
@@ -49,7 +49,7 @@ def load_newest(root: str | Path, job: str, generation: int, start: str | None =
     return found
 
 
-def load(root: str | Path, job: str, name: ManifestName) -> Loaded:
+def load(root: Root, job: str, name: ManifestName) -> Loaded:
     """Read one checkpoint. Raises DamagedCheckpoint even if only one byte differs."""
     manifest = store.read_manifest(root, job, name)
     tensors = _tensors(root, manifest)
@@ -76,7 +76,7 @@ def weights_hash(model: Any) -> str:
     return str(digest.hexdigest())
 
 
-def _tensors(root: str | Path, manifest: Manifest) -> list[torch.Tensor]:
+def _tensors(root: Root, manifest: Manifest) -> list[torch.Tensor]:
     tensors = []
     chunk, data = "", b""  # neighbours share a chunk: keep the last one to read each only once
     for entry in manifest.tensors:

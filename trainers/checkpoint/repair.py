@@ -1,6 +1,6 @@
 """Repairs the fences of a job's checkpoint folder. Errors about damaged fences name this command.
 
-    python -m trainers.checkpoint.repair FOLDER [--starts-from MANIFEST]
+    python -m trainers.checkpoint.repair FOLDER_OR_URL [--starts-from MANIFEST]
 
 A fence has its content twice: as text and as a hash of the text. If one of them is intact, the other can be restored.
 """
@@ -12,19 +12,21 @@ import json
 import re
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-from trainers.checkpoint import fences, files, store
-from trainers.checkpoint.fences import Fence, fence_folder
+from trainers.checkpoint import fences, store
+from trainers.checkpoint.fences import FENCES, Fence, fence_key, fence_names
 from trainers.checkpoint.manifest import NUMBER
-from trainers.errors import DamagedCheckpoint, TrainerError
+from trainers.checkpoint.place import job_store
+from trainers.errors import DamagedCheckpoint, TrainerError, UnreadableObject
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import Root, open_store
 
 _SCRATCH = "scratch"
 _NAMES = re.compile(rf"{NUMBER}-{NUMBER}-{NUMBER}".encode())
 _ALIKE = 56  # of the 64 characters of a hash: by chance 4 agree
 
 
-def repair_fences(root: str | Path, job: str, starts_from: str | None = None) -> list[str]:
+def repair_fences(root: Root, job: str, starts_from: str | None = None) -> list[str]:
     """Restore every fence that was altered, renamed or deleted; returns one sentence per repair.
 
     `starts_from` ("scratch" or a checkpoint's name) is needed if the newest fence cannot be reconstructed. Raises
@@ -52,55 +54,57 @@ def repair_fences(root: str | Path, job: str, starts_from: str | None = None) ->
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 if all fences are intact now, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m trainers.checkpoint.repair", description="Repair a job's fences.")
-    parser.add_argument("folder", type=Path, help="the job's checkpoint folder")
+    parser.add_argument("folder", help="the job's checkpoint folder, or its URL: s3://bucket/prefix/job")
     parser.add_argument("--starts-from", metavar="MANIFEST", help=f'a name from manifests/, or "{_SCRATCH}"')
     options = parser.parse_args(arguments)
-    folder = options.folder.absolute()
     try:
-        done = repair_fences(folder.parent, folder.name, options.starts_from)
-    except (TrainerError, OSError) as error:
+        root, _, job = open_store(options.folder).url.rpartition("/")
+        if root.endswith(":/"):
+            parser.error(f"{options.folder} names no job")
+        done = repair_fences(root, job, options.starts_from)
+    except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write("".join(f"{sentence}\n" for sentence in done) or "nothing to repair\n")
     return 0
 
 
-def _names_put_back(root: str | Path, job: str) -> list[str]:
+def _names_put_back(root: Root, job: str) -> list[str]:
     """Rename each intact fence that has a wrong name."""
-    folder, done = fence_folder(root, job), []
-    for name in sorted(files.listing(folder)):
-        raw = None if name.startswith(".") else _left(folder / name)
-        intact = None if raw is None else _whole(raw, job, folder)
+    objects, done = job_store(root, job), []
+    for name in sorted(fence_names(objects)):
+        raw = _left(objects, name)
+        intact = _whole(raw, job, objects)
         if intact is not None and name != str(intact.generation):
-            path = folder / str(intact.generation)
-            if not path.exists() or _left(path) == raw:
+            present = objects.head(fence_key(intact.generation))
+            if present is None or _left(objects, intact.generation) == raw:
                 _put(root, job, intact)
-                files.delete(folder / name)
+                objects.delete(fence_key(name))
                 done.append(f"renamed {name} to {intact.generation}")
                 continue
-        if raw is not None and not re.fullmatch(NUMBER, name):
-            raise DamagedCheckpoint(f"{folder / name} is not a fence of this job", hint="move it out of this folder")
+        if not re.fullmatch(NUMBER, name):
+            where = objects.where(fence_key(name))
+            raise DamagedCheckpoint(f"{where} is not a fence of this job", hint="move it out of this folder")
     return done
 
 
-def _left(path: Path) -> bytes:
-    """What remains of a fence: the first bytes of its file; empty if it is not a regular file."""
-    if not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return file.read(fences.MOST_BYTES)
+def _left(objects: ObjectStore, name: int | str) -> bytes:
+    """What remains of a fence: its first bytes; empty if there is none or it is not a regular file."""
+    with suppress(UnreadableObject):
+        return objects.get_range(fence_key(name), 0, fences.MOST_BYTES) or b""
+    return b""
 
 
-def _whole(raw: bytes, job: str, folder: Path) -> Fence | None:
-    """The fence in `raw`, regardless of its file name; None if it is not valid."""
+def _whole(raw: bytes, job: str, objects: ObjectStore) -> Fence | None:
+    """The fence in `raw`, regardless of its name; None if it is not valid."""
     with suppress(DamagedCheckpoint, ValueError, KeyError, TypeError, RecursionError):
-        return Fence.from_bytes(raw, job, json.loads(raw)["generation"], folder)
+        return Fence.from_bytes(raw, job, json.loads(raw)["generation"], objects)
     return None
 
 
-def _recovered(root: str | Path, job: str, generation: int) -> Fence | None:
+def _recovered(root: Root, job: str, generation: int) -> Fence | None:
     """The fence of this generation whose hash is in the damaged file, or else whose text and most of whose hash are."""
-    raw = _left(fence_folder(root, job) / str(generation))
+    raw = _left(job_store(root, job), generation)
     named = {match.decode() for match in _NAMES.findall(raw)}
     named |= {str(name) for name in store.manifests(root, job) if name.generation < generation}
     possible = [Fence(generation, None), Fence(generation, None, void=True)]
@@ -118,7 +122,7 @@ def _recovered(root: str | Path, job: str, generation: int) -> Fence | None:
     return by_words[0] if len(by_words) == 1 else None
 
 
-def _as_requested(root: str | Path, job: str, generation: int, starts_from: str | None) -> Fence:
+def _as_requested(root: Root, job: str, generation: int, starts_from: str | None) -> Fence:
     names = [str(name) for name in store.manifests(root, job) if name.generation < generation]
     if starts_from in (*names, _SCRATCH):
         return Fence(generation, None if starts_from == _SCRATCH else starts_from)
@@ -128,10 +132,10 @@ def _as_requested(root: str | Path, job: str, generation: int, starts_from: str 
     )
 
 
-def _put(root: str | Path, job: str, fence: Fence) -> None:
-    folder = fence_folder(root, job)
-    files.replace(folder / str(fence.generation), fence.to_bytes(job))
-    files.sync_folder(folder)
+def _put(root: Root, job: str, fence: Fence) -> None:
+    objects = job_store(root, job)
+    objects.put(fence_key(fence.generation), fence.to_bytes(job))
+    objects.settle(FENCES)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""The checkpoint folder of a job: chunks, manifests and fences, and which checkpoints count.
+"""The checkpoints of a job in an object store: chunks, manifests and fences, and which checkpoints count.
 
     <root>/<job>/chunks/<generation>-<xxh3-128>     immutable pieces of at most 4 MiB (trainers.checkpoint.chunks)
     <root>/<job>/manifests/<generation>-<step>-<attempt>.json   created if absent, after every chunk of it
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
                                         (trainers.checkpoint.fences, whose functions are offered here as well)
 
-The orchestrator reads checkpoints and writes fences through this module.
-Every function that writes raises CheckpointFull or CheckpointReadOnly.
+`root` is a folder, s3://bucket/prefix or an open store (trainers.objects). The orchestrator reads checkpoints and
+writes fences through this module. Every function raises ObjectStoreError; those that write raise CheckpointFull or
+CheckpointReadOnly.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
-from trainers.checkpoint.chunks import chunk_bytes, read_chunk, write_chunk
+from trainers.checkpoint.chunks import CHUNKS, chunk_sizes, read_chunk, write_chunk
 from trainers.checkpoint.fences import (
+    FENCES,
     Fence,
     fence,
+    fence_key,
     fence_of,
     fences,
     generations,
@@ -30,28 +32,22 @@ from trainers.checkpoint.fences import (
     void_fence,
     write_fence,
 )
-from trainers.checkpoint.files import (
-    create,
-    listing,
-    make_folder,
-    named_errors,
-    prove_writable,
-    read,
-    sync_folder,
-)
 from trainers.checkpoint.manifest import CHUNK_BYTES, MOST_BYTES, Manifest, ManifestName, Piece
+from trainers.checkpoint.place import job_store, named_errors, read
 from trainers.errors import DamagedCheckpoint, StateError
+from trainers.objects.opening import Root
 
 __all__ = [
     "CHUNK_BYTES",
     "Fence",
-    "chunk_bytes",
+    "chunk_sizes",
     "commit",
     "counting",
     "fence",
     "fences",
     "first_usable",
-    "job_folder",
+    "job_store",
+    "manifest_key",
     "manifests",
     "newest_counting",
     "prepare",
@@ -65,62 +61,59 @@ __all__ = [
     "write_fence",
 ]
 
+MANIFESTS = "manifests"
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-def job_folder(root: str | Path, job: str) -> Path:
-    """The checkpoint folder of a job."""
-    return Path(root) / job
+def manifest_key(name: ManifestName) -> str:
+    """Where a manifest is, among the objects of its job."""
+    return f"{MANIFESTS}/{name}.json"
 
 
-def prepare(root: str | Path, job: str) -> None:
-    """Create the job's folders and check that they are writable, before hours are spent on training."""
-    folder = job_folder(root, job)
-    with named_errors(folder):
-        for part in ("chunks", "manifests", "fence"):
-            make_folder(folder / part)
-        sync_folder(folder)
-        sync_folder(folder.parent)
-        prove_writable(folder / "manifests")
+def prepare(root: Root, job: str) -> None:
+    """Check that the job's objects can be written, before hours are spent on training; creates its folders."""
+    with named_errors():
+        job_store(root, job).prepare(CHUNKS, FENCES, MANIFESTS)
 
 
 # Manifests
 
 
-def manifests(root: str | Path, job: str) -> list[ManifestName]:
+def manifests(root: Root, job: str) -> list[ManifestName]:
     """Names of all committed checkpoints, damaged or not, counting or not, in ascending order."""
     found = []
-    for file in listing(job_folder(root, job) / "manifests"):
+    for key in job_store(root, job).keys(MANIFESTS):
         with suppress(ValueError):
-            found.append(ManifestName.parse(file.removesuffix(".json")))
+            found.append(ManifestName.parse(key[len(MANIFESTS) + 1 :].removesuffix(".json")))
     return sorted(found)
 
 
-def read_manifest(root: str | Path, job: str, name: ManifestName) -> Manifest:
+def read_manifest(root: Root, job: str, name: ManifestName) -> Manifest:
     """Read and check a manifest. Raises DamagedCheckpoint, and CheckpointError for a newer format."""
-    path = job_folder(root, job) / "manifests" / f"{name}.json"
-    raw = read(path, MOST_BYTES)
+    objects = job_store(root, job)
+    where = objects.where(manifest_key(name))
+    raw = read(objects, manifest_key(name), MOST_BYTES)
     if raw is None:
-        raise DamagedCheckpoint(f"the manifest {path} is missing", hint="an older checkpoint is used if there is one")
-    manifest = Manifest.from_bytes(raw, str(path))
+        raise DamagedCheckpoint(f"the manifest {where} is missing", hint="an older checkpoint is used if there is one")
+    manifest = Manifest.from_bytes(raw, where)
     if (manifest.job, manifest.name) != (job, name):
         raise DamagedCheckpoint(
-            f"the manifest {path} is that of {manifest.name} of {manifest.job}",
+            f"the manifest {where} is that of {manifest.name} of {manifest.job}",
             hint="an older checkpoint is used if there is one",
         )
     return manifest
 
 
-def commit(root: str | Path, manifest: Manifest) -> ManifestName:
+def commit(root: Root, manifest: Manifest) -> ManifestName:
     """Commit a checkpoint whose chunks are written. Returns its name: `attempt` increases until the name is free.
 
     Raises FencedError if the manifest's generation does not own the job, and StateError if the manifest is too large.
     """
-    folder = job_folder(root, manifest.job) / "manifests"
+    objects = job_store(root, manifest.job)
     require_ownership(root, manifest.job, manifest.name.generation)
-    with named_errors(folder):
-        sync_folder(folder.parent / "chunks")
+    with named_errors():
+        objects.settle(CHUNKS)
         while True:
             raw = manifest.to_bytes()
             if len(raw) > MOST_BYTES:
@@ -128,15 +121,15 @@ def commit(root: str | Path, manifest: Manifest) -> ManifestName:
                     f"the numbers and texts of the state take {len(raw)} bytes; the limit is {MOST_BYTES}",
                     hint="keep large data in tensors or arrays, not in lists",
                 )
-            if create(folder / f"{manifest.name}.json", raw):
+            if objects.put_if_absent(manifest_key(manifest.name), raw):
                 break
             name = dataclasses.replace(manifest.name, attempt=manifest.name.attempt + 1)
             manifest = dataclasses.replace(manifest, name=name)
-        sync_folder(folder)
+        objects.settle(MANIFESTS)
     return manifest.name
 
 
-def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
+def counting(root: Root, job: str, generation: int) -> list[ManifestName]:
     """The checkpoints that a run of `generation` may start from, the best first; they are not read.
 
     First those of the newest generation with a fence; then the one that this fence names and those that its run wrote
@@ -155,16 +148,16 @@ def counting(root: str | Path, job: str, generation: int) -> list[ManifestName]:
     return chain
 
 
-def _require_fences(root: str | Path, job: str, names: list[ManifestName]) -> None:
+def _require_fences(root: Root, job: str, names: list[ManifestName]) -> None:
     """Raises DamagedCheckpoint if the fence of the newest checkpoint is missing: it existed when that was committed."""
     newest = max((name.generation for name in names), default=0)
     if newest > max(generations(root, job), default=0):
-        folder = job_folder(root, job)
-        raise DamagedCheckpoint(f"the fence {folder / 'fence' / str(newest)} is missing", hint=repair_hint(folder))
+        objects = job_store(root, job)
+        raise DamagedCheckpoint(f"the fence {objects.where(fence_key(newest))} is missing", hint=repair_hint(objects))
 
 
 def first_usable(
-    root: str | Path,
+    root: Root,
     job: str,
     generation: int,
     use: Callable[[ManifestName], _T],
@@ -197,7 +190,7 @@ def first_usable(
 
 
 def newest_counting(
-    root: str | Path,
+    root: Root,
     job: str,
     generation: int,
     on_damage: Callable[[DamagedCheckpoint], object] = _LOG.warning,
@@ -210,7 +203,7 @@ def newest_counting(
     return None if found is None else str(found.name)
 
 
-def verify(root: str | Path, job: str, name: ManifestName) -> Manifest:
+def verify(root: Root, job: str, name: ManifestName) -> Manifest:
     """Check a complete checkpoint: the hashes of the manifest and of every chunk. Raises DamagedCheckpoint."""
     manifest = read_manifest(root, job, name)
     sizes: dict[str, int] = {}

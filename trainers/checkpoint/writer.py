@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -17,10 +16,11 @@ from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.retention import collect
 from trainers.checkpoint.state import Encoder, tensor_bytes
+from trainers.objects.opening import Root
 
 
 def save(
-    root: str | Path,
+    root: Root,
     job: str,
     name: ManifestName,
     *,
@@ -57,7 +57,7 @@ def save(
 
 
 def _store_tensors(
-    root: str | Path, job: str, generation: int, tensors: Iterable[tuple[str, torch.Tensor]]
+    root: Root, job: str, generation: int, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[TensorEntry]:
     """Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk."""
     pending: list[tuple[str, torch.Tensor, int]] = []

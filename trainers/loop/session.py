@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
 from trainers.checkpoint.writer import save
-from trainers.errors import FencedError, StateError, TrainerError
+from trainers.errors import FencedError, StateError, StoreThrottled, StoreUnavailable, TrainerError
 from trainers.loop.cadence import Cadence
 from trainers.loop.rng import capture_rng, restore_rng
 from trainers.loop.training_loop import Parts, TrainingLoop
@@ -74,6 +75,8 @@ class Session(TrainingLoop):
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
         self._spec = context.spec
+        self._checkpoints = context.checkpoints
+        self._ownership = context.ownership
         super().__init__(
             parts, steps=steps, epochs=epochs, seed=context.spec.seed, output_dir=Path(context.spec.output_dir)
         )
@@ -122,7 +125,7 @@ class Session(TrainingLoop):
         self._attached.require_kept("extra", besides=1)  # self.parts refers to it as well
         self._transient.begin()
         self._unattached.begin()
-        store.prepare(self._spec.checkpoint_root, self._spec.job_id)
+        store.prepare(self._checkpoints, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)
         self._await_fence()
@@ -149,7 +152,7 @@ class Session(TrainingLoop):
         if not self._done():
             self._obey()
             if self._cadence.due(self._timers.monotonic()):
-                self._save_once()
+                self._save_if_reachable()
         self._mark()
 
     def _end(self) -> None:
@@ -204,7 +207,7 @@ class Session(TrainingLoop):
         """
         spec = self._spec
         for successor in sorted(self._successors):
-            if not store.void_fence(spec.checkpoint_root, spec.job_id, successor):
+            if not store.void_fence(self._checkpoints, spec.job_id, successor):
                 raise RunEnded("fenced")
         self._successors.clear()
 
@@ -222,24 +225,18 @@ class Session(TrainingLoop):
     def _require_ownership(self) -> None:
         """Raises RunEnded if a newer generation owns the job or the lease has expired."""
         self._require_lease()
-        try:
-            store.require_ownership(self._spec.checkpoint_root, self._spec.job_id, self._spec.generation)
-        except FencedError:
-            raise RunEnded("fenced") from None
+        if self._ownership.generation() != self._spec.generation:
+            raise RunEnded("fenced")
 
     def _require_lease(self) -> None:
         until = self._control.lease_until()
         if until is not None and self._timers.monotonic() >= until:
             raise RunEnded("fenced")
 
-    def _owner(self) -> int:
-        fence = store.fence(self._spec.checkpoint_root, self._spec.job_id)
-        return 0 if fence is None else fence.generation
-
     def _await_fence(self) -> None:
         """Wait until the job is handed to this generation; its fence may name a different checkpoint than the spec."""
-        self._wait_while(lambda: self._owner() < self._spec.generation)
-        fence = store.fence(self._spec.checkpoint_root, self._spec.job_id)
+        self._wait_while(lambda: self._ownership.generation() < self._spec.generation)
+        fence = store.fence(self._checkpoints, self._spec.job_id)
         if fence is None or fence.generation != self._spec.generation:
             raise RunEnded("fenced")
         restored = self._restored.name if self._restored is not None else None
@@ -256,7 +253,7 @@ class Session(TrainingLoop):
     def _wait_while(self, condition: Any) -> None:
         while condition():
             self._require_lease()
-            if self._owner() > self._spec.generation:
+            if self._ownership.generation() > self._spec.generation:
                 raise RunEnded("fenced")
             if self._control.stop_requested() or self._notice_is_due():
                 raise RunEnded("checkpointed_and_stopped")
@@ -265,7 +262,7 @@ class Session(TrainingLoop):
     # Checkpoints
 
     def _restore(self, start: str | None) -> None:
-        loaded = load_newest(self._spec.checkpoint_root, self._spec.job_id, self._spec.generation, start)
+        loaded = load_newest(self._checkpoints, self._spec.job_id, self._spec.generation, start)
         if loaded is None:
             return
         parts = self._captured_parts()
@@ -295,6 +292,14 @@ class Session(TrainingLoop):
             manifest_step=loaded.name.step,
         )
 
+    def _save_if_reachable(self) -> None:
+        """Write a periodic checkpoint. If the store cannot be reached, training goes on until the next one is due."""
+        try:
+            self._save_once()
+        except (StoreThrottled, StoreUnavailable) as error:
+            sys.stderr.write(f"the checkpoint of step {self.steps_done} is postponed: {error}\n")
+            self._cadence.since_s = self._timers.monotonic()
+
     def _save_once(self) -> None:
         """Write a checkpoint of the current step unless there is one."""
         if self._saved_step != self.steps_done:
@@ -309,7 +314,7 @@ class Session(TrainingLoop):
             with self._journal.saving():
                 began_s = self._timers.monotonic()
                 name = save(
-                    spec.checkpoint_root,
+                    self._checkpoints,
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
                     items={

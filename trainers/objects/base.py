@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from trainers.errors import InvalidKey
 
@@ -37,8 +37,7 @@ class Found:
         return self.tag or hashlib.blake2b(self.data, digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """An object without its content. `modified_ms`: by the store's clock, which may differ from this machine's."""
 
     key: str
@@ -59,7 +58,12 @@ class ObjectStore(Protocol):
 
     @property
     def poll_s(self) -> float:
-        """How long to wait before asking for the same object again: a request may cost money."""
+        """How long to wait before asking again whether anything has changed."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """Whether a request takes milliseconds, costs money, and may fail for a while."""
         ...
 
     def where(self, key: str) -> str:
@@ -85,10 +89,14 @@ class ObjectStore(Protocol):
         """An object's size and time; None if it is missing."""
         ...
 
-    def list(self, prefix: str = "") -> list[Listed]:
-        """The objects below `prefix`, at any depth, in no particular order. `prefix` is a folder: "a" does not list
-        "ab". Names that are not keys are left out.
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys below `prefix`, at any depth, in no particular order. `prefix` is a folder: "a" does not list "ab".
+        Names that are not keys are left out.
         """
+        ...
+
+    def list(self, prefix: str = "") -> list[Listed]:
+        """The objects of keys(prefix), with their sizes and times. In a folder this takes longer."""
         ...
 
     def put(self, key: str, data: Bytes) -> None:
@@ -119,7 +127,9 @@ class ObjectStore(Protocol):
         ...
 
     def prepare(self, *prefixes: str) -> None:
-        """Make sure that objects can be written below each prefix, before hours are spent on what is to be stored."""
+        """Create what keys below these prefixes need, and prove that one can be written below the last, before hours
+        are spent on what is to be stored.
+        """
         ...
 
     def settle(self, prefix: str) -> None:
@@ -149,6 +159,8 @@ def checked_key(key: str) -> str:
 
 def is_key(key: str) -> bool:
     """Whether `key` is a valid key."""
+    if key.isascii() and key.isprintable() and 0 < len(key) <= LONGEST_SEGMENT_BYTES:  # most of them: be quick
+        return not (key[0] in "./" or key[-1] == "/" or "//" in key or "/." in key)
     if _CONTROL.search(key) or len(key.encode()) > LONGEST_KEY_BYTES:
         return False
     return all(

@@ -37,6 +37,7 @@ class BucketStore:
     """ObjectStore of the keys below `prefix` in an S3 bucket."""
 
     poll_s = POLL_S
+    remote = True
 
     def __init__(self, client: S3Store, bucket: str, prefix: str, patience: Patience) -> None:
         self._client, self._bucket, self._prefix, self._patience = client, bucket, prefix, patience
@@ -95,6 +96,10 @@ class BucketStore:
             return Listed(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
         return self._asked(request, missing=None)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """See ObjectStore.keys."""
+        return [listed.key for listed in self.list(prefix)]
 
     def list(self, prefix: str = "") -> list[Listed]:
         """See ObjectStore.list."""
@@ -226,12 +231,18 @@ class BucketStore:
         return self._patience.repeat(once)
 
 
-def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
-    """The store of an URL s3://bucket/prefix. Raises ObjectStoreError; sends no request."""
+def bucket_and_prefix(url: str) -> tuple[str, str]:
+    """The parts of s3://bucket/prefix. Raises StoreNotFound."""
     parts = urlsplit(url)
     prefix = parts.path.strip("/")
     if not _BUCKET.fullmatch(parts.netloc) or parts.query or parts.fragment or not (prefix == "" or is_key(prefix)):
         raise StoreNotFound(f"{url} is not the URL of a bucket", hint="write it like this: s3://bucket/prefix")
+    return parts.netloc, prefix
+
+
+def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
+    """The store of an URL s3://bucket/prefix. Raises ObjectStoreError; sends no request."""
+    bucket, prefix = bucket_and_prefix(url)
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
@@ -242,7 +253,7 @@ def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
     patience = patience or Patience()
     try:
         client = S3Store(
-            parts.netloc,
+            bucket,
             client_options={
                 "allow_http": _plain_http_allowed(url),
                 "connect_timeout": timedelta(seconds=patience.connect_s),
@@ -252,7 +263,7 @@ def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
         )
     except (BaseError, ValueError) as error:
         raise refusals.named(error, url) from error
-    return BucketStore(client, parts.netloc, prefix, patience)
+    return BucketStore(client, bucket, prefix, patience)
 
 
 def _plain_http_allowed(url: str) -> bool:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 from trainers.errors import (
     ObjectStoreError,
@@ -38,11 +38,11 @@ from trainers.errors import (
     StoreUnavailable,
     UnreadableObject,
 )
-from trainers.objects.base import Bytes, Found, Listed, checked_key, checked_prefix, is_key
+from trainers.objects.base import Bytes, Found, Listed, checked_key, is_key
 
 Operation: TypeAlias = Literal["write", "link", "replace", "read", "list", "status", "delete", "sync"]
 
-POLL_S = 0.02
+LOCK_POLL_S = 0.02
 LOCK_S = 5.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR}
@@ -67,20 +67,26 @@ def announced(to: Callable[[Operation, Path], object]) -> Iterator[None]:
 class FolderStore:
     """ObjectStore in `root`, which is created when it is needed."""
 
-    poll_s = POLL_S
+    poll_s = 0.02
+    remote = False
 
     def __init__(self, root: str | Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.root = Path(root).absolute()
+        self._root = os.path.abspath(root)
         self._sleep = sleep
 
     @property
     def url(self) -> str:
         """The folder's path."""
-        return str(self.root)
+        return self._root
+
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        return Path(self._root)
 
     def where(self, key: str) -> str:
         """The file's path."""
-        return str(self._path(key))
+        return self._path(key)
 
     def child(self, prefix: str) -> FolderStore:
         """The store in that folder below this one."""
@@ -91,53 +97,64 @@ class FolderStore:
     def get(self, key: str, most_bytes: int) -> Found | None:
         """See ObjectStore.get. Raises UnreadableObject for what is not a regular file: reading a pipe would block."""
         path = self._path(key)
-        with _reading(path), _opened(path) as file:
+        with _opened(path) as file:
             if file is None:
                 return None
-            found = _regular(file, path)
-            if found.st_size > most_bytes:
-                raise UnreadableObject(f"{path} has {found.st_size} bytes; the limit is {most_bytes}", hint=_AWAY)
-            with open(file, "rb", closefd=False) as stream:
-                return Found(stream.read(most_bytes))
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes > most_bytes:
+                raise UnreadableObject(f"{path} has {size_bytes} bytes; the limit is {most_bytes}", hint=_AWAY)
+            return Found(file.read(most_bytes))
 
     def get_range(self, key: str, begin: int, end: int) -> bytes | None:
         """See ObjectStore.get_range."""
-        path = self._path(key)
-        with _reading(path), _opened(path) as file:
+        with _opened(self._path(key)) as file:
             if file is None:
                 return None
-            _regular(file, path)
-            with open(file, "rb", closefd=False) as stream:
-                stream.seek(begin)
-                return stream.read(max(end - begin, 0))
+            file.seek(begin)
+            return file.read(max(end - begin, 0))
 
     def head(self, key: str) -> Listed | None:
         """See ObjectStore.head."""
         path = self._path(key)
-        with _reading(path), suppress(FileNotFoundError):
+        try:
             _announce("status", path)
-            found = path.stat()
-            return None if stat.S_ISDIR(found.st_mode) else _listed(key, found)
-        return None
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        return None if stat.S_ISDIR(found.st_mode) else _listed(key, found)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """See ObjectStore.keys. Files that are not regular are listed too; reading them is an error."""
+        return [key for key, _ in _below(self._folder(prefix), f"{prefix}/" if prefix else "")]
 
     def list(self, prefix: str = "") -> list[Listed]:
-        """See ObjectStore.list. Files that are not regular are listed too; reading them is an error."""
-        folder = self._folder(prefix)
-        with _reading(folder):
-            return list(_below(folder, f"{prefix}/" if prefix else ""))
+        """See ObjectStore.list."""
+        found = []
+        for key, entry in _below(self._folder(prefix), f"{prefix}/" if prefix else ""):
+            try:
+                found.append(_listed(key, entry.stat()))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _unreadable(entry.path, error) from error
+        return found
 
     # Writing
 
     def put(self, key: str, data: Bytes) -> None:
         """See ObjectStore.put."""
         path = self._path(key)
-        with _writing(path):
+        try:
             _put(path, lambda handle: _write(handle, data))
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def put_if_absent(self, key: str, data: Bytes) -> bool:
         """See ObjectStore.put_if_absent."""
         path = self._path(key)
-        with _writing(path):
+        try:
             while True:
                 temporary = _written(path, lambda handle: _write(handle, data))
                 try:
@@ -150,11 +167,13 @@ class FolderStore:
                 finally:
                     _delete(temporary)
                 return True
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def put_if_match(self, key: str, data: Bytes, version: str) -> str | None:
         """See ObjectStore.put_if_match."""
         path = self._path(key)
-        with _writing(path):
+        try:
             while True:
                 temporary = _written(path, lambda handle: _write(handle, data))
                 try:
@@ -162,63 +181,75 @@ class FolderStore:
                     with _locked(path, self._sleep) as present:
                         if present is None or Found(present).version != version:
                             return None
-                        temporary.replace(path)
+                        os.replace(temporary, path)
                 except FileNotFoundError:
                     continue  # the temporary file was deleted
                 finally:
                     _delete(temporary)
                 return Found(bytes(data)).version
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def copy(self, source: str, target: str) -> bool:
         """See ObjectStore.copy."""
-        path, onto = self._path(source), self._path(target)
-        with _reading(path), _opened(path) as file:
+        onto = self._path(target)
+        with _opened(self._path(source)) as file:
             if file is None:
                 return False
-            _regular(file, path)
-            with open(file, "rb", closefd=False) as stream, _writing(onto):
 
-                def write(handle: int) -> None:
-                    stream.seek(0)
-                    with open(handle, "wb", closefd=False) as copy:
-                        shutil.copyfileobj(stream, copy, 2**20)
+            def write(handle: int) -> None:
+                file.seek(0)
+                with open(handle, "wb", closefd=False) as copy:
+                    shutil.copyfileobj(file, copy, 2**20)
 
+            try:
                 _put(onto, write)
+            except OSError as error:
+                raise _unwritable(onto, error) from error
             return True
 
     def delete(self, *keys: str) -> None:
         """See ObjectStore.delete."""
         for path in [self._path(key) for key in keys]:
-            with _writing(path):
+            try:
                 _delete(path)
+            except OSError as error:
+                raise _unwritable(path, error) from error
 
     def prepare(self, *prefixes: str) -> None:
         """See ObjectStore.prepare. Creates the folders, on stable storage."""
-        for folder in [self._folder(prefix) for prefix in prefixes]:
-            with _writing(folder):
+        folder = self._root
+        try:
+            for folder in [self._folder(prefix) for prefix in prefixes] or [self._root]:
                 _make_folder(folder)
-                _delete(_written(folder / "probe", lambda handle: _write(handle, b"probe")))
+            _delete(_written(f"{folder}/probe", lambda handle: _write(handle, b"probe")))
+        except OSError as error:
+            raise _unwritable(folder, error) from error
 
     def settle(self, prefix: str) -> None:
         """See ObjectStore.settle."""
         folder = self._folder(prefix)
-        with _writing(folder):
+        try:
             _sync_folder(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
         """See ObjectStore.sweep."""
         folder = self._folder(prefix)
-        with _writing(folder):
-            for name in _names(folder):
+        try:
+            for name in _hidden(folder):
                 temporary = _TEMPORARY.fullmatch(name)
                 if temporary is not None and dead(f"{prefix}/{temporary[1]}" if prefix else temporary[1]):
-                    _delete(folder / name)
+                    _delete(f"{folder}/{name}")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
 
-    def _path(self, key: str) -> Path:
-        return self.root / checked_key(key)
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{checked_key(key)}"
 
-    def _folder(self, prefix: str) -> Path:
-        return self.root / checked_prefix(prefix)
+    def _folder(self, prefix: str) -> str:
+        return self._path(prefix) if prefix else self._root
 
 
 # Errors
@@ -226,29 +257,17 @@ class FolderStore:
 _AWAY = "move it away"
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        what = f"cannot read {path}: {error.strerror}"
-        if error.errno in _DENIED:
-            raise StoreDenied(what, hint="make it readable for this user") from error
-        if error.errno == errno.ENOTDIR:
-            raise StoreNotFound(what, hint="use a folder, not a file") from error
-        raise StoreUnavailable(what, hint="check the disk or network drive, then try again") from error
+def _unreadable(path: str, error: OSError) -> ObjectStoreError:
+    what = f"{path}: {error.strerror}"
+    if error.errno in _DENIED:
+        return StoreDenied(what, hint="make it readable for this user")
+    if error.errno == errno.ENOTDIR:
+        return StoreNotFound(what, hint="use a folder, not a file")
+    return StoreUnavailable(what, hint="check the disk or network drive, then try again")
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _refusal(path, error) from error
-
-
-def _refusal(path: Path, error: OSError) -> ObjectStoreError:
-    what = f"cannot write {path}: {error.strerror}"
+def _unwritable(path: str, error: OSError) -> ObjectStoreError:
+    what = f"{path}: {error.strerror}"
     if error.errno in _FULL:
         return StoreFull(what, hint="free space there, or use a larger disk")
     if error.errno in _READ_ONLY:
@@ -256,33 +275,66 @@ def _refusal(path: Path, error: OSError) -> ObjectStoreError:
     return StoreUnavailable(what, hint="check the disk or network drive, then try again")
 
 
-# Files; all of these raise OSError
+# Reading
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    """The file, open for reading; None if there is none. Opening a pipe does not block."""
-    _announce("read", path)
+def _opened(path: str) -> Iterator[BinaryIO | None]:
+    """The file, open for reading; None if there is none. Opening a pipe does not block. Errors are named."""
     try:
+        _announce("read", path)
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         yield None
         return
+    except OSError as error:
+        raise _unreadable(path, error) from error
     try:
-        yield file
+        _require_regular(file, path)
+        with open(file, "rb", buffering=0, closefd=False) as stream:
+            yield stream
+    except OSError as error:
+        raise _unreadable(path, error) from error
     finally:
         os.close(file)
 
 
-def _regular(file: int, path: Path) -> os.stat_result:
+def _require_regular(file: int, path: str) -> os.stat_result:
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode):
         raise UnreadableObject(f"{path} is not a regular file", hint=_AWAY)
     return found
 
 
+def _below(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The key and entry of each file at any depth. Errors are named."""
+    try:
+        _announce("list", folder)
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    for entry in entries:
+        key = prefix + entry.name
+        if not is_key(key):
+            continue
+        if entry.is_dir():
+            yield from _below(entry.path, f"{key}/")
+        else:
+            yield key, entry
+
+
+def _listed(key: str, found: os.stat_result) -> Listed:
+    return Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+# Writing; all of these raise OSError
+
+
 @contextmanager
-def _locked(path: Path, sleep: Callable[[float], None]) -> Iterator[bytes | None]:
+def _locked(path: str, sleep: Callable[[float], None]) -> Iterator[bytes | None]:
     """The content of a file while no other process can be in here for this file; None if there is no file.
 
     Raises StoreUnavailable if another process stays in here for LOCK_S.
@@ -295,14 +347,13 @@ def _locked(path: Path, sleep: Callable[[float], None]) -> Iterator[bytes | None
             yield None
             return
         try:
-            found = _regular(file, path)
+            found = _require_regular(file, path)
             if not _lock(file):
                 if waited_s >= LOCK_S:
-                    raise StoreUnavailable(
-                        f"another process has been changing {path} for {LOCK_S:g} s", hint="is it paused?"
-                    )
-                sleep(POLL_S)
-                waited_s += POLL_S
+                    what = f"another process has been changing {path} for {LOCK_S:g} s"
+                    raise StoreUnavailable(what, hint="is it paused?")
+                sleep(LOCK_POLL_S)
+                waited_s += LOCK_POLL_S
             elif _is_at(path, found):
                 with open(file, "rb", closefd=False) as stream:
                     yield stream.read()
@@ -318,44 +369,45 @@ def _lock(file: int) -> bool:
     return False
 
 
-def _is_at(path: Path, file: os.stat_result) -> bool:
+def _is_at(path: str, file: os.stat_result) -> bool:
     with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), file)
+        return os.path.samestat(os.stat(path), file)
     return False
 
 
-def _put(path: Path, write: Callable[[int], None]) -> None:
+def _put(path: str, write: Callable[[int], None]) -> None:
     while True:
         temporary = _written(path, write)
         _announce("replace", path)
         with suppress(FileNotFoundError):
-            temporary.replace(path)
+            os.replace(temporary, path)
             return
 
 
-def _written(path: Path, write: Callable[[int], None]) -> Path:
+def _written(path: str, write: Callable[[int], None]) -> str:
     """A temporary file next to `path`, on stable storage. The folder is created if it is missing."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{secrets.token_hex(6)}"
     _announce("write", temporary)
     try:
         handle = _create(temporary)
     except FileNotFoundError:
-        _make_folder(path.parent)
+        _make_folder(folder)
         handle = _create(temporary)
     try:
-        os.fchmod(handle, _openness(path.parent) & 0o666)
+        os.fchmod(handle, _openness(folder) & 0o666)
         write(handle)
         os.fsync(handle)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
     finally:
         os.close(handle)
     return temporary
 
 
-def _create(path: Path) -> int:
+def _create(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
@@ -365,25 +417,27 @@ def _write(handle: int, data: Bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def _delete(path: Path) -> None:
+def _delete(path: str) -> None:
     _announce("delete", path)
-    path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
-def _make_folder(path: Path) -> None:
+def _make_folder(path: str) -> None:
     """Create `path` and missing parent folders on stable storage, each with the access rights of its parent."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return
-    _make_folder(path.parent)
+    parent = os.path.dirname(path)
+    _make_folder(parent)
     try:
-        path.mkdir(mode=0o700)
+        os.mkdir(path, mode=0o700)
     except FileExistsError:  # another process created it; or it is a file, and the next write fails
         return
-    path.chmod(_openness(path.parent))
-    _sync_folder(path.parent)
+    os.chmod(path, _openness(parent))
+    _sync_folder(parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     _announce("sync", folder)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -392,44 +446,22 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _openness(folder: Path) -> int:
+def _openness(folder: str) -> int:
     """The permissions for new files in `folder`. A world-writable folder, such as /tmp, passes on neither world nor
     group write permission.
     """
-    mode = folder.stat().st_mode
+    mode = os.stat(folder).st_mode
     return (mode & 0o775) if not mode & 0o002 else (mode & 0o755)
 
 
-def _names(folder: Path) -> list[str]:
+def _hidden(folder: str) -> list[str]:
+    """The names in a folder that begin with a dot."""
     _announce("list", folder)
     with suppress(FileNotFoundError):
-        return os.listdir(folder)
+        return [name for name in os.listdir(folder) if name.startswith(".")]
     return []
 
 
-def _below(folder: Path, prefix: str) -> Iterator[Listed]:
-    """The files at any depth. What is deleted meanwhile is left out."""
-    _announce("list", folder)
-    try:
-        entries = os.scandir(folder)
-    except FileNotFoundError:
-        return
-    with entries:
-        for entry in entries:
-            key = prefix + entry.name
-            if not is_key(key):
-                continue
-            if entry.is_dir():
-                yield from _below(folder / entry.name, f"{key}/")
-            else:
-                with suppress(FileNotFoundError):
-                    yield _listed(key, entry.stat())
-
-
-def _listed(key: str, found: os.stat_result) -> Listed:
-    return Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
-
-
-def _announce(operation: Operation, path: Path) -> None:
+def _announce(operation: Operation, path: str) -> None:
     if (before := _before.get()) is not None:
-        before(operation, path)
+        before(operation, Path(path))

@@ -10,24 +10,25 @@ from trainers.errors import StoreNotFound
 from trainers.objects.base import ObjectStore
 from trainers.objects.bucket import open_bucket
 from trainers.objects.folder import FolderStore
+from trainers.objects.retry import Patience
 
 Root: TypeAlias = ObjectStore | str | Path
 
 
-def open_store(root: Root) -> ObjectStore:
-    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is.
+def open_store(root: Root, patience: Patience | None = None) -> ObjectStore:
+    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is. `patience` is for buckets.
 
     Sends no request and creates nothing. Raises ObjectStoreError.
     """
     if not isinstance(root, str | Path):
         return root
     text = str(root)
-    scheme, separator, _ = text.partition("://")
+    scheme, separator, rest = text.partition("://")
     if not separator or isinstance(root, Path):
         return FolderStore(text)
-    if scheme == "s3":
-        return open_bucket(text)
-    if scheme == "file":
+    if scheme.lower() == "s3":
+        return open_bucket(f"s3://{rest}", patience)
+    if scheme.lower() == "file":
         parts = urlsplit(text)
         if parts.netloc in ("", "localhost") and parts.path and not (parts.query or parts.fragment):
             return FolderStore(unquote(parts.path))

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainers.checkpoint.ownership import Ownership
 from trainers.control import ControlDirectory, TrainerState
 from trainers.journal import Journal
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
@@ -39,6 +42,29 @@ class RunContext:
     session: Session | None = None
     leaving: TrainerState | None = None
     on_step: Callable[[int], None] | None = None
+    _checkpoints: ObjectStore | None = None
+    _ownership: Ownership | None = None
+
+    @property
+    def checkpoints(self) -> ObjectStore:
+        """The spec's `checkpoint_root`, open. Raises ObjectStoreError."""
+        if self._checkpoints is None:
+            self._checkpoints = open_store(self.spec.checkpoint_root)
+        return self._checkpoints
+
+    @property
+    def ownership(self) -> Ownership:
+        """Who owns the job. Raises ObjectStoreError."""
+        if self._ownership is None:
+            self._ownership = Ownership(self.checkpoints, self.spec.job_id, self.spec.generation)
+        return self._ownership
+
+    def close(self) -> None:
+        """Stop what follows the run, however it ended."""
+        if self.session is not None:
+            self.session.close()
+        if self._ownership is not None:
+            self._ownership.close()
 
 
 class RunEnded(BaseException):
@@ -63,8 +89,7 @@ def opened(context: RunContext) -> Iterator[None]:
         yield
     finally:
         _open = None
-        if context.session is not None:
-            context.session.close()
+        context.close()
 
 
 def present_context() -> RunContext | None:

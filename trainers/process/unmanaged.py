@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainers.checkpoint import store
 from trainers.control import TrainerState
 from trainers.errors import TrainerError
 from trainers.process.run_context import RunContext
@@ -54,8 +53,7 @@ def _final_state(context: RunContext) -> TrainerState | None:
     spec, control = context.spec, context.control
     try:
         until, notice = control.lease_until(), control.notice()
-        owner = store.fence(spec.checkpoint_root, spec.job_id)
-        if owner is not None and owner.generation > spec.generation:
+        if context.ownership.generation() > spec.generation:
             return "fenced"
         if until is not None and context.timers.monotonic() >= until:
             return "fenced"
@@ -65,5 +63,5 @@ def _final_state(context: RunContext) -> TrainerState | None:
             left_s = notice.deadline_monotonic_s - context.timers.monotonic()
             return "checkpointed_and_stopped" if left_s <= GRACE_S + NOTICE_MARGIN_S else None
     except (OSError, TrainerError):
-        pass  # try again: a folder that fails for a moment must not end the program
+        pass  # try again: a store that fails for a moment must not end the program
     return None

@@ -14,11 +14,16 @@ from orchestrator.errors import TradewindError
 from trainers.checkpoint import store as checkpoint_store
 from trainers.checkpoint.fences import fence_of, generations
 from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError, TrainerError
+from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import Root, open_store
+from trainers.objects.retry import Patience
+
+_HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # the tick waits for it, and asks again later
 
 
 class CheckpointUnusable(TradewindError):
-    """A job's checkpoint folder cannot be read or fenced."""
+    """A job's checkpoints cannot be read or fenced."""
 
 
 class CheckpointDamaged(CheckpointUnusable):
@@ -43,24 +48,24 @@ class Newest:
 
 
 class CheckpointCatalog(Protocol):
-    """The checkpoints of jobs in the folder `root`. Every method raises CheckpointUnusable."""
+    """The checkpoints of jobs below `root`, a folder or s3://bucket/prefix. Every method raises CheckpointUnusable."""
 
-    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+    def newest(self, root: Root, job_id: str, generation: int) -> Newest:
         """The checkpoint that a run of `generation` must start from, judged without reading its tensors."""
         ...
 
-    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+    def find(self, root: Root, job_id: str, name: str) -> ManifestInfo | None:
         """The named checkpoint; None if it is absent or damaged."""
         ...
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+    def fence(self, root: Root, job_id: str, generation: int, manifest: str | None) -> bool:
         """Stop all generations before `generation`, which starts from `manifest`, from saving. Idempotent.
 
         Returns False and changes nothing if that generation is void.
         """
         ...
 
-    def void(self, root: Path, job_id: str, generation: int) -> bool:
+    def void(self, root: Root, job_id: str, generation: int) -> bool:
         """Make sure that `generation` can never take the job over; its present owner continues. Idempotent.
 
         Returns False and changes nothing if it has already taken over. Between fence() and void(), the first call
@@ -68,73 +73,87 @@ class CheckpointCatalog(Protocol):
         """
         ...
 
-    def taken(self, root: Path, job_id: str) -> int:
+    def taken(self, root: Root, job_id: str) -> int:
         """The newest generation that was ever fenced or voided; 0 if none. A new one must be newer."""
         ...
 
-    def fenced(self, root: Path, job_id: str) -> int:
+    def fenced(self, root: Root, job_id: str) -> int:
         """The newest generation with a fence that is not void; 0 if none."""
         ...
 
 
 class FileCatalog:
-    """CheckpointCatalog for checkpoint format v1 on a file system."""
+    """CheckpointCatalog for checkpoint format v1, in folders and buckets. Keeps connections to buckets open."""
 
-    def newest(self, root: Path, job_id: str, generation: int) -> Newest:
+    def __init__(self) -> None:
+        self._opened: dict[str, ObjectStore] = {}
+
+    def _open(self, root: Root) -> ObjectStore:
+        """Raises TrainerError."""
+        if not isinstance(root, str | Path):
+            return root
+        if str(root) not in self._opened:
+            self._opened[str(root)] = open_store(root, _HURRIED)
+        return self._opened[str(root)]
+
+    def newest(self, root: Root, job_id: str, generation: int) -> Newest:
         """See CheckpointCatalog.newest."""
         damaged: list[str] = []
         try:
+            opened = self._open(root)
             found = checkpoint_store.first_usable(
-                root,
+                opened,
                 job_id,
                 generation,
-                use=lambda name: _complete(root, job_id, name),
+                use=lambda name: _complete(opened, job_id, name),
                 on_damage=lambda damage: damaged.append(str(damage)),
             )
-        except (OSError, CheckpointError) as error:
+        except TrainerError as error:
             raise _unusable(error) from error
         return Newest(found, tuple(damaged))
 
-    def find(self, root: Path, job_id: str, name: str) -> ManifestInfo | None:
+    def find(self, root: Root, job_id: str, name: str) -> ManifestInfo | None:
         """See CheckpointCatalog.find."""
         try:
-            return _complete(root, job_id, ManifestName.parse(name))
+            return _complete(self._open(root), job_id, ManifestName.parse(name))
         except DamagedCheckpoint:
             return None
-        except (OSError, ValueError, CheckpointError) as error:
+        except (ValueError, TrainerError) as error:
             raise _unusable(error) from error
 
-    def fence(self, root: Path, job_id: str, generation: int, manifest: str | None) -> bool:
+    def fence(self, root: Root, job_id: str, generation: int, manifest: str | None) -> bool:
         """See CheckpointCatalog.fence."""
         try:
-            checkpoint_store.prepare(root, job_id)
-            checkpoint_store.write_fence(root, job_id, generation, manifest)
-        except (OSError, CheckpointError) as error:
-            if isinstance(error, FencedError) and _is_void(root, job_id, generation):
+            opened = self._open(root)
+            checkpoint_store.prepare(opened, job_id)
+            checkpoint_store.write_fence(opened, job_id, generation, manifest)
+        except TrainerError as error:
+            if isinstance(error, FencedError) and _is_void(opened, job_id, generation):
                 return False
             raise _unusable(error) from error
         return True
 
-    def void(self, root: Path, job_id: str, generation: int) -> bool:
+    def void(self, root: Root, job_id: str, generation: int) -> bool:
         """See CheckpointCatalog.void."""
         try:
-            checkpoint_store.prepare(root, job_id)
-            return checkpoint_store.void_fence(root, job_id, generation)
-        except (OSError, CheckpointError) as error:
+            opened = self._open(root)
+            checkpoint_store.prepare(opened, job_id)
+            return checkpoint_store.void_fence(opened, job_id, generation)
+        except TrainerError as error:
             raise _unusable(error) from error
 
-    def taken(self, root: Path, job_id: str) -> int:
+    def taken(self, root: Root, job_id: str) -> int:
         """See CheckpointCatalog.taken."""
         try:
-            return max(generations(root, job_id), default=0)
-        except (OSError, CheckpointError) as error:
+            return max(generations(self._open(root), job_id), default=0)
+        except TrainerError as error:
             raise _unusable(error) from error
 
-    def fenced(self, root: Path, job_id: str) -> int:
+    def fenced(self, root: Root, job_id: str) -> int:
         """See CheckpointCatalog.fenced."""
         try:
-            fence = checkpoint_store.fence(root, job_id)
-        except (OSError, CheckpointError) as error:
+            fence = checkpoint_store.fence(self._open(root), job_id)
+        except TrainerError as error:
             raise _unusable(error) from error
         return 0 if fence is None else fence.generation
 
@@ -143,26 +162,26 @@ def _unusable(error: Exception) -> CheckpointUnusable:
     kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
     if isinstance(error, TrainerError):
         return kind(error.message, hint=error.hint)
-    return kind(str(error), hint="make the folder readable, or set checkpoint.to to another folder")
+    return kind(str(error))
 
 
-def _is_void(root: Path, job_id: str, generation: int) -> bool:
+def _is_void(root: Root, job_id: str, generation: int) -> bool:
     found = fence_of(root, job_id, generation)
     return found is not None and found.void
 
 
-def _complete(root: Path, job_id: str, name: ManifestName) -> ManifestInfo:
+def _complete(root: Root, job_id: str, name: ManifestName) -> ManifestInfo:
     """A checkpoint with an intact manifest and all its chunks at full length. Raises DamagedCheckpoint."""
     manifest = checkpoint_store.read_manifest(root, job_id, name)
     needed: dict[str, int] = {}
     for tensor in manifest.tensors:
         for piece in tensor.pieces:
             needed[piece.chunk] = max(piece.end, needed.get(piece.chunk, 0))
+    present = checkpoint_store.chunk_sizes(root, job_id, needed)
     for chunk, least_bytes in needed.items():
-        present_bytes = checkpoint_store.chunk_bytes(root, job_id, chunk)
-        if present_bytes is None:
+        if chunk not in present:
             raise DamagedCheckpoint(f"checkpoint {name}: chunk {chunk} is missing")
-        if present_bytes < least_bytes:
+        if present[chunk] < least_bytes:
             raise DamagedCheckpoint(f"checkpoint {name}: chunk {chunk} is truncated")
     return ManifestInfo(str(name), name.step, _size_bytes(manifest))
 

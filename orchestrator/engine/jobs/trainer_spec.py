@@ -21,7 +21,7 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         job_id=job.id,
         run_id=migration.target_run_id,
         generation=migration.generation,
-        checkpoint_root=str(ctx.checkpoint_root(job)),
+        checkpoint_root=ctx.checkpoint_root(job),
         run_dir=run_dir,
         output_dir=ctx.installation.output_dir(job.id),
     )

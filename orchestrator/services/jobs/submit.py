@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.errors import TokenConflictError, UsageError
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
+from orchestrator.jobfile.checks import scheme
 from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.current import job_view
@@ -67,7 +68,7 @@ def _as_submitted(tx: Tx, job: Job) -> JobSpec:
 
 def make_checkpoint_folder(job: Job) -> None:
     """Create the folder that the job file names, with its owner's umask. Checkpoints take their permissions from it."""
-    if job.spec.checkpoint.to is not None:
+    if job.spec.checkpoint.to is not None and scheme(job.spec.checkpoint.to) is None:
         with suppress(OSError):  # the job's machine may have access where this one has not, and reports it if not
             Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
 

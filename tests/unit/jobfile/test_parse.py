@@ -211,6 +211,8 @@ name: again
         ("checkpoint: {keep: 0}", "checkpoint.keep", "must be at least 1"),
         ("checkpoint: {max_overhead: 3.5}", "checkpoint.max_overhead", "at most 100%"),
         ("checkpoint: {to: train.py}", "checkpoint.to", "is a file, not a folder"),
+        ("checkpoint: {to: 's3://x/y'}", "checkpoint.to", "is not the URL of a bucket"),
+        ("checkpoint: {to: 's3://bucket/../y'}", "checkpoint.to", "is not the URL of a bucket"),
         ("checkpoint: {to: 'ftp://x/y'}", "checkpoint.to", "ftp:// is not supported"),
         ("data: [{source: nowhere, mount: /data}]", "data[0].source", "does not exist"),
         ("data: [{source: .}]", "data[0].mount", "is required"),

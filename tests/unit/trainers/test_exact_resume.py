@@ -46,7 +46,7 @@ def test_machines_whose_wall_clocks_are_an_hour_wrong_lose_nothing(job, uninterr
         job.run(clock_off_s=-3600.0, kill_after_step=27, spec={"keep": 2}),
         job.run(clock_off_s=3600.0, spec={"keep": 2}),
     ]
-    manifests = (store.job_folder(job.root, job.job_id) / "manifests").iterdir()
+    manifests = (job.root / job.job_id / "manifests").iterdir()
     assert min(abs(file.stat().st_mtime - job.folder.stat().st_mtime) for file in manifests) > 3000.0
     assert [outcome.progress.start_step > 0 for outcome in outcomes] == [False, True, True]
     assert_equal_bits(outcomes, uninterrupted)
@@ -181,7 +181,7 @@ def swap_item(job, component, name, older_name):
         items[component] = moved[component]
     tensors = manifest.tensors + older.tensors
     changed: Manifest = dataclasses.replace(manifest, items=items, position=position, tensors=tensors)
-    path = store.job_folder(job.root, job.job_id) / "manifests" / f"{name}.json"
+    path = job.root / job.job_id / "manifests" / f"{name}.json"
     path.write_bytes(changed.to_bytes())
 
 

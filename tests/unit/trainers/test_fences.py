@@ -16,14 +16,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
-from trainers.checkpoint import files, repair, store
+from trainers.checkpoint import repair, store
 from trainers.checkpoint.fences import Fence
 from trainers.checkpoint.manifest import Manifest, ManifestName
 from trainers.checkpoint.retention import collect
 from trainers.errors import CheckpointError, DamagedCheckpoint, FencedError
+from trainers.objects.folder import FolderStore, announced
 
 JOB = "job-1"
-FOLDER = Path("fence")
+FOLDER = FolderStore("job-1")
 
 
 def commit(root: Path, generation: int, step: int) -> str:
@@ -298,7 +299,7 @@ def test_of_a_handover_and_its_giving_up_one_wins_wherever_either_pauses(
             if next(count) == at:
                 log.append(Context().run(other, root))
 
-        with files.announced(act):
+        with announced(act):
             result = one(root)
         if not meanwhile:
             break

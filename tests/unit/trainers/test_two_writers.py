@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.jobs.checkpoints import FileCatalog
-from trainers.checkpoint import files, store
+from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.retention import collect
 from trainers.errors import DamagedCheckpoint, FencedError
+from trainers.objects.folder import announced
 
 JOB = "job-1"
 FROZEN, ONCE_MORE = b"the same in all checkpoints", b"in the first one, and in those after the handover"
@@ -87,7 +88,7 @@ def test_a_zombie_that_wakes_anywhere_in_a_save_takes_nothing_from_the_owner(tmp
             hand_over(root)
             acknowledged.extend(save(root, 2, step, ONCE_MORE) for step in (8, 9))
 
-        with files.announced(at_operation(number, owner)), suppress(FencedError):
+        with announced(at_operation(number, owner)), suppress(FencedError):
             save(root, 1, 6)
         if not acknowledged:
             break
@@ -106,7 +107,7 @@ def test_a_zombie_that_wakes_anywhere_in_a_save_leaves_what_its_successor_starts
         def control_plane(root: Path = root, start: list[str | None] = start) -> None:
             start.append(hand_over(root))
 
-        with files.announced(at_operation(number, control_plane)), suppress(FencedError):
+        with announced(at_operation(number, control_plane)), suppress(FencedError):
             save(root, 1, 6)
         if not start:
             break
@@ -128,7 +129,7 @@ def test_an_owner_that_pauses_anywhere_finds_all_it_needs_after_the_zombie_had_i
             with suppress(FencedError):
                 collect(root, JOB, 1, 1)
 
-        with files.announced(at_operation(number, zombie)):
+        with announced(at_operation(number, zombie)):
             name = save(root, 2, 8, ONCE_MORE)
         assert name == "2-8-1"
         assert store.newest_counting(root, JOB, 3, on_damage=pytest.fail) == name
@@ -147,7 +148,7 @@ def test_files_that_vanish_anywhere_do_not_disturb_a_save(tmp_path: Path) -> Non
             for path in (root / JOB).rglob(".*"):
                 path.unlink()
 
-        with files.announced(at_operation(number, sweep)):
+        with announced(at_operation(number, sweep)):
             assert save(root, 2, 8, ONCE_MORE) == "2-8-1"
         assert store.newest_counting(root, JOB, 3, on_damage=pytest.fail) == "2-8-1"
         assert not list((root / JOB).rglob(".*"))
@@ -166,7 +167,7 @@ def test_a_writer_that_dies_anywhere_leaves_nothing_that_its_successor_does_not_
     died = True
     for root, number in each_pause(tmp_path, lambda root: None):
         try:
-            with files.announced(at_operation(number, die)):
+            with announced(at_operation(number, die)):
                 save(root, 1, 6)
             died = False
         except Died:
@@ -196,7 +197,7 @@ def test_a_reader_is_not_told_that_a_checkpoint_is_damaged_when_its_owner_delete
         def owner(number: int = number, saved: list[str] = saved) -> None:
             saved.append(save(root, 2, 2 * number + 1))
 
-        with files.announced(at_operation(number, owner)):
+        with announced(at_operation(number, owner)):
             found = FileCatalog().newest(root, JOB, 3)
         assert found.damaged == ()
         assert found.found is not None

@@ -25,7 +25,9 @@ def version(store: ObjectStore, key: str) -> str:
 
 
 def keys(store: ObjectStore, prefix: str = "") -> list[str]:
-    return sorted(listed.key for listed in store.list(prefix))
+    found = sorted(listed.key for listed in store.list(prefix))
+    assert sorted(store.keys(prefix)) == found
+    return found
 
 
 class TestObjectStore:

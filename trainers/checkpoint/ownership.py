@@ -1,0 +1,60 @@
+"""Ownership: which generation owns a job, asked often without slowing down training.
+
+Reading a folder costs microseconds: every question is answered from there. A bucket takes milliseconds, costs money per
+request and may be out of reach: a thread reads it, and questions get its last answer. What a run does with an old
+answer cannot count: a commit reads the fence itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from trainers.checkpoint import fences
+from trainers.errors import DamagedCheckpoint, TrainerError
+from trainers.objects.base import ObjectStore
+
+UNHURRIED = 5  # once the run has the job, this many times the store's poll_s pass between two questions
+_LOG = logging.getLogger(__name__)
+
+
+class Ownership:
+    """Of one job in `root`, for a run of `generation`. Call close() when done."""
+
+    def __init__(self, root: ObjectStore, job: str, generation: int) -> None:
+        self._root, self._job, self._own = root, job, generation
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._known: int | DamagedCheckpoint = 0
+
+    def generation(self) -> int:
+        """The newest generation with a fence that is not void; 0 if none.
+
+        Raises DamagedCheckpoint, and ObjectStoreError if it is not known yet.
+        """
+        if not self._root.remote:
+            return self._read()
+        if self._thread is None:
+            self._known = self._read()
+            self._thread = threading.Thread(target=self._follow, name="tradewind-ownership", daemon=True)
+            self._thread.start()
+        if isinstance(self._known, DamagedCheckpoint):
+            raise self._known
+        return self._known
+
+    def close(self) -> None:
+        """Ask no longer."""
+        self._over.set()
+
+    def _read(self) -> int:
+        fence = fences.fence(self._root, self._job)
+        return 0 if fence is None else fence.generation
+
+    def _follow(self) -> None:
+        while not self._over.wait(self._root.poll_s * (UNHURRIED if self._known == self._own else 1)):
+            try:
+                self._known = self._read()
+            except DamagedCheckpoint as damage:
+                self._known = damage
+            except TrainerError as error:
+                _LOG.warning("it is unknown for the moment who owns %s: %s", self._job, error)
