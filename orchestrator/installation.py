@@ -74,9 +74,13 @@ class Installation:
         """The folder of a job's outputs."""
         return self.state_dir / "outputs" / job_id
 
+    def stored(self, what: str) -> str:
+        """The folder or URL of `what` below `store_root`."""
+        return f"{self.config.store_root}/{what}"
+
     def checkpoint_root(self, to: str | None) -> str:
-        """The folder or URL for a job's `checkpoint.to`; None: the folder in the state folder."""
-        return to if to is not None else str(self.state_dir / "checkpoints")
+        """The folder or URL for a job's `checkpoint.to`; None: the one below `store_root`."""
+        return to if to is not None else self.stored("checkpoints")
 
     def close(self) -> None:
         """Close the store."""

@@ -151,6 +151,7 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
 
         values["state_dir"] = user_state_path("tradewind").absolute()
     state_dir = values["state_dir"]
+    values.setdefault("store_root", state_dir)
     values.setdefault("store_url", url_of_file(Path(str(state_dir), "tradewind.db")))
     values.setdefault("providers.local.clock_factor", 1.0 if _real_clouds(values) else CLOCK_FACTOR)
     name = f"tw-{zlib.crc32(os.fsencode(str(state_dir))):08x}"

@@ -66,6 +66,15 @@ def _url(value: object) -> str:
     return text
 
 
+def _root(value: object) -> Path | str:
+    text = _text(value)
+    if "://" not in text:
+        return Path(text)
+    if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", text):
+        raise ValueError('must be a folder, or a bucket such as "s3://bucket/tradewind"')
+    return text.rstrip("/")
+
+
 def _yes_no(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -376,6 +385,13 @@ class Config:
         _url,
         '"postgresql://tw@db/tradewind"',
         "SQLite, `tradewind.db` in state_dir",
+    )
+    store_root: Path | str = _setting(  # noqa: RUF009 - it is dataclasses.field
+        None,
+        "Where orders for machines, their reports and checkpoints are kept: a folder, or a bucket (`s3://bucket/prefix`).",
+        _root,
+        '"s3://bucket/tradewind"',
+        "state_dir",
     )
     lease_s: float = _setting(
         60.0,

@@ -26,24 +26,23 @@ from orchestrator.errors import MissingExtraError, SiteError
 from orchestrator.installation import Installation
 from orchestrator.nodes import sealing
 from orchestrator.nodes.agent import BOOT_VARIABLE
-from orchestrator.nodes.channel import Channel, machine_of, put_run, unreachable
+from orchestrator.nodes.channel import Channel, Pace, control_store, machine_of, put_run, unreachable
 from orchestrator.nodes.listener import Heard, Listener
 from orchestrator.nodes.messages import Hold, Order, RunOrder
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
-from trainers.objects.opening import open_store
 from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
-    """The runtime of an installation, whose control objects are in its state folder."""
-    config = installation.config
-    folder = installation.state_dir / "control"
-    private_folder(folder)
+    """The runtime of an installation. Raises StoreError, OSError, ObjectStoreError."""
+    config, root = installation.config, installation.stored("control")
+    if config.store_root == config.state_dir:
+        private_folder(Path(root))
     return NodeRuntime(
-        open_store(folder),
+        control_store(root),
         key_path=installation.state_dir / "control.key",
         runs_dir=installation.state_dir / "runs",
         environments=installation.state_dir / "environments",
@@ -75,7 +74,7 @@ class NodeRuntime:
         self._store = store
         self._key_path, self._runs_dir, self._environments, self._temp_dir = key_path, runs_dir, environments, temp_dir
         self._lease_s = lease_s
-        self._listener = Listener(store)
+        self._listener, self._beat_s = Listener(store), Pace.of(store).beat_s
         self._machines: dict[str, str] = {}
         self._orders: dict[str, tuple[Order, str]] = {}
         self._key: bytes | None = None
@@ -225,7 +224,7 @@ class NodeRuntime:
         heard = self._heard(token)
         if heard.report is None and heard.garbled is None:
             return None
-        silent_s = time.monotonic() - heard.since_s
+        silent_s = max(0.0, time.monotonic() - heard.since_s - self._beat_s)
         if heard.garbled is not None:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report

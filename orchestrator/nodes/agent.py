@@ -25,13 +25,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import NoReturn
 
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store
 from orchestrator.nodes.cluster import Cluster
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
@@ -41,11 +41,11 @@ from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import ObjectStoreError
-from trainers.objects.opening import open_store
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 BOOT_VARIABLE = "TRADEWIND_BOOT_TOKEN"
-BEAT_S, REPORT_S = 0.5, 0.2  # without news, and with news for which nobody waits; never more often than a poll
+EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
+LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
@@ -92,8 +92,17 @@ class Machine:
 class Agent:
     """Carries out the orders of one machine's channel."""
 
-    def __init__(self, channel: Channel, poll_s: float, crew: Crew, machine: Machine) -> None:
-        self._channel, self._poll_s, self._crew, self._machine = channel, poll_s, crew, machine
+    def __init__(
+        self,
+        channel: Channel,
+        pace: Pace,
+        crew: Crew,
+        machine: Machine,
+        access: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`access`: environment variables with which a trainer reaches checkpoints in a bucket."""
+        self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
+        self._access = access
         self._key = sealing.new_key()
         self._boot = secrets.token_hex(8)
         self._metadata = os.environ.get("TRADEWIND_METADATA")
@@ -108,7 +117,7 @@ class Agent:
         self._beat = 0
         self._urgent: tuple[object, ...] = ()
         self._told: object = None
-        self._told_at = self._leased_at = 0.0
+        self._told_at = self._leased_at = self._eager_until = 0.0
         self._renewed_at = time.monotonic()
 
     def introduce(self, token: str) -> None:
@@ -120,7 +129,7 @@ class Agent:
                 return self._channel.put_facts(facts)
             except ObjectStoreError as error:
                 say(str(error))
-                time.sleep(max(self._poll_s, 1.0))
+                time.sleep(1.0)
 
     def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         """Ask the run to save a checkpoint and end. A signal handler."""
@@ -128,16 +137,24 @@ class Agent:
         if self._control is not None:
             self._control.request_stop()
 
-    def look(self) -> None:
+    def talk(self, ended: threading.Event) -> None:
+        """Exchange messages until the machine ends. Runs in its own thread: a store may take long to answer."""
+        while not ended.wait(self._pace.eager_s if time.monotonic() < self._eager_until else self._pace.poll_s):
+            self.exchange()
+
+    def exchange(self) -> None:
         """Exchange messages with the store once, and act on them."""
         began = time.monotonic()
-        self._machine.look(blameless=not self._stopping)
         heard = self._attempt(self._listen)
         told = self._attempt(lambda: self._report(began))
         if heard and told:
             self._renewed_at = began
+
+    def look(self) -> None:
+        """Look after the run with what is known on this machine."""
+        self._machine.look(blameless=not self._stopping)
         self._carry_notice()
-        self._renew_lease(began)
+        self._renew_lease(time.monotonic())
 
     def _attempt(self, exchange: Callable[[], None]) -> bool:
         """Whether it succeeded. If not, the machine's console says why, once."""
@@ -154,6 +171,7 @@ class Agent:
         """Follow a new order, or raise and read it again."""
         seen, order = self._channel.ordered(self._seen)
         if order is not None:
+            self._eager_until = time.monotonic() + EAGER_S
             self._carry_out(order)
         self._seen = seen
 
@@ -184,7 +202,8 @@ class Agent:
         """Carry out how an order differs from the one `before` for the same run."""
         assert self._control is not None
         if run.spec is not None and (before is None or before.spec is None):
-            self._crew.train(run.spec, secrets)
+            in_bucket = "://" in str(run.spec.get("checkpoint_root", ""))
+            self._crew.train(run.spec, {**self._access, **secrets} if in_bucket else secrets)
         if run.hold is None:
             self._control.clear_quiesce()
         elif before is None or run.hold != before.hold:
@@ -211,56 +230,62 @@ class Agent:
         news = {} if said is None else said
         urgent = (number, run_id, news.get("state"), news.get("manifest"))
         steady = {name: value for name, value in news.items() if name not in _VOLATILE}
-        pause_s = 0.0 if urgent != self._urgent else REPORT_S if steady != self._told else BEAT_S
-        if now - self._told_at < max(pause_s, self._poll_s if pause_s else 0.0):
+        pause_s = self._pace.news_s if steady != self._told else self._pace.beat_s
+        if urgent == self._urgent and now - self._told_at < pause_s:
             return
+        if urgent != self._urgent:
+            self._eager_until = now + EAGER_S
         self._beat += 1
         self._channel.put_report(NodeReport(self._boot, self._beat, number, run_id, said, ago_s))
         self._urgent, self._told, self._told_at = urgent, steady, now
 
     def _carry_notice(self) -> None:
         """Pass a preemption notice on to the run, once."""
-        if self._metadata is None or self._control is None:
+        control = self._control
+        if self._metadata is None or control is None:
             return
         try:
             notice = read_notice(Path(self._metadata))
         except ProviderError:
             return  # missing or damaged: the machine then ends without a notice
         if notice is not None and self._notice_s != notice.deadline_monotonic_s:
-            self._control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
+            control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
             self._notice_s = notice.deadline_monotonic_s
 
     def _renew_lease(self, now: float) -> None:
         """A run may train for the length of its lease from the last exchange with the store."""
-        if self._control is not None and self._order is not None and now - self._leased_at >= LEASE_EVERY_S:
+        control, order = self._control, self._order
+        if control is not None and order is not None and now - self._leased_at >= LEASE_EVERY_S:
             self._leased_at = now
-            self._control.put_lease(self._renewed_at + self._order.lease_s)
+            control.put_lease(self._renewed_at + order.lease_s)
 
 
 def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     """Run the agent until Ray dies. Returns an exit code."""
     os.umask(PRIVATE_UMASK)
     boot_token = os.environ.pop(BOOT_VARIABLE, "")  # the trainer has no use for it
-    store = open_store(url)
+    store = control_store(url)
+    access = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
     machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
     cluster = Cluster(Path(temp_dir))
     ended = threading.Event()
 
     def failed(why: str) -> None:
         if not cluster.up:
-            start_again(int(attempt), why, boot_token)
+            start_again(int(attempt), why, {BOOT_VARIABLE: boot_token, **access})
         say(why)
         ended.set()
 
     crew = Crew(cluster, failed)
     threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
     crew.start()
-    agent = Agent(Channel(store, token), store.poll_s, crew, machine)
+    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access)
     signal.signal(signal.SIGTERM, agent.stop)
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)
     agent.introduce(boot_token)
-    while not ended.wait(store.poll_s):
+    threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
+    while not ended.wait(LOOK_S):
         agent.look()
     end_machine()
     return 1
@@ -275,8 +300,8 @@ def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
         time.sleep(START_LOOK_S)
 
 
-def start_again(attempt: int, why: str, boot_token: str) -> NoReturn:
-    """Restart this process in the same session, or end it after START_ATTEMPTS."""
+def start_again(attempt: int, why: str, environment: Mapping[str, str]) -> NoReturn:
+    """Restart this process in the same session, with these variables, or end it after START_ATTEMPTS."""
     say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
     end_machine()  # what the attempt has left
     with suppress(ChildProcessError):
@@ -285,7 +310,7 @@ def start_again(attempt: int, why: str, boot_token: str) -> NoReturn:
     if attempt >= START_ATTEMPTS:
         os._exit(1)  # other threads may still be waiting for Ray
     time.sleep(START_PAUSE_S)
-    os.environ[BOOT_VARIABLE] = boot_token
+    os.environ.update(environment)
     os.execv(sys.executable, [sys.executable, "-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
 
 

@@ -12,6 +12,8 @@ store may be a folder of this host, which is how `local` works, or a bucket.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import SiteError
@@ -19,9 +21,31 @@ from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.nodes.messages import MOST_BYTES, NodeFacts, NodeReport, Order
 from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+from trainers.objects.retry import Patience
 
 MOST_SECRET_BYTES = 4 << 20
+NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often both ends ask, in seconds: `poll_s` usually, `eager_s` while one waits for the other. The agent reports
+    a change of state at once, other news after `news_s`, and that it lives after `beat_s`."""
+
+    poll_s: float
+    eager_s: float
+    news_s: float
+    beat_s: float
+
+    @classmethod
+    def of(cls, store: ObjectStore) -> Pace:
+        """That of a store: on a folder a look costs nothing, in a bucket each request costs money (per machine and
+        month, at 0.4 and 5 US$ for a million reads and writes, about 4 US$)."""
+        if store.poll_s < NEARBY_S:
+            return cls(store.poll_s, store.poll_s, 0.2, 0.5)
+        return cls(store.poll_s, min(store.poll_s, 0.25), 5.0, 5.0)
 
 
 class Garbled(Exception):
@@ -111,6 +135,11 @@ class Channel:
         except UnreadableObject as error:
             raise Garbled(str(error)) from error
         return None if found is None else _decoded(form, found.data)
+
+
+def control_store(root: str | Path) -> ObjectStore:
+    """The store of control objects. A request that is not answered soon fails: both ends ask again by themselves."""
+    return open_store(root, Patience(connect_s=2.0, request_s=5.0, tries=1))
 
 
 def put_run(store: ObjectStore, run_id: str, token: str) -> None:

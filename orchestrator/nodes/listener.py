@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.channel import Channel, Garbled, Pace
 from orchestrator.nodes.messages import NodeFacts, NodeReport
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
@@ -18,6 +19,7 @@ from trainers.objects.base import ObjectStore
 EAGER_S = 5.0  # after an order: somebody waits for its effect
 CALM_EVERY_S = 0.1
 FORGET_S = 600.0
+AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Listener:
     """Polls the machines that were asked about within FORGET_S. `trouble` is the store's latest error, if it failed."""
 
     def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._monotonic = store, monotonic
+        self._store, self._monotonic, self._pace = store, monotonic, Pace.of(store)
         self._watched: dict[str, _Watched] = {}
         self._changing = threading.Lock()
         self._wake, self._closed = threading.Event(), False
@@ -79,22 +81,22 @@ class Listener:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait(self._store.poll_s)
-            self._wake.clear()
-            for token, watched in self._due():
-                self.poll(token, watched)
+        with ThreadPoolExecutor(AT_ONCE, "listener") as pool:
+            while not self._closed:
+                self._wake.wait(self._pace.eager_s)
+                self._wake.clear()
+                list(pool.map(lambda each: self.poll(*each), self._due()))
 
     def _due(self) -> list[tuple[str, _Watched]]:
         now = self._monotonic()
         with self._changing:
             for token in [token for token, each in self._watched.items() if now - each.asked_at > FORGET_S]:
                 del self._watched[token]
-            calm_s = max(CALM_EVERY_S, self._store.poll_s)
+            calm_s = max(CALM_EVERY_S, self._pace.poll_s)
             return [
                 (token, each)
                 for token, each in self._watched.items()
-                if now - each.looked_at >= (self._store.poll_s if now < each.eager_until else calm_s)
+                if now - each.looked_at >= (self._pace.eager_s if now < each.eager_until else calm_s)
             ]
 
     def poll(self, token: str, watched: _Watched) -> None:

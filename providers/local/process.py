@@ -32,6 +32,9 @@ _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("VIRTUAL_ENV", "LD_LIBRARY_PATH"),
 )
+_STORE_ACCESS = "AWS_"
+"""What a machine's agent needs to reach a bucket. It keeps these variables from the job's program, except as secrets
+that are masked in its log."""
 _SIGNALS_TO_RESET = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -85,7 +88,9 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
 
     Raises UnavailableError if the folder cannot be written or no process can be started.
     """
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_STORE_ACCESS)
+    }
     environment |= {
         ID_VARIABLE: instance_id,
         _LIMIT_VARIABLE: str(_limit_of(instance_id)),

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.nodes import sealing
 from orchestrator.nodes.agent import Agent
-from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.channel import Channel, Pace
 from orchestrator.nodes.messages import Hold, NodeReport, Order, RunOrder
 from providers.local.metadata import Notice, write_notice
 from tests.unit.nodes.conftest import Direct, Stub, until
@@ -29,13 +29,17 @@ class Home:
         self.store = FolderStore(folder / "control")
         self.plane = Channel(self.store, "m")
         self.crew, self.machine, self.runs = crew, machine, folder / "runs"
-        self.agent = Agent(Channel(self.store, "m"), 0.0, crew, machine)
+        self.agent = Agent(Channel(self.store, "m"), Pace(0.0, 0.0, 0.0, 0.0), crew, machine)
         self.agent.introduce("boot-token")
         self.number = 0
 
     def order(self, run: RunOrder | None) -> None:
         self.number += 1
         self.plane.replace_order(Order(self.number, LEASE_S, run), self.plane.order()[1])
+
+    def look(self) -> None:
+        self.agent.exchange()
+        self.agent.look()
 
     def run(self, run_id: str = "run-1") -> RunOrder:
         return RunOrder(run_id, str(self.runs / run_id))
@@ -53,7 +57,7 @@ class Home:
 
     def until_it_reports(self, state: str, run_id: str = "run-1") -> NodeReport:
         def look() -> bool:
-            self.agent.look()
+            self.look()
             said = self.reported().said
             return self.reported().run_id == run_id and said is not None and said["state"] == state
 
@@ -70,7 +74,7 @@ def test_it_introduces_itself_with_a_key_and_a_proof(home: Home) -> None:
     facts = home.plane.facts()
     assert facts is not None
     assert sealing.is_proven("boot-token", facts.boot, facts.public_key, facts.proof)
-    home.agent.look()
+    home.look()
     assert home.reported().boot == facts.boot
 
 
@@ -88,10 +92,10 @@ def test_secrets_reach_the_trainer_only_sealed_for_its_run(home: Home) -> None:
     sealed = sealing.seal(facts.public_key, "run-1", {"TOKEN": "hush-hush"})
     ordered = replace(home.run(), spec=home.spec(), grant=sealing.digest(sealed))
     home.order(ordered)
-    home.agent.look()
+    home.look()
     assert home.reported().order == 0, "it follows an order without its secrets"
     home.plane.put_grant(sealing.seal(facts.public_key, "run-2", {"TOKEN": "of another run"}))
-    home.agent.look()
+    home.look()
     assert home.reported().order == 0
     home.plane.put_grant(sealed)
     home.until_it_reports("training")
@@ -105,20 +109,20 @@ def test_a_hold_lasts_as_long_as_ordered_from_when_it_arrives_and_is_taken_back(
     home.until_it_reports("prepared")
     began = time.monotonic()
     home.order(replace(home.run(), hold=Hold(1, 2, 30.0)))
-    home.agent.look()
+    home.look()
     first = home.control().quiesce()
     assert first is not None
     assert began + 30.0 <= first.until_monotonic_s <= time.monotonic() + 30.0
     assert first.successor == 2
-    home.agent.look()
+    home.look()
     assert home.control().quiesce() == first, "the same order does not last longer"
     home.order(replace(home.run(), hold=Hold(2, 2, 30.0)))
-    home.agent.look()
+    home.look()
     second = home.control().quiesce()
     assert second is not None
     assert second.until_monotonic_s > first.until_monotonic_s
     home.order(home.run())
-    home.agent.look()
+    home.look()
     assert home.control().quiesce() is None
 
 
@@ -131,7 +135,7 @@ def test_a_run_that_the_newest_order_does_not_name_is_ended_and_the_next_gets_a_
     assert home.crew.ended == ["run-1"]
     assert home.machine.process.pid != before
     home.order(None)
-    home.agent.look()
+    home.look()
     assert home.crew.ended == ["run-1", "run-2"]
     assert home.reported().run_id is None
 
@@ -141,7 +145,7 @@ def test_stop_and_sigterm_ask_the_run_to_save_and_end(home: Home) -> None:
     home.until_it_reports("prepared")
     assert not home.control().stop_requested()
     home.order(replace(home.run(), stop=True))
-    home.agent.look()
+    home.look()
     assert home.control().stop_requested()
     home.order(home.run("run-2"))
     home.until_it_reports("prepared", "run-2")
@@ -151,9 +155,9 @@ def test_stop_and_sigterm_ask_the_run_to_save_and_end(home: Home) -> None:
 
 def test_a_notice_of_the_provider_is_passed_on_to_the_run(home: Home) -> None:
     write_notice(home.machine.folder / "metadata.json", Notice("preemption", 123.0))
-    home.agent.look()  # nothing runs yet
+    home.look()  # nothing runs yet
     home.order(home.run())
-    home.agent.look()
+    home.look()
     assert home.control().notice() is not None
 
 
@@ -161,7 +165,7 @@ def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -
     home.order(replace(home.run(), spec=home.spec()))
     home.until_it_reports("training")
     _due(home.agent)
-    home.agent.look()
+    home.look()
     before = home.control().lease_until()
     assert before is not None
     assert before <= time.monotonic() + LEASE_S
@@ -176,9 +180,9 @@ def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -
             home.store.root.write_text("in the way")
         _due(home.agent)
         last = home.control().lease_until()
-        home.agent.look()
+        home.look()
         _due(home.agent)
-        home.agent.look()
+        home.look()
         now = home.control().lease_until()
         assert last is not None
         assert now is not None
@@ -189,7 +193,7 @@ def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -
             home.store.put("m/order", kept)
         _due(home.agent)
         moment = time.monotonic()
-        home.agent.look()
+        home.look()
         renewed = home.control().lease_until()
         assert renewed is not None
         assert renewed >= moment + LEASE_S
