@@ -26,7 +26,8 @@ class Home:
     """An agent, and the control plane's end of its channel."""
 
     def __init__(self, folder: Path, machine: Stub, crew: Direct) -> None:
-        self.store = FolderStore(folder / "control")
+        self.folder = folder / "control"
+        self.store = FolderStore(self.folder)
         self.plane = Channel(self.store, "m")
         self.crew, self.machine, self.runs = crew, machine, folder / "runs"
         self.agent = Agent(Channel(self.store, "m"), Pace(0.0, 0.0, 0.0, 0.0), crew, machine)
@@ -100,7 +101,7 @@ def test_secrets_reach_the_trainer_only_sealed_for_its_run(home: Home) -> None:
     home.plane.put_grant(sealed)
     home.until_it_reports("training")
     assert json.loads((home.machine.folder / "order.json").read_text())["secrets"] == {"TOKEN": "hush-hush"}
-    written = b"".join(path.read_bytes() for path in home.store.root.rglob("*") if path.is_file())
+    written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())
     assert b"hush-hush" not in written
 
 
@@ -169,15 +170,15 @@ def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -
     before = home.control().lease_until()
     assert before is not None
     assert before <= time.monotonic() + LEASE_S
-    away = home.store.root.with_name("away")
+    away = home.folder.with_name("away")
     for breaks, mends in (
-        (lambda: home.store.root.rename(away), lambda: _back(away, home.store.root)),
+        (lambda: home.folder.rename(away), lambda: _back(away, home.folder)),
         (lambda: _garbled(home, b"{"), lambda: home.order(replace(home.run(), spec=home.spec()))),
     ):
-        kept = (home.store.root / "m" / "order").read_bytes()
+        kept = (home.folder / "m" / "order").read_bytes()
         breaks()
-        if not home.store.root.exists():
-            home.store.root.write_text("in the way")
+        if not home.folder.exists():
+            home.folder.write_text("in the way")
         _due(home.agent)
         last = home.control().lease_until()
         home.look()
@@ -187,7 +188,7 @@ def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -
         assert last is not None
         assert now is not None
         assert now <= max(last, before) + 1.0, "it renewed its lease alone"
-        if not (home.store.root / "m").exists():
+        if not (home.folder / "m").exists():
             mends()
         else:
             home.store.put("m/order", kept)
