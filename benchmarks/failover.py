@@ -2,7 +2,8 @@
 
     python benchmarks/failover.py [--quick] [--json]
 
-Real processes and real Ray nodes on the `local` provider; a job with a checkpoint of 10 MB and steps of 20 ms. Killed
+Real processes and Ray on the `local` provider; a job with a checkpoint of 10 MB and steps of 20 ms. First with orders,
+reports and checkpoints in a folder, then in a bucket of an S3 server on this host, whose requests are counted. Killed
 means SIGKILL to every process of the machine at once, without notice. The times are measured from the steps: for a
 move, from the source's last step to the target's first; for a kill, from the signal to the first step after it. Phases
 are from the engine's events. All times depend on the load of the machine.
@@ -17,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +27,16 @@ from statistics import median
 from benchmarks._claims import Claim, show
 from orchestrator.model import Event, Run, Step
 from orchestrator.nodes.session import end_session
+from tests.clouds.s3 import S3, environment
+from tests.clouds.server import serving
 from tests.e2e.living import Tradewind, until
 
 STEPS = 1_000_000
 REST_S = 1.5  # of plain training before each incident
 MOVE = ("ready", "checkpoint", "transfer", "restore", "verify", "cutover")
 GOALS = {"planned move": 0.5, "hard kill, warm standby": 1.0, "hard kill, cold": 4.0}
+BUCKET_GOALS = {"planned move": 3.0, "hard kill, cold": 8.0}
+READ_USD, WRITE_USD = 0.4e-6, 5e-6  # S3 Standard, us-east-1, list price of 2026, a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,6 @@ class Bench:
 
     def __init__(self, home: Tradewind) -> None:
         self._home = home
-        self._file_times = _file_times()
 
     def submit(self, name: str, **fields: object) -> str:
         train = {"entry": "_steady:main", "steps": STEPS, "workdir": str(Path(__file__).parent)}
@@ -70,13 +75,10 @@ class Bench:
         killed_s = self._kill(source)
         target = self._home.training(job, after=source, steps=1)
         first_s = self._steps(target)[0]
-        move = next(move for move in self._home.migrations(job) if move.target_run_id == target.id)
-        introduced = self._home.state / "control" / move.token / "node"
         steps = [
             ("detected", self._at(job, source, "run.lost")),
             ("rented", self._at(job, target, "migration.provision")),
-            ("Ray and the agent up", introduced.stat().st_mtime - self._file_times),
-            ("libraries", self._at(job, target, "migration.ready")),
+            ("Ray, agent and libraries loaded", self._at(job, target, "migration.ready")),
         ]
         return Gap(first_s - killed_s, self._phases(job, target, first_s, steps, killed_s))
 
@@ -137,15 +139,12 @@ class Bench:
             begin_s = at_s
         return phases
 
-
-def _file_times() -> float:
-    """Seconds by which file times are ahead of the monotonic clock."""
-    with tempfile.NamedTemporaryFile() as file:
-        return os.fstat(file.fileno()).st_mtime - time.monotonic()
+    def rest(self, job: str) -> None:
+        self._rested(job)
 
 
 def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
-    """Cause every kind of incident `count` times, one after the other."""
+    """Cause every kind of incident so many times, one after the other."""
     bench = Bench(home)
     found: dict[str, list[Gap]] = {name: [] for name in times}
 
@@ -157,10 +156,30 @@ def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
     repeat("planned move", job, bench.planned)
     repeat("hard kill, cold", job, bench.cold)
     bench.cancel(job)
-    job = bench.submit("guarded", standby="warm")
-    repeat("hard kill, warm standby", job, bench.warm)
-    bench.cancel(job)
+    if "hard kill, warm standby" in times:
+        job = bench.submit("guarded", standby="warm")
+        repeat("hard kill, warm standby", job, bench.warm)
+        bench.cancel(job)
     return found
+
+
+def in_bucket(folder: Path, times: dict[str, int], counted_s: float) -> tuple[dict[str, list[Gap]], Counter[str]]:
+    """The gaps with the store in a bucket, and its requests by method while one job trains for `counted_s`."""
+    s3 = S3()
+    with serving(s3) as server:
+        os.environ.update(environment(server))
+        home = Tradewind(folder, TRADEWIND_STORE_ROOT=f"s3://{s3.bucket}/tw")
+        try:
+            home.command("up")
+            job = Bench(home).submit("counted")
+            home.training(job)
+            before = len(server.requests)
+            time.sleep(counted_s)
+            requests = Counter(each.method for each in server.requests[before:])
+            Bench(home).cancel(job)
+            return measure(home, times), requests
+        finally:
+            home.close()
 
 
 def main() -> int:
@@ -181,6 +200,21 @@ def main() -> int:
         Claim(f"{name}, median of {len(gaps)}", median(gap.total_s for gap in gaps), "s", GOALS[name])
         for name, gaps in found.items()
     ]
+    counted_s = 6.0 if options.quick else 60.0
+    with tempfile.TemporaryDirectory(prefix="tw-failover-") as folder:
+        gaps_of, requests = in_bucket(Path(folder), dict.fromkeys(BUCKET_GOALS, 1 if options.quick else 5), counted_s)
+    per_hour = {method: count * 3600 / counted_s for method, count in requests.items()}
+    reads = sum(count for method, count in per_hour.items() if method in ("GET", "HEAD"))
+    usd = reads * READ_USD + (sum(per_hour.values()) - reads) * WRITE_USD
+    claims += [
+        Claim(f"bucket: {name}, median of {len(gaps)}", median(gap.total_s for gap in gaps), "s", BUCKET_GOALS[name])
+        for name, gaps in gaps_of.items()
+    ]
+    claims += [
+        Claim("bucket: requests of an hour of training", sum(per_hour.values()), ""),
+        Claim("bucket: their list price", usd, "US$"),
+    ]
+    found |= {f"bucket: {name}": gaps for name, gaps in gaps_of.items()}
     notes = []
     for name, gaps in found.items():
         totals = sorted(gap.total_s for gap in gaps)
