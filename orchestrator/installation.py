@@ -78,6 +78,15 @@ class Installation:
         """The folder or URL of `what` below `store_root`."""
         return f"{self.config.store_root}/{what}"
 
+    def stored(self, what: str) -> str:
+        """The folder or URL of `what` below `store_root`."""
+        return f"{self.config.store_root}/{what}"
+
+    @property
+    def control_root(self) -> str:
+        """The folder or URL of the orders and reports of this installation's machines."""
+        return self.stored(f"control/{self.store.install_id}")
+
     def checkpoint_root(self, to: str | None) -> str:
         """The folder or URL for a job's `checkpoint.to`; None: the one below `store_root`."""
         return to if to is not None else self.stored("checkpoints")

@@ -21,6 +21,7 @@ from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import collect_from
+from orchestrator.engine.machines.forget import forget_machines
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
 from orchestrator.engine.migration.place import jobs_with_notice, place
@@ -59,6 +60,7 @@ class ControlPlane:
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
+            self._part("forgetting", lambda: forget_machines(ctx))
             ctx.secrets.forget(ctx.installation)
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
         changed |= self._part("comparing", lambda: compare(ctx))

@@ -26,7 +26,16 @@ from orchestrator.errors import MissingExtraError, SiteError
 from orchestrator.installation import Installation
 from orchestrator.nodes import sealing
 from orchestrator.nodes.agent import BOOT_VARIABLE
-from orchestrator.nodes.channel import Channel, Pace, control_store, machine_of, put_run, unreachable
+from orchestrator.nodes.channel import (
+    Channel,
+    Pace,
+    control_store,
+    forget_run,
+    machine_of,
+    put_run,
+    runs_known,
+    unreachable,
+)
 from orchestrator.nodes.listener import Heard, Listener
 from orchestrator.nodes.messages import Hold, Order, RunOrder
 from trainers.errors import ObjectStoreError
@@ -38,11 +47,11 @@ HOLD_S = 30.0
 
 def node_runtime(installation: Installation) -> NodeRuntime:
     """The runtime of an installation. Raises StoreError, OSError, ObjectStoreError."""
-    config, root = installation.config, installation.stored("control")
+    config = installation.config
     if config.store_root == config.state_dir:
-        private_folder(Path(root))
+        private_folder(installation.state_dir / "control")
     return NodeRuntime(
-        control_store(root),
+        control_store(installation.control_root),
         key_path=installation.state_dir / "control.key",
         runs_dir=installation.state_dir / "runs",
         environments=installation.state_dir / "environments",
@@ -146,6 +155,19 @@ class NodeRuntime:
         token = self._known_machine(run_id)
         if token is not None:
             self._change(token, lambda run: None if run is not None and run.run_id == run_id else run)
+
+    def known(self) -> Sequence[str]:
+        """See Runtime.known."""
+        with _retried():
+            return runs_known(self._store)
+
+    def forget(self, run_id: str) -> None:
+        """See Runtime.forget."""
+        token = self._machines.pop(run_id, None)
+        if token is not None:
+            self._orders.pop(token, None)
+        with _retried():
+            forget_run(self._store, run_id)
 
     def close(self) -> None:
         """See Runtime.close."""

@@ -130,6 +130,14 @@ class Runtime(Protocol):
         """End the run at once, without a checkpoint. Idempotent."""
         ...
 
+    def known(self) -> Sequence[str]:
+        """The runs of which something is kept for their machines."""
+        ...
+
+    def forget(self, run_id: str) -> None:
+        """Remove what is kept of a run whose machine has ended. Idempotent."""
+        ...
+
     def close(self) -> None:
         """Stop listening; runs continue."""
         ...

@@ -110,8 +110,11 @@ class Channel:
     # The agent's end
 
     def ordered(self, seen: bytes) -> tuple[bytes, Order | None]:
-        """The newest order as bytes, and decoded unless these are the bytes `seen`. Raises Garbled."""
+        """The newest order as bytes, and decoded unless these are the bytes `seen`. Raises Garbled, also if there was
+        an order and it is gone."""
         found = self._store.get(f"{self.token}/order", MOST_BYTES)
+        if found is None and seen:
+            raise Garbled("the orders of this machine are gone: nothing more is expected of it")
         if found is None or found.data == seen:
             return seen, None
         return found.data, _decoded(Order, found.data)
@@ -151,6 +154,22 @@ def machine_of(store: ObjectStore, run_id: str) -> str | None:
     """The launch token of the machine that executes a run; None if none was asked to. Raises ObjectStoreError."""
     found = store.get(f"runs/{run_id}", MOST_BYTES)
     return None if found is None else found.data.decode(errors="replace")
+
+
+def runs_known(store: ObjectStore) -> list[str]:
+    """The runs whose machine is recorded. Raises ObjectStoreError."""
+    return [each.key.removeprefix("runs/") for each in store.list("runs")]
+
+
+def forget_run(store: ObjectStore, run_id: str) -> None:
+    """Remove what is kept of a run whose machine has ended. Raises ObjectStoreError, SiteError."""
+    token = machine_of(store, run_id)
+    if token is None:
+        return
+    order, _ = Channel(store, token).order()
+    if order is None or order.run is None or order.run.run_id == run_id:  # else: another attempt on the same machine
+        store.delete(*(f"{token}/{name}" for name in ("order", "grant", "node", "report")))
+    store.delete(f"runs/{run_id}")
 
 
 def unreachable(error: ObjectStoreError) -> SiteError:

@@ -88,8 +88,7 @@ def cut(remote: Tradewind, server: LoopbackServer) -> dict[str, Cut]:
     found = {name: Cut(job, remote.training(job, steps=10)) for name, job in jobs.items()}
     partition = Partition(server)
     order, report = (
-        {name: f"/control/{_token(remote, each)}/{what}" for name, each in found.items()}
-        for what in ("order", "report")
+        {name: f"/{_token(remote, each)}/{what}" for name, each in found.items()} for what in ("order", "report")
     )
 
     def from_machine(name: str) -> Callable[[Request], bool]:

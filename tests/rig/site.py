@@ -58,6 +58,7 @@ class SimSite:
         self._deaf: set[str] = set()
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.asked_for_stacks: list[str] = []
+        self._kept: dict[str, str] = {}
         self._garbled: dict[str, Mapping[str, object]] = {}
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
@@ -165,6 +166,7 @@ class SimSite:
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Prepares a machine for a run."""
+        self._kept.setdefault(run_id, token)
         if self.joined(token) and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
             if self._prepares_s is not None:
@@ -213,6 +215,16 @@ class SimSite:
             trainer = self._trainers.pop(run_id)
             trainer.abandon()
             self._killed.append(trainer)
+
+    def known(self) -> Sequence[str]:
+        """The runs that a machine was ever prepared for, until they are forgotten."""
+        return list(self._kept)
+
+    def forget(self, run_id: str) -> None:
+        """Only of a machine that has ended."""
+        token = self._kept.pop(run_id)
+        alive = [each.id for each in self._cloud.instances() if each.token == token and each.alive]
+        assert not alive, f"{run_id} is forgotten, but its machine {alive} lives"
 
     def close(self) -> None:
         """Does nothing."""

@@ -276,3 +276,20 @@ def test_a_store_that_cannot_be_read_is_an_error_and_no_sign_about_the_run(
             return False
 
     until(answers)
+
+
+def test_what_is_kept_of_a_run_is_forgotten_with_its_machine(
+    runtime: NodeRuntime, machine: Machine, tmp_path: Path
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    runtime.prepare("run-2", "m")  # another attempt on the same machine
+    machine.says("run-2", {"state": "prepared"}, order=2)
+    assert sorted(runtime.known()) == ["run-1", "run-2"]
+    runtime.forget("run-1")
+    assert machine.order().run is not None, "the machine's orders went with the first attempt"
+    runtime.forget("run-2")
+    runtime.forget("run-2")
+    assert runtime.known() == []
+    assert not [path for path in (tmp_path / "control").rglob("*") if path.is_file()]
+    assert state(runtime, "run-2") == "absent"

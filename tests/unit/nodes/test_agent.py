@@ -225,3 +225,12 @@ def _garbled(home: Home, words: bytes) -> None:
 
 
 Breaks = Callable[[], object]
+
+
+def test_a_machine_whose_orders_are_gone_renews_its_lease_no_more(home: Home) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    home.store.delete("m/order")
+    before = home.agent._renewed_at
+    home.look()
+    assert home.agent._renewed_at == before
