@@ -123,7 +123,7 @@ class Daemon:
             leadership=leadership,
             secrets=self._secrets,
         )
-        self._runtime.epoch = leadership.epoch
+        self._runtime.lead(leadership.epoch)
         plane = ControlPlane(ctx)
         started = time.monotonic()
         while not self._ended:

@@ -78,10 +78,6 @@ class Installation:
         """The folder or URL of `what` below `store_root`."""
         return f"{self.config.store_root}/{what}"
 
-    def stored(self, what: str) -> str:
-        """The folder or URL of `what` below `store_root`."""
-        return f"{self.config.store_root}/{what}"
-
     @property
     def control_root(self) -> str:
         """The folder or URL of the orders and reports of this installation's machines."""

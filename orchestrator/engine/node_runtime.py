@@ -71,11 +71,8 @@ class NodeRuntime:
     """Implements orchestrator.engine.runtime.Runtime.
 
     `key_path` is the installation's secret key, made when it is first needed; `environments` the folder of the job
-    environments of machines on this host; `temp_dir` a short path for their Ray. `epoch` is that of the control plane
-    that uses it.
+    environments of machines on this host; `temp_dir` a short path for their Ray.
     """
-
-    epoch = 0
 
     def __init__(
         self, store: ObjectStore, *, key_path: Path, runs_dir: Path, environments: Path, temp_dir: Path, lease_s: float
@@ -84,9 +81,16 @@ class NodeRuntime:
         self._key_path, self._runs_dir, self._environments, self._temp_dir = key_path, runs_dir, environments, temp_dir
         self._lease_s = lease_s
         self._listener, self._beat_s = Listener(store), Pace.of(store).beat_s
-        self._machines: dict[str, str] = {}
+        self._epoch = 0
+        self._machines: dict[str, str | None] = {}
         self._orders: dict[str, tuple[Order, str]] = {}
         self._key: bytes | None = None
+
+    def lead(self, epoch: int) -> None:
+        """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
+        self._epoch = epoch
+        self._machines.clear()
+        self._orders.clear()
 
     def bootstrap(self, *, token: str) -> str:
         """See Runtime.bootstrap."""
@@ -127,8 +131,18 @@ class NodeRuntime:
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """See Runtime.reports."""
-        found = {run_id: self._report(run_id) for run_id in run_ids}
-        return {run_id: report for run_id, report in found.items() if report is not None}
+        found, failed = {}, list[SiteError]()
+        for run_id in run_ids:
+            try:
+                report = self._report(run_id)
+            except SiteError as error:  # of one machine's objects, perhaps: the others' count
+                failed.append(error)
+            else:
+                if report is not None:
+                    found[run_id] = report
+        if failed and not found:
+            raise failed[0]
+        return found
 
     def quiesce(self, run_id: str, successor: int) -> None:
         """See Runtime.quiesce. It lasts HOLD_S unless repeated."""
@@ -189,12 +203,12 @@ class NodeRuntime:
         channel = Channel(self._store, token)
         with _retried():
             order, version = self._order(token)
-            if order.epoch > self.epoch:
+            if order.epoch > self._epoch:
                 raise SiteError(f"a later control plane gives the orders for {token}", hint="this one no longer leads")
             run = change(order.run)
             if run == order.run and order.lease_s == self._lease_s and version:
                 return
-            new = Order(order.number + 1, self._lease_s, run, self.epoch)
+            new = Order(order.number + 1, self._lease_s, run, self._epoch)
             try:
                 self._orders[token] = new, channel.replace_order(new, version)
             except BaseException:  # it may have taken effect: read it again
@@ -253,9 +267,6 @@ class NodeRuntime:
         assert report is not None
         with _retried():
             order, _ = self._order(token)
-            if order.run is None or order.run.run_id != run_id:
-                self._orders.pop(token, None)  # another control plane may have led meanwhile
-                order, _ = self._order(token)
         if order.run is None or order.run.run_id != run_id:
             return RunReport(run_id, "absent", silent_s=silent_s)
         if report.order < order.number and report.run_id != run_id:
@@ -266,8 +277,8 @@ class NodeRuntime:
 
     def _heard(self, token: str) -> Heard:
         heard = self._listener.heard(token)
-        if self._listener.trouble is not None:
-            raise unreachable(self._listener.trouble)
+        if heard.trouble is not None:
+            raise unreachable(heard.trouble)
         return heard
 
     def _machine(self, run_id: str) -> str:
@@ -277,13 +288,10 @@ class NodeRuntime:
         return token
 
     def _known_machine(self, run_id: str) -> str | None:
-        token = self._machines.get(run_id)
-        if token is None:
+        if run_id not in self._machines:  # while this control plane leads, no other one prepares runs
             with _retried():
-                token = machine_of(self._store, run_id)
-            if token is not None:
-                self._machines[run_id] = token
-        return token
+                self._machines[run_id] = machine_of(self._store, run_id)
+        return self._machines[run_id]
 
 
 @contextmanager

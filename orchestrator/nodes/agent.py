@@ -58,6 +58,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._changing = threading.Lock()
         self.process = self._started()
         self._reported = False
 
@@ -73,11 +74,12 @@ class Machine:
 
     def look(self, *, blameless: bool) -> None:
         """Write down how the trainer ended, once, if that was its own doing because the machine is `blameless`."""
-        status = self.process.poll()
-        if status is not None and not self._reported:
-            self._reported = True
-            if blameless:
-                write_exit_status(self.folder, status)
+        with self._changing:
+            status = self.process.poll()
+            if status is not None and not self._reported:
+                self._reported = True
+                if blameless:
+                    write_exit_status(self.folder, status)
 
     def renew(self) -> None:
         """A trainer process for another run: the one before is ended if it has not."""
@@ -86,7 +88,8 @@ class Machine:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.process, self._reported = self._started(), False
+        with self._changing:  # or its end would count as that of the next
+            self.process, self._reported = self._started(), False
 
 
 class Agent:
@@ -160,7 +163,7 @@ class Agent:
         """Whether it succeeded. If not, the machine's console says why, once."""
         try:
             exchange()
-        except (ObjectStoreError, Garbled, SiteError) as error:
+        except (ObjectStoreError, Garbled, SiteError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 say(str(error))

@@ -30,7 +30,7 @@ class Cluster:
     def __init__(self, temp_dir: Path) -> None:
         """Raises OSError, StoreError."""
         private_folder(temp_dir)
-        _remove_left(temp_dir)
+        remove_left(temp_dir)
         self.folder = temp_dir / secrets.token_hex(3)
         self.folder.mkdir(mode=0o700)
         self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -127,7 +127,7 @@ class ActorGone(Exception):
     """The actor has died."""
 
 
-def _remove_left(temp_dir: Path) -> None:
+def remove_left(temp_dir: Path) -> None:
     """Remove the folders of clusters whose agent is dead."""
     for folder in _clusters(temp_dir):
         with suppress(OSError):

@@ -25,12 +25,13 @@ AT_ONCE = 8
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What is known of a machine. `since_s` (time.monotonic()) is when its newest report was first seen; `garbled`
-    says why its newest object is not valid."""
+    says why its newest object is not valid, `trouble` why the store could not be read just now."""
 
     facts: NodeFacts | None = None
     report: NodeReport | None = None
     since_s: float = 0.0
     garbled: str | None = None
+    trouble: ObjectStoreError | None = None
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class _Watched:
 
 
 class Listener:
-    """Polls the machines that were asked about within FORGET_S. `trouble` is the store's latest error, if it failed."""
+    """Polls the machines that were asked about within FORGET_S."""
 
     def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._monotonic, self._pace = store, monotonic, Pace.of(store)
@@ -50,7 +51,6 @@ class Listener:
         self._changing = threading.Lock()
         self._wake, self._closed = threading.Event(), False
         self._thread: threading.Thread | None = None
-        self.trouble: ObjectStoreError | None = None
 
     def heard(self, token: str) -> Heard:
         """What is known of this machine; from the first call on, it is polled."""
@@ -113,8 +113,7 @@ class Listener:
             watched.heard = replace(before, garbled=str(error), since_s=since_s)
             return
         except ObjectStoreError as error:
-            self.trouble = error
+            watched.heard = replace(before, trouble=error)
             return
-        self.trouble = None
         same = report == before.report and before.garbled is None
-        watched.heard = before if same and facts == before.facts else Heard(facts, report, now)
+        watched.heard = Heard(facts, report, before.since_s if same else now)

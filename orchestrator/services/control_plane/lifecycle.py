@@ -26,6 +26,7 @@ from orchestrator.engine.node_runtime import require_ray
 from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
+from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.control_plane import background_log
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.store import LeaderInfo, Leadership
@@ -168,6 +169,8 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
             running = _of_this_host(_successor(installation))
             if running is None and refused is not None:
                 break
+        if not keep_jobs:
+            remove_left(config.site.temp_dir)
         if refused:
             raise ProviderFailure(
                 f"machines may still run: {'; '.join(map(str, refused))}",

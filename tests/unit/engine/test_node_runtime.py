@@ -155,7 +155,7 @@ def test_the_next_control_plane_finds_the_run_and_the_one_before_it_can_change_n
     runtime.prepare("run-1", "m")
     machine.says("run-1", {"state": "training"}, order=1)
     successor = open_runtime()
-    successor.epoch = runtime.epoch + 1
+    successor.lead(1)
     until(lambda: state(successor) == "training")
     successor.quiesce("run-1", 2)
     held = machine.order()
