@@ -24,7 +24,8 @@ from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
-from orchestrator.policy.ranking.objectives import lacks_money, rank, reasons_to_go
+from orchestrator.policy.ranking.limits import lacks_money
+from orchestrator.policy.ranking.order import rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
@@ -205,8 +206,8 @@ def _decided(
     if ranking.mode == "safe" and len(ranking.order) > 1 and forecast.speed_known:
         rival = int(ranking.order[1])
         by = reasons_to_go(demand.job.spec.objective, ranking, rival)[-1]
-        below = gate.price_worth_choosing(by, forecast, rival, best)
-        up_to = gate.price_worth_choosing(by, forecast, best, rival)
+        below = gate.price_worth_choosing(by, forecast, ranking, rival, best)
+        up_to = gate.price_worth_choosing(by, forecast, ranking, best, rival)
     reason = explain.why_chosen(demand, market, forecast, ranking, best, None)
     probe = None if tried is None else tried.probe
     return builder.placement("place", best, reason, threshold=below, kept_up_to=up_to, probe=probe)
@@ -241,7 +242,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         target = next(paying, None)
     elif ranking.mode == "likely":
         target = best if ranking.odds(best) > ranking.odds(current) + SURER else None
-    elif forecast.mid.seconds[forecast.pool.at(best)] > EARLIER * forecast.mid.seconds[forecast.pool.at(current)]:
+    elif ranking.seconds(best) > EARLIER * ranking.seconds(current):
         target = None
 
     if target is not None:
@@ -250,7 +251,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     if best == current or ranking.mode != "safe":
         reason = explain.why_chosen(demand, market, forecast, ranking, current, None)
     else:
-        reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, best, current, held)}"
+        reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, ranking, best, current, held)}"
     again_at_ms = probe_until_ms if on_probe else None
     if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
         again_at_ms = settled_ms  # nothing else may happen by then

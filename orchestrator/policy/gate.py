@@ -18,6 +18,7 @@ from orchestrator.model import Objective
 from orchestrator.policy.demand import MoveLimits, Running
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.objectives import log_value
+from orchestrator.policy.ranking.order import Ranking
 
 _DAY_S = 86_400.0
 
@@ -99,18 +100,21 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
     return _price_now(forecast, go, left / billed_s, share * there.run_s)
 
 
-def price_worth_choosing(objective: Objective, forecast: Forecast, row: int, rival: int) -> int | None:
+def price_worth_choosing(
+    objective: Objective, forecast: Forecast, ranking: Ranking, row: int, rival: int
+) -> int | None:
     """The highest price (nano-USD per hour) at which `row` is no worse than `rival` for a job that runs nowhere; None
-    if there is no such price or no limit."""
+    if there is no such price or no limit. Going elsewhere after losses is taken to cost what it does at the present
+    price."""
     if objective.cost_weight == 0:
         return None
     pool, mid = forecast.pool, forecast.mid
-    at, other = pool.at(row), pool.at(rival)
+    at, (cost, seconds) = pool.at(row), ranking.outlook.of(row)
     cell = int(pool.cell[at])
-    value = log_value(objective, float(mid.cost[other]), float(mid.seconds[other]))
-    log_cost = (value - objective.time_weight * math.log(max(float(mid.seconds[at]), 1e-3))) / objective.cost_weight
+    value = log_value(objective, *ranking.outlook.of(rival))
+    log_cost = (value - objective.time_weight * math.log(max(seconds, 1e-3))) / objective.cost_weight
     billed_s = float(mid.billed_s[cell])
-    left = math.exp(min(log_cost, 700.0)) - float(mid.charges[cell])
+    left = math.exp(min(log_cost, 700.0)) - float(mid.charges[cell]) - (cost - float(mid.cost[at]))
     if left <= 0 or billed_s <= 0:
         return None
     return _price_now(forecast, row, left / billed_s, billed_s)

@@ -17,16 +17,11 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand, MoveLimits, Runni
 from orchestrator.policy.ranking.by_deadline import Choice, choices
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered
-from orchestrator.policy.ranking.objectives import (
-    Ranking,
-    budget_left,
-    log_value,
-    rank,
-    reasons_to_go,
-    rescue_s,
-    time_left_s,
-)
-from orchestrator.policy.ranking.patience import Weighed, awaited_rows, outage_h, patient, wait_seconds, weighed
+from orchestrator.policy.ranking.limits import budget_left, rescue_s, time_left_s
+from orchestrator.policy.ranking.objectives import log_value, patient
+from orchestrator.policy.ranking.order import Ranking, rank, reasons_to_go
+from orchestrator.policy.ranking.outages import outage_h, wait_seconds
+from orchestrator.policy.ranking.patience import Weighed, awaited_rows, weighed
 from orchestrator.policy.telling.explain import span
 from providers.money import about_usd
 
@@ -142,7 +137,7 @@ def _of_running(
         )
         for row in rows
     ]
-    return Trace(BY_GATE, (*told, ("moves", moves)), _options(forecast, market, rows, values))
+    return Trace(BY_GATE, (*told, ("moves", moves)), _options(forecast, ranking, market, rows, values))
 
 
 def _ranked(
@@ -153,40 +148,37 @@ def _ranked(
     facts: tuple[tuple[str, str], ...],
     rows: Sequence[int] | None = None,
 ) -> Trace:
-    objective, mid = demand.job.spec.objective, forecast.mid
+    objective = demand.job.spec.objective
     best = int(ranking.order[0])
     rows = ranking.order.tolist()[:MOST_OPTIONS] if rows is None else rows
-    at = [forecast.pool.at(row) for row in rows]
-    first = forecast.pool.at(best)
     if ranking.mode == "likely":
         rule, values = BY_ODDS, [ranking.odds(best) / max(ranking.odds(row), 1e-9) for row in rows]
     elif ranking.mode == "late" or (objective.cost_weight == 0 and forecast.known):
         rule = BY_TIME if ranking.mode == "late" else NEAR
-        finish_s = ranking.keys[0]  # those that are near the earliest count as equally early
-        values = [float(finish_s[each] / finish_s[first]) for each in at]
+        values = [
+            1.0 if ranking.near_earliest(row) else ranking.seconds(row) / ranking.earliest_s for row in rows
+        ]  # those that are near the earliest count as equally early
     else:
-        least = log_value(objective, float(mid.cost[first]), float(mid.seconds[first]))
+        least = log_value(objective, *ranking.outlook.of(best))
         unknown = "" if forecast.known else " per step, because the job's length or speed is not known yet"
         rule = f"objective {objective.name}{unknown}"
-        values = [
-            math.exp(log_value(objective, float(mid.cost[each]), float(mid.seconds[each])) - least) for each in at
-        ]
-    return Trace(rule, facts, _options(forecast, market, rows, values))
+        values = [math.exp(log_value(objective, *ranking.outlook.of(row)) - least) for row in rows]
+    return Trace(rule, facts, _options(forecast, ranking, market, rows, values))
 
 
 def _options(
-    forecast: Forecast, market: Market, rows: Sequence[int], values: Sequence[float]
+    forecast: Forecast, ranking: Ranking, market: Market, rows: Sequence[int], values: Sequence[float]
 ) -> tuple[TracedOption, ...]:
-    pool, mid, found = forecast.pool, forecast.mid, []
+    pool, found = forecast.pool, []
     for row, value in zip(rows, values, strict=True):
-        at = pool.at(row)
+        cost, seconds = ranking.outlook.of(row)
         found.append(
             TracedOption(
                 "stay" if row == pool.current else "start" if pool.current is None else "move",
                 market.ids[row],
                 0.0,
-                round(float(mid.cost[at])) if forecast.known else None,
-                float(mid.seconds[at]) if forecast.known else None,
+                round(cost) if forecast.known else None,
+                seconds if forecast.known else None,
                 value,
             )
         )

@@ -16,16 +16,12 @@ from orchestrator.model import Probe
 from orchestrator.perf import Floats, InstanceKind, PerfBook, on_host
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
-from orchestrator.policy.ranking.cost import Forecast, Pool, Rows
+from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE
-from orchestrator.policy.ranking.objectives import (
-    POSSIBLE,
-    SAFE,
-    Ranking,
-    budget_left,
-    objective_keys,
-    time_left_s,
-)
+from orchestrator.policy.ranking.limits import POSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.objectives import objective_keys
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.pool import Pool, Rows
 from orchestrator.policy.ranking.transition_costs import egress_from_sites
 
 PROBE_S = PROBE_MINUTES * 60
@@ -64,8 +60,8 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     if not demand.job.spec.probe:
         return _none("the job file has probe: false")
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)[0]
-    safe, able = np.flatnonzero(ranking.tiers == SAFE), np.flatnonzero(ranking.tiers >= POSSIBLE)
-    best = int(safe[keys[safe].argmin()])
+    able = np.flatnonzero(ranking.tiers >= POSSIBLE)
+    best = pool.at(int(ranking.order[0]))
     if float(forecast.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
         return _none("the rest of the job costs less than a probe")
     rows = _best_of_kinds(pool, keys, able, best)

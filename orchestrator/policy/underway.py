@@ -18,7 +18,8 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import TIME_TOLERANCE, MoveLimits, Underway
 from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.objectives import log_value, reasons_to_go
+from orchestrator.policy.ranking.objectives import log_value
+from orchestrator.policy.ranking.order import reasons_to_go
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
@@ -66,7 +67,7 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     if ranking.mode == "likely":
         better = ranking.odds(best) > ranking.odds(target) + SURER
     elif ranking.mode == "late":
-        better = _seconds(builder, best) < EARLIER * _seconds(builder, target)
+        better = ranking.seconds(best) < EARLIER * ranking.seconds(target)
     else:
         least = math.log(1 - limits.min_gain)
         better = any(
@@ -76,13 +77,8 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     return f"{market.ids[best]} {explain.why_instead(demand, forecast, ranking, best, target)}" if better else ""
 
 
-def _seconds(builder: PlacementBuilder, row: int) -> float:
-    return float(builder.forecast.mid.seconds[builder.forecast.pool.at(row)])
-
-
 def _value(builder: PlacementBuilder, objective: Objective, row: int) -> float:
-    at = builder.forecast.pool.at(row)
-    return log_value(objective, float(builder.forecast.mid.cost[at]), _seconds(builder, row))
+    return log_value(objective, *builder.ranking.outlook.of(row))
 
 
 def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: int, limits: MoveLimits) -> str:
@@ -102,7 +98,7 @@ def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: 
     if ranking.mode == "likely" and can_go:
         pays = ranking.odds(target) > ranking.odds(current)
     elif ranking.mode == "late" and can_go:
-        pays = forecast.mid.seconds[forecast.pool.at(target)] < forecast.mid.seconds[forecast.pool.at(current)]
+        pays = ranking.seconds(target) < ranking.seconds(current)
     else:
         rest = replace(limits, move_margin=1.0, min_gain=0.0)
         pays = any(

@@ -21,8 +21,10 @@ import numpy as np
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
-from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, time_left_s
-from orchestrator.policy.ranking.patience import Wait, awaited_rows, outage_h, wait_seconds
+from orchestrator.policy.ranking.limits import budget_left, latest_start_s, time_left_s
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.outages import outage_h, wait_seconds
+from orchestrator.policy.ranking.patience import Wait, awaited_rows
 from orchestrator.policy.ranking.transition_costs import egress_to_sites
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms

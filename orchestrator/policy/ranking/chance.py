@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.policy.probe import LONGEST_PROBE_S
-from orchestrator.policy.ranking.cost import Z95, Floats, Forecast
+from orchestrator.policy.ranking.cost import Z95, Forecast
+from orchestrator.policy.ranking.pool import Floats
 
 Bools = NDArray[np.bool_]
 
@@ -24,8 +25,9 @@ SURER = 0.05
 
 def chances(
     forecast: Forecast, candidates: Bools, left_s: float | None, left_nano_usd: int | None
-) -> tuple[Floats, tuple[Floats, ...]]:
-    """(the probability of keeping every limit, by which keys to sort), for the candidates (0 for all other rows)."""
+) -> tuple[Floats, Floats]:
+    """(the probability of keeping every limit, the main key by which to sort; on-demand and the cost decide between
+    equals), for the candidates (0 for all other rows)."""
     rows = np.flatnonzero(candidates)
     low, mid, high = forecast.low, forecast.mid, forecast.high
     p, first = np.ones(len(rows)), np.zeros(len(rows))
@@ -39,7 +41,7 @@ def chances(
     chance[rows] = p
     best = p.max()
     falling[rows] = np.where((first > 0) & (p >= best - SURER), -1 - best, -p)
-    return chance, (falling, forecast.pool.spot.astype(np.float64), mid.cost)
+    return chance, falling
 
 
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:

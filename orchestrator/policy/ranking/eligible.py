@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from orchestrator.market import Listing, Market
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import MoveLimits
-from orchestrator.policy.ranking.cost import Pool
+from orchestrator.policy.ranking.pool import Pool
 from providers.hardware import GPUS
 from providers.offer import CapacityType
 

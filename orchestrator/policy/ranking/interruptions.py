@@ -10,7 +10,6 @@ mean. All pools where a job is lost have rates of their own, so the more of them
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,39 +17,20 @@ import numpy as np
 from orchestrator.market import Market, expected_wait_s
 from orchestrator.market.availability import BACKOFF_MS
 from orchestrator.market.outages import WEIGHT
-from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
-from orchestrator.policy.ranking.patience import MOST_WAIT, mean_outages_h, patient
+from orchestrator.model import Objective
+from orchestrator.policy.demand import TIME_TOLERANCE
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.limits import Limits
+from orchestrator.policy.ranking.objectives import patient
+from orchestrator.policy.ranking.outages import MOST_WAIT, mean_outages_h
+from orchestrator.policy.ranking.pool import Floats, Rows
 from providers.billing.charges import GB
 
 OTHERS = 4
 """How many other offers a job may go to after a loss: those that cost least."""
+_FAR = 1e3  # more than any logarithm of a cost
 LEFT = (1 / 6, 1 / 2, 5 / 6)
 """The shares of the work that may be left at a loss; losses are equally likely at each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What keeps a job from waiting, or its time or cost from growing.
-
-    A deadline in `left_s` market seconds is kept, less `margin_s`, on demand if necessary: from now on, that takes
-    `bought_s` and costs `bought_cost` (nano-USD). A job with a budget spends no more than `left_cost`. None: without
-    such a limit. `waits`: whether it may wait for capacity at all.
-    """
-
-    left_s: float | None = None
-    bought_s: float = 0.0
-    bought_cost: float = 0.0
-    margin_s: float = 0.0
-    left_cost: float | None = None
-    waits: bool = True
-
-    @property
-    def end_s(self) -> float:
-        """When the job has to be done, in market seconds from now."""
-        return math.inf if self.left_s is None else max(self.left_s - self.margin_s, self.bought_s)
-
-
-NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,16 +42,16 @@ class Moments:
 
 
 class Interruptions:
-    """The losses of a forecast, over its rows. `open_at` are the positions of offers where the job could go instead."""
+    """The losses of a forecast, over its rows. `others` are the positions of offers where the job may go instead."""
 
-    def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, forecast: Forecast, others: Rows, limits: Limits) -> None:
         pool, mid = forecast.pool, forecast.mid
         self._losses = mid.losses[pool.cell]
         self._setback_s = forecast.setback_s[pool.cell]
         self._price_s = mid.price_s
         self._per_loss = forecast.transition_costs.per_loss[pool.site[pool.cell]]
         self.outage_s, self.outages_known = _outages(pool.market, pool.rows)
-        gaps, patiently, at_once = _after_a_loss(forecast, open_at, self.outage_s, limits)
+        gaps, patiently, at_once = _after_a_loss(forecast, others, self.outage_s, limits)
         # Where there is not enough time for all waiting, the job waits after so many of the losses only.
         spare_s = limits.end_s - mid.seconds
         kept = np.clip(spare_s / np.maximum(self._losses * gaps.mean(axis=0), 1.0), 0, 1)
@@ -138,21 +118,50 @@ def _outages(market: Market, rows: Rows) -> tuple[Floats, Floats]:
     return wait_s, known
 
 
-def _after_a_loss(forecast: Forecast, open_at: Rows, outage_s: Floats, limits: Limits) -> tuple[Floats, Floats, Floats]:
+def fallbacks(forecast: Forecast, open_at: Rows, limits: Limits) -> Rows:
+    """Of the positions `open_at`, the few where a job is best off after a loss."""
+    pool, run_s = forecast.pool, forecast.mid.run_s
+    cell = pool.cell[open_at]
+    value = _value(_rule(forecast, limits), _run_cost(forecast)[open_at], np.maximum(run_s, 1e-3)[cell], axis=0)
+    if len(open_at) > 64:
+        near = np.flatnonzero(value <= np.partition(value, OTHERS)[OTHERS])
+        open_at, value = open_at[near], value[near]
+    return open_at[np.argsort(value, kind="stable")[: OTHERS + 1]]
+
+
+def _rule(forecast: Forecast, limits: Limits) -> Objective:
+    """The objective by which the job goes on after a loss. Under a deadline, time counts only as far as it is
+    scarce."""
+    objective = forecast.demand.job.spec.objective
+    return objective if limits.left_s is not None and objective.time_weight == 0 else patient(objective)
+
+
+def _run_cost(forecast: Forecast) -> Floats:
+    """nano-USD for all of the work once the job trains there, over the rows. By then, prices are known."""
+    pool, mid = forecast.pool, forecast.mid
+    price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
+    return np.maximum(price_s * mid.run_s[pool.cell] + mid.run_charges[pool.cell], 1.0)
+
+
+def _value(by: Objective, cost: Floats, seconds: Floats, *, axis: int) -> Floats:
+    """What is compared of offers along an axis; smaller is better. `fastest` compares the costs of those that finish
+    within its tolerance of the earliest."""
+    if by.cost_weight == 0:
+        near = seconds <= (1 + TIME_TOLERANCE) * seconds.min(axis=axis, keepdims=True, initial=np.inf)
+        found: Floats = np.where(near, np.log(cost) - _FAR, np.log(seconds))
+        return found
+    value: Floats = by.cost_weight * np.log(cost)
+    return value + by.time_weight * np.log(seconds) if by.time_weight else value
+
+
+def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Limits) -> tuple[Floats, Floats, Floats]:
     """Over LEFT and the rows, after a loss: (market seconds of waiting, nano-USD for going elsewhere where it does not
     wait, nano-USD for going elsewhere at once)."""
     pool, mid, objective = forecast.pool, forecast.mid, forecast.demand.job.spec.objective
-    cell = pool.cell
-    price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)  # by then, prices are known
-    cost = np.maximum(price_s * mid.run_s[cell] + mid.run_charges[cell], 1.0)
-    seconds = np.maximum(mid.run_s[cell], 1e-3)
-    # Under a deadline, time counts only as far as it is scarce.
-    due = limits.left_s is not None and objective.time_weight == 0
-    by = objective if due else patient(objective)
-    value = by.cost_weight * np.log(cost) + by.time_weight * np.log(seconds)
+    cell, by = pool.cell, _rule(forecast, limits)
+    cost, seconds = _run_cost(forecast), np.maximum(mid.run_s, 1e-3)[cell]
     left = np.array(LEFT)[:, None]
     none = np.zeros((len(LEFT), len(cell)))
-    others = open_at[np.argsort(value[open_at], kind="stable")[: OTHERS + 1]]
     if not others.size:
         return none + outage_s, none, none
     size = forecast.demand.checkpoint_bytes
@@ -163,8 +172,12 @@ def _after_a_loss(forecast: Forecast, open_at: Rows, outage_s: Floats, limits: L
         egress = np.stack(rates) * (size / GB)
     # Over LEFT, the other offers and the rows:
     going = left[:, :, None] * cost[others][:, None] + egress
-    going_value = by.cost_weight * np.log(going) + by.time_weight * np.log(left[:, :, None] * seconds[others][:, None])
-    going_value[:, others[:, None] == np.arange(len(cell))] = np.inf
+    going_s = left[:, :, None] * seconds[others][:, None]
+    itself = others[:, None] == np.arange(len(cell))
+    if by.cost_weight == 0:
+        going_s = np.where(itself, np.inf, going_s)
+    going_value = _value(by, going, going_s, axis=1)
+    going_value[:, itself] = np.inf
     best = going_value.argmin(axis=1)
     least = np.take_along_axis(going_value, best[:, None], axis=1)[:, 0]
     there = np.take_along_axis(going, best[:, None], axis=1)[:, 0]
@@ -172,8 +185,9 @@ def _after_a_loss(forecast: Forecast, open_at: Rows, outage_s: Floats, limits: L
     alone = np.isinf(least)
     waits = alone
     if objective.cost_weight > 0 and limits.waits:
-        staying = by.cost_weight * np.log(left * cost) + by.time_weight * np.log(left * seconds + outage_s)
-        waits = alone | (staying < least) & (due | (outage_s <= MOST_WAIT * left * seconds[others[best]]))
+        staying = _value(by, left * cost, left * seconds + outage_s, axis=0)
+        patiently = limits.left_s is not None and objective.time_weight == 0
+        waits = alone | (staying < least) & (patiently | (outage_s <= MOST_WAIT * left * seconds[others[best]]))
     # It stays there, and pays more, until the next loss.
     share_there = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
     at_once = np.where(alone, 0.0, egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there)

@@ -17,18 +17,15 @@ from typing import Literal
 
 import numpy as np
 
-from orchestrator.market import Market, expected_wait_s, mean_outage_h
-from orchestrator.model import Objective
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.ranking.cost import Floats, Forecast, Rows
+from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, only
-from orchestrator.policy.ranking.objectives import Ranking, budget_left, latest_start_s, log_value
+from orchestrator.policy.ranking.limits import budget_left, latest_start_s
+from orchestrator.policy.ranking.objectives import log_value, patient
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.outages import MOST_WAIT, wait_seconds
+from orchestrator.policy.ranking.pool import Floats, Rows
 
-LEAST_TIME_WEIGHT = 0.05
-"""The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
-than a nineteenth of what an hour of the job costs."""
-MOST_WAIT = 1.0
-"""The longest that capacity may be away, so far and expected, in multiples of the time to finish on the open offer."""
 MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 
 
@@ -79,15 +76,16 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     if not rows.size or not forecast.known or objective.cost_weight == 0 or ranking.mode != "safe":
         return []
     best = int(ranking.order[0])
-    both = forecast.over([best, *rows.tolist()])
+    both = forecast.over([best, *rows.tolist(), *ranking.outlook.others])
     pool, mid = both.pool, both.mid
+    cost, seconds = ranking.outlook.spreads(both).expected
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
     away_s = (pool.market.at - pool.market.away_since_ms[rows]) / 1000
     kept = away_s + wait_s <= MOST_WAIT * mid.seconds[at]
     if objective.time_weight == 0:
-        kept &= mid.cost[away] < mid.cost[at]  # time counts against waiting, not for a faster machine
+        kept &= cost[away] < cost[at]  # time counts against waiting, not for a faster machine
     if (latest_s := latest_start_s(demand, forecast, filtered)) is not None:
         kept &= wait_s <= latest_s
     if (left := budget_left(demand)) is not None:
@@ -98,26 +96,20 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
         action: Literal["start", "start and return", "wait"],
         row: int,
         later_s: float,
-        cost: float,
+        dollars: float,
         finish_s: float,
         waited_s: float = 0.0,
     ) -> None:
-        value = log_value(by, cost, finish_s + waited_s)
-        options.append(Weighed(action, row, later_s, cost, finish_s, value))
+        value = log_value(by, dollars, finish_s + waited_s)
+        options.append(Weighed(action, row, later_s, dollars, finish_s, value))
 
     options: list[Weighed] = []
-    option("start", best, 0.0, float(mid.cost[at]), float(mid.seconds[at]))
+    option("start", best, 0.0, float(cost[at]), float(seconds[at]))
     found = (each[kept].tolist() for each in (rows, away, wait_s, away_s))
     for row, place, later_s, so_far_s in zip(*found, strict=True):
-        option("wait", row, later_s, float(mid.cost[place]), float(mid.seconds[place]) + later_s, so_far_s)
-        option("start and return", row, later_s, *_there_and_back(both, at, place, later_s))
+        option("wait", row, later_s, float(cost[place]), float(seconds[place]) + later_s, so_far_s)
+        option("start and return", row, later_s, *_there_and_back(both, cost, seconds, at, place, later_s))
     return options
-
-
-def patient(objective: Objective) -> Objective:
-    """The objective by which waiting is judged: the job's own, with at least LEAST_TIME_WEIGHT for time."""
-    time = max(objective.time_weight, LEAST_TIME_WEIGHT)
-    return Objective(1 - time, time)
 
 
 def awaited_rows(filtered: Filtered) -> Rows:
@@ -129,29 +121,11 @@ def awaited_rows(filtered: Filtered) -> Rows:
     return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
 
 
-def wait_seconds(market: Market, rows: Rows) -> Floats:
-    """Market seconds until a launch in each of some spot rows is expected to succeed."""
-    return expected_wait_s(
-        mean_outages_h(market, rows),
-        at_ms=market.at,
-        last_sign_ms=market.backed_off_at[rows],
-        until_ms=market.backed_off_until[rows],
-    )
-
-
-def outage_h(market: Market, row: int) -> float:
-    """The expected length (hours) of an outage of a spot row."""
-    return float(mean_outages_h(market, np.array([row]))[0])
-
-
-def mean_outages_h(market: Market, rows: Rows) -> Floats:
-    """The expected length (hours) of an outage of each of some spot rows."""
-    of_provider_h = market.outage_by_provider_h[market.listing.site_provider[market.listing.site[rows]]]
-    return mean_outage_h(of_provider_h, market.returns[rows], market.away_ms[rows])
-
-
-def _there_and_back(forecast: Forecast, there: int, back: int, away_s: float) -> tuple[float, float]:
+def _there_and_back(
+    forecast: Forecast, whole: Floats, whole_s: Floats, there: int, back: int, away_s: float
+) -> tuple[float, float]:
     """(nano-USD, seconds) to finish if the job runs at one position of the pool until the other is back, then moves.
+    `whole` and `whole_s` are those of finishing at one position.
 
     The way back is taken to cost as much as the way there.
     """
@@ -160,13 +134,17 @@ def _there_and_back(forecast: Forecast, there: int, back: int, away_s: float) ->
     begin_s, run_s = float(forecast.begin_s[cell]), float(mid.run_s[cell])
     price_s = float(mid.price_s[there])
     share = min(max(away_s - begin_s, 0.0) / run_s, 1.0) if run_s > 0 else 1.0
-    stay = float(mid.cost[there]), float(mid.seconds[there])
     if share >= 1.0:
-        return stay
+        return float(whole[there]), float(whole_s[there])
     way_there = price_s * float(forecast.move_billed_s[cell]) + float(forecast.move_fixed[cell])
     egress = float(forecast.move_fixed[cell])
     way_back = float(mid.price_s[back]) * float(pool.start_s[home]) + egress
     cost = way_there + share * (price_s * run_s + float(mid.run_charges[cell]))
     rest_s = float(mid.run_s[home])
     cost += way_back + (1 - share) * (float(mid.price_s[back]) * rest_s + float(mid.run_charges[home]))
-    return cost, max(away_s, begin_s) + (1 - share) * rest_s
+    # What follows losses besides restarts is counted at either place, by its share of the work.
+    cost += share * float(whole[there] - mid.cost[there]) + (1 - share) * float(whole[back] - mid.cost[back])
+    later_s = share * float(whole_s[there] - mid.seconds[there]) + (1 - share) * float(
+        whole_s[back] - mid.seconds[back]
+    )
+    return cost, max(away_s, begin_s) + (1 - share) * rest_s + later_s

@@ -10,23 +10,24 @@ Under a deadline that on-demand can meet, the job finishes before it: the part o
 spot is bought on demand.
 
 How far prices deviate comes from `orchestrator.market.reversion`, and the effect of their age from `ageing`. Offers are
-ranked by the expected course alone (cost.py). Limits are checked against `Forecast.high`, which is stricter.
+ranked by the expected values (outlook.py). Limits are checked against `Forecast.high`, which is stricter.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.chance import normal_cdf
-from orchestrator.policy.ranking.cost import Z95, Floats, Forecast, Rows
-from orchestrator.policy.ranking.eligible import Filtered
-from orchestrator.policy.ranking.interruptions import NO_LIMITS, Interruptions, Limits, Moments, quantile
-from orchestrator.policy.ranking.objectives import SAFE, Ranking, budget_left, margin_s, time_left_s
+from orchestrator.policy.ranking.cost import Z95, Forecast
+from orchestrator.policy.ranking.interruptions import Interruptions, Moments, quantile
+from orchestrator.policy.ranking.limits import Limits
+from orchestrator.policy.ranking.pool import Floats
 
 Bools = NDArray[np.bool_]
 
@@ -44,60 +45,90 @@ class Spread:
     high_cost: Floats
 
 
-def limits_of(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Limits:
-    """The limits that a job keeps, if it keeps them safely."""
-    left = budget_left(demand)
-    if ranking.mode != "safe":
-        return Limits(waits=False)
-    left_cost, left_s = None if left is None else float(left), time_left_s(demand, forecast)
-    if left_s is None:
-        return Limits(left_cost=left_cost)
-    pool, high = forecast.pool, forecast.high
-    bought = np.flatnonzero(filtered.usable & ~pool.spot & (ranking.tiers == SAFE) & (high.seconds <= left_s))
-    if not bought.size:
-        return Limits(left_cost=left_cost)
-    at = int(bought[np.argmin(forecast.mid.cost[bought])])
-    seconds = float(forecast.mid.seconds[at])
-    kept_s = margin_s(float(forecast.setback_s[pool.cell[at]]), seconds)
-    return Limits(left_s, seconds, float(forecast.mid.cost[at]), kept_s, left_cost)
-
-
 class Spreads:
     """The spreads of one forecast. Each pair of deviations from the expected value is first for the better, then for
-    the worse. `open_at` are the positions of offers where the job may go after a loss."""
+    the worse. `others` are the market rows, of those in the forecast, to which the job may go after a loss."""
 
-    def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits = NO_LIMITS) -> None:
-        pool, mid = forecast.pool, forecast.mid
+    def __init__(self, forecast: Forecast, others: Sequence[int], limits: Limits) -> None:
         self._forecast, self._limits = forecast, limits
-        self._lost = Interruptions(forecast, open_at, limits)
-        faster_s, slower_s = forecast.work_range_s
-        work_s = mid.run_s - mid.losses * forecast.setback_s
+        self._lost = Interruptions(forecast, np.array([forecast.pool.at(row) for row in others], np.int64), limits)
+
+    @cached_property
+    def _start(self) -> Floats:
+        """The deviations of the first start, over the cells."""
+        pool = self._forecast.pool
         start_s = pool.from_here(pool.start_s)
-        start = np.array([start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s])
-        work = np.array([work_s - faster_s, slower_s - work_s])
-        self._billed = np.hypot(work, start)
-        self._trained = self._billed if forecast.transition_costs.waits else work
-        self._afresh_s = mid.run_s + start_s
+        return np.array([start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s])
+
+    @cached_property
+    def _work(self) -> Floats:
+        """The deviations of the work, over the cells."""
+        forecast = self._forecast
+        faster_s, slower_s = forecast.work_range_s
+        work_s = forecast.mid.run_s - forecast.mid.losses * forecast.setback_s
+        return np.array([work_s - faster_s, slower_s - work_s])
+
+    @cached_property
+    def _billed(self) -> Floats:
+        """The deviations of the billed time, over the cells."""
+        return np.hypot(self._work, self._start)
+
+    @property
+    def _trained(self) -> Floats:
+        """The deviations of the time until the work is done, over the cells."""
+        return self._billed if self._forecast.transition_costs.waits else self._work
+
+    @cached_property
+    def expected(self) -> tuple[Floats, Floats]:
+        """(nano-USD, seconds) over the rows, expected for going there from where the job is. What a budget does not
+        cover counts, too."""
+        if self._limits.left_s is None:
+            return self._cost, self._forecast.mid.seconds + self._lost.away_s
+        return self._cost + self._sold * self._bought[1], self._in_time(*self._finish(None))
+
+    @cached_property
+    def _cost(self) -> Floats:
+        """The expected cost without a deadline, over the rows."""
+        return self._forecast.mid.cost + self._lost.elsewhere
+
+    @cached_property
+    def _sold(self) -> Floats:
+        """What the job costs more if all of it is bought on demand, over the rows."""
+        sold: Floats = np.maximum(self._limits.bought_cost - self._cost, 0) * self._forecast.pool.spot
+        return sold
+
+    def _finish(self, wait_s: Floats | None) -> tuple[Floats, Floats, Floats]:
+        """(expected time without a deadline, how much earlier it may be, how much later), over the rows."""
+        extra, alone_s = self._lost.seconds, self._forecast.mid.seconds + self._lost.away_s
+        if wait_s is not None:
+            alone_s = alone_s + wait_s
+            extra = Moments(extra.mean + wait_s, extra.variance + wait_s**2 * (1 + 1 / self._lost.outages_known))
+        return alone_s, *self._off(self._trained, extra)
+
+    def _off(self, deviations: Floats, extra: Moments) -> tuple[Floats, Floats]:
+        """Deviations over the cells and those of something that is added, over the rows."""
+        earlier, later = _deviations(extra)
+        over = self._forecast.over_rows
+        return np.hypot(over(deviations[0]), earlier), np.hypot(over(deviations[1]), later)
+
+    def _in_time(self, alone_s: Floats, early: Floats, late: Floats) -> Floats:
+        """The expected time, if what is not done at the end of the time is bought before it."""
+        spared_s = _excess(alone_s - self._limits.end_s, early / Z95, late / Z95)
+        return np.where(self._forecast.pool.spot, np.maximum(alone_s - spared_s, 0), alone_s)
 
     def going(self, rivals: Bools, wait_s: Floats | None = None) -> Spread:
         """The spread of going there from where the job is, after the expected wait of `wait_s` (over the rows) for its
         capacity. `rivals` are rows that may be chosen instead if prices change: the job may then finish as soon as on
         the fastest."""
-        forecast, mid, over, lost = self._forecast, self._forecast.mid, self._forecast.over_rows, self._lost
-        cost, down, up, dear = self._costs(mid.cost + lost.elsewhere, mid.billed_s)
-        alone_s, extra = mid.seconds + lost.away_s, lost.seconds
-        if wait_s is not None:
-            alone_s = alone_s + wait_s
-            extra = Moments(extra.mean + wait_s, extra.variance + wait_s**2 * (1 + 1 / lost.outages_known))
-        early, late = (np.hypot(over(work), off) for work, off in zip(self._trained, _deviations(extra), strict=True))
+        mid, cost = self._forecast.mid, self._cost
+        down, up, dear = self._costs(cost, mid.billed_s)
+        alone_s, early, late = self._finish(wait_s)
         low_s, mid_s, high_s = np.maximum(alone_s - early, 0), alone_s, alone_s + late
         if self._limits.left_s is not None:
-            spot, end_s = forecast.pool.spot, self._limits.end_s
-            mid_s = np.where(spot, np.maximum(alone_s - _excess(alone_s - end_s, early / Z95, late / Z95), 0), alone_s)
+            spot, mid_s = self._forecast.pool.spot, self._in_time(alone_s, early, late)
             last_s = np.where(spot, max(self._limits.left_s, self._limits.bought_s), np.inf)
             low_s, high_s = np.minimum(low_s, mid_s), np.maximum(np.minimum(high_s, last_s), mid_s)
-            low_share, mid_share, high_share = self._bought()
-            sold = np.maximum(self._limits.bought_cost - cost, 0) * spot
+            (low_share, mid_share, high_share), sold = self._bought, self._sold
             cost = cost + sold * mid_share
             down, up = np.hypot(down, sold * (mid_share - low_share)), np.hypot(up, sold * (high_share - mid_share))
         if rivals.any():
@@ -106,14 +137,12 @@ class Spreads:
         cost = self._payable(mid.cost, cost)
         return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, dearest)
 
+    @cached_property
     def _bought(self) -> tuple[Floats, Floats, Floats]:
         """The share of the work that is bought on demand, because even without waiting there is not enough time: 5th
         percentile, expected, 95th."""
-        over, bought_s, end_s = self._forecast.over_rows, self._limits.bought_s, self._limits.end_s
-        seconds = self._forecast.mid.seconds
-        early, late = (
-            np.hypot(over(work), off) for work, off in zip(self._trained, _deviations(self._lost.billed), strict=True)
-        )
+        bought_s, end_s, seconds = self._limits.bought_s, self._limits.end_s, self._forecast.mid.seconds
+        early, late = self._off(self._trained, self._lost.billed)
 
         def share(excess_s: Floats, at_s: Floats) -> Floats:
             found: Floats = np.clip(excess_s / np.maximum(np.maximum(at_s, end_s) - bought_s, 1.0), 0, 1)
@@ -130,18 +159,16 @@ class Spreads:
 
     def afresh(self) -> Spread:
         """The spread of starting there from nowhere (Forecast.afresh)."""
-        forecast, over, lost = self._forecast, self._forecast.over_rows, self._lost
+        forecast, lost = self._forecast, self._lost
         seconds, cost = forecast.afresh(forecast.mid)
-        cost, down, up, _ = self._costs(cost + lost.elsewhere, self._afresh_s)
-        mid_s = seconds + lost.away_s
-        early, late = (
-            np.hypot(over(work), off) for work, off in zip(self._billed, _deviations(lost.seconds), strict=True)
-        )
+        cost, mid_s = cost + lost.elsewhere, seconds + lost.away_s
+        down, up, _ = self._costs(cost, forecast.mid.run_s + forecast.pool.startup_s)
+        early, late = self._off(self._billed, lost.seconds)
         return Spread(np.maximum(mid_s - early, 0), mid_s, mid_s + late, np.maximum(cost - down, 0), cost, cost + up)
 
-    def _costs(self, cost: Floats, billed_s: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """(expected cost at the known prices, its deviation downwards, upwards, highest price as a multiple of the
-        expected one)."""
+    def _costs(self, cost: Floats, billed_s: Floats) -> tuple[Floats, Floats, Floats]:
+        """(the deviation of an expected cost downwards, upwards, the highest price as a multiple of the expected
+        one)."""
         pool, price_s, seconds = self._forecast.pool, self._forecast.mid.price_s, self._forecast.over_rows(billed_s)
         share = self._billed / np.maximum(billed_s, 1e-9)
         longer = np.log(np.array([np.maximum(1 - share[0], 1e-3), 1 + share[1]]))[:, pool.cell]
@@ -157,7 +184,7 @@ class Spreads:
         fewer, more = _deviations(self._lost.cost)
         low = np.hypot(machine * np.expm1(-down), fewer)
         high = np.hypot(machine * np.expm1(up), more)
-        return cost, low + (cost - expected), np.maximum(high - (cost - expected), 0), prices[1]
+        return low + (cost - expected), np.maximum(high - (cost - expected), 0), prices[1]
 
 
 def _deviations(moments: Moments) -> tuple[Floats, Floats]:

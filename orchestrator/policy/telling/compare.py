@@ -16,13 +16,14 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
-from orchestrator.policy.ranking.objectives import rank, standing
-from orchestrator.policy.ranking.spread import Spreads, limits_of
+from orchestrator.policy.ranking.order import Ranking, rank, standing
 from orchestrator.policy.telling.explain import span, topic, why_unfit
 from providers.money import format_usd
 
 BALANCED = Objective(0.5, 0.5)
 MOST_POINTS = 12
+
+_Point = tuple[int, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def prospects(
     ranking = rank(demand, forecast, filtered)
     positions, standings = standing(ranking, filtered)
     rows = filtered.pool.rows[positions].tolist()
-    found = Spreads(forecast, filtered.usable_at, limits_of(demand, forecast, ranking, filtered)).going(filtered.usable)
+    found = ranking.outlook.spreads(forecast).going(filtered.usable)
     columns = (forecast.over_rows(forecast.rate), forecast.per_step, found.mid_s)
     rate, per_step, seconds = (column[positions].tolist() for column in columns)
     low, mid, high = (cost[positions].tolist() for cost in (found.low_cost, found.mid_cost, found.high_cost))
@@ -118,8 +119,9 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     fast = _best(_wanting(demand, replace(free, objective=FASTEST)), forecast, filtered)
     assert cheap is not None  # without limits any usable offer will do
     assert fast is not None
-    between_s = math.sqrt(forecast.high.seconds[cheap] * forecast.high.seconds[fast])
-    between = round(math.sqrt(forecast.high.cost[cheap] * forecast.high.cost[fast]))
+    high, ends = forecast.high, [forecast.pool.at(row) for row, _ in (cheap, fast)]
+    between_s = math.sqrt(high.seconds[ends[0]] * high.seconds[ends[1]])
+    between = round(math.sqrt(high.cost[ends[0]] * high.cost[ends[1]]))
     deadline_ms = demand.job.deadline_at_ms or market.at + round(between_s * 1000)
     budget = spec.budget_nano_usd or between + demand.spent_nano_usd
     left_s = (deadline_ms - market.at) / 1000
@@ -130,11 +132,9 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
         f"cheapest within {span(left_s)}": replace(free, objective=CHEAPEST, deadline_at_ms=deadline_ms),
         f"fastest for {format_usd(budget)}": replace(free, objective=FASTEST, budget_nano_usd=budget),
     }
-    picks = [
-        _pick(name, forecast, market, _best(_wanting(demand, each), forecast, filtered))
-        for name, each in wanted.items()
-    ]
-    return Comparison(tuple(_pick("", forecast, market, at) for at in _front(forecast, filtered)), tuple(picks))
+    picks = [_pick(name, market, _best(_wanting(demand, each), forecast, filtered)) for name, each in wanted.items()]
+    ranking = rank(_wanting(demand, free), forecast, filtered)
+    return Comparison(tuple(_pick("", market, each) for each in _front(ranking, filtered)), tuple(picks))
 
 
 def _filtered(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
@@ -146,26 +146,29 @@ def _wanting(demand: Demand, spec: JobSpec) -> Demand:
     return replace(demand, job=replace(demand.job, spec=spec))
 
 
-def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> int | None:
+def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | None:
+    """The row that is chosen and what is shown of it: nano-USD and seconds."""
     ranking = rank(demand, forecast, filtered)
-    return forecast.pool.at(int(ranking.order[0])) if ranking.mode in ("safe", "likely") else None
+    row = int(ranking.order[0]) if ranking.mode in ("safe", "likely") else None
+    return None if row is None else (row, ranking.outlook.of(row))
 
 
-def _front(forecast: Forecast, filtered: Filtered) -> list[int]:
-    """The positions of the Pareto front, cheapest first; at most MOST_POINTS, evenly chosen including both ends."""
-    positions = np.flatnonzero(filtered.usable)
-    cost, seconds = forecast.mid.cost[positions], forecast.mid.seconds[positions]
+def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
+    """The rows of the Pareto front, cheapest first; at most MOST_POINTS, evenly chosen including both ends."""
+    positions = filtered.usable_at
+    ranking.outlook.look_at(positions)
+    cost, seconds = ranking.outlook.cost[positions], ranking.outlook.seconds[positions]
     order = np.lexsort((seconds, cost))
     fastest = np.minimum.accumulate(seconds[order])
     leads = np.concatenate(([True], seconds[order][1:] < fastest[:-1]))
     front = positions[order[leads]]
     if len(front) > MOST_POINTS:
         front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(int))]
-    return [int(position) for position in front]
+    return [(row, ranking.outlook.of(row)) for row in ranking.pool.rows[front].tolist()]
 
 
-def _pick(objective: str, forecast: Forecast, market: Market, at: int | None) -> Pick:
-    if at is None:
+def _pick(objective: str, market: Market, point: _Point | None) -> Pick:
+    if point is None:
         return Pick(objective, None, None, None)
-    row = int(forecast.pool.rows[at])
-    return Pick(objective, market.ids[row], round(float(forecast.mid.cost[at])), float(forecast.mid.seconds[at]))
+    row, (cost, seconds) = point
+    return Pick(objective, market.ids[row], round(cost), seconds)

@@ -14,14 +14,9 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promised_saving
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.objectives import (
-    IMPOSSIBLE,
-    Mode,
-    Ranking,
-    budget_left,
-    log_value,
-    time_left_s,
-)
+from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.objectives import log_value
+from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.patience import Wait
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd
@@ -214,9 +209,9 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     return "about the same"
 
 
-def why_not_moved(demand: Demand, forecast: Forecast, row: int, current: int, held: str) -> str:
+def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int, held: str) -> str:
     """Why the job stays although `row` ranks before the current offer."""
-    gain = _gain(demand.job.spec.objective, forecast, row, current)
+    gain = _gain(demand.job.spec.objective, forecast, ranking, row, current)
     return f"{gain}, but the job {held}" if held else f"{gain}, which does not pay for the move"
 
 
@@ -225,18 +220,17 @@ def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int,
     if ranking.mode == "likely":
         return f"{ranking.odds(current):.0%} likely to meet its limits where it is, {ranking.odds(row):.0%} there"
     objective = demand.job.spec.objective
-    at, here = forecast.pool.at(row), forecast.pool.at(current)
-    more_s = forecast.mid.seconds.item(at) - forecast.mid.seconds.item(here)
-    more_usd = forecast.mid.cost.item(at) - forecast.mid.cost.item(here)
+    more_s = ranking.seconds(row) - ranking.seconds(current)
+    more_usd = ranking.cost(row) - ranking.cost(current)
     costs_more = ranking.mode != "late" and forecast.known and more_usd > 0
-    if ranking.mode != "late" and objective.cost_weight == 0 and _near(forecast, row, current) and costs_more:
+    if ranking.mode != "late" and objective.cost_weight == 0 and _near(ranking, row, current) and costs_more:
         worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying, and be no sooner"
     elif (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
         worse = f"finishing there would take {span(more_s)} longer than staying"
     elif objective.time_weight == 0 and costs_more:
         worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying"
     else:
-        worse = f"{_gain(objective, forecast, row, current)}, which does not pay for the rest of the move"
+        worse = f"{_gain(objective, forecast, ranking, row, current)}, which does not pay for the rest of the move"
     kept = [
         promise
         for promise, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
@@ -253,7 +247,7 @@ def why_chosen(
         if ranking.rejection_reasons[left_behind] != NONE:
             return f"its current offer is ruled out: {why_rejected(demand, market, forecast, ranking, left_behind)}"
         if ranking.mode == "safe":
-            gain = _gain(demand.job.spec.objective, forecast, row, left_behind)
+            gain = _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
             return "costs less over the next day, unless a machine is lost sooner" if gain == _NO_GAIN else gain
     if ranking.mode == "likely":
         told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
@@ -262,17 +256,17 @@ def why_chosen(
         return f"{told}, and the job's speed is measured before on-demand is bought" if first else told
     if not forecast.speed_known:
         return why_begun(demand)
-    seconds = float(forecast.mid.seconds[forecast.pool.at(row)])
+    seconds = ranking.seconds(row)
     left_s = time_left_s(demand, forecast)
     if ranking.mode == "late":
         late_s = seconds - (left_s or 0.0)
-        near = seconds > ranking.keys[0].item(forecast.pool.at(row))
+        near = seconds > ranking.earliest_s
         cheap = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least"
         first = cheap if near else "this is the earliest finish"
         return f"the deadline cannot be met; {first}, {span(late_s)} late"
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
-    if objective.cost_weight == 0 and seconds > ranking.keys[0].item(forecast.pool.at(row)):
+    if objective.cost_weight == 0 and seconds > ranking.earliest_s:
         text = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least: {span(seconds)}"
     elif objective.cost_weight == 0:
         text = f"fastest to finish: {span(seconds)}"
@@ -390,23 +384,19 @@ def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall
     return f"{gpu} has {has / 1e9:.3g} GB, {(has - (most or 0)) / 1e9:.3g} GB more than resources.gpu_memory"
 
 
-def _gap(objective: Objective, forecast: Forecast, row: int, other: int) -> float:
+def _gap(objective: Objective, ranking: Ranking, row: int, other: int) -> float:
     """By how much `row` exceeds `other` in the logarithm of the objective."""
-    cost, seconds = forecast.mid.cost, forecast.mid.seconds
-    at, than = forecast.pool.at(row), forecast.pool.at(other)
-    mine = log_value(objective, cost.item(at), seconds.item(at))
-    return mine - log_value(objective, cost.item(than), seconds.item(than))
+    return log_value(objective, *ranking.outlook.of(row)) - log_value(objective, *ranking.outlook.of(other))
 
 
 def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, target: int) -> str:
     """Why a job that runs nowhere yet goes to `row` instead of `target`; follows the offer's id."""
     if ranking.mode == "likely":
         return f"is now {ranking.odds(row):.0%} likely to meet its limits, not {ranking.odds(target):.0%}"
-    at, there = forecast.pool.at(row), forecast.pool.at(target)
     objective = demand.job.spec.objective
-    sooner_s = forecast.mid.seconds.item(there) - forecast.mid.seconds.item(at)
-    less = round(forecast.mid.cost.item(there) - forecast.mid.cost.item(at))
-    if objective.cost_weight == 0 and less > 0 and _near(forecast, row, target):
+    sooner_s = ranking.seconds(target) - ranking.seconds(row)
+    less = round(ranking.cost(target) - ranking.cost(row))
+    if objective.cost_weight == 0 and less > 0 and _near(ranking, row, target):
         if forecast.known:
             return f"finishes within {TIME_TOLERANCE:.0%} of the same time and now costs {about_usd(less)} less"
         objective = CHEAPEST
@@ -414,27 +404,26 @@ def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, 
         return f"would finish {span(sooner_s)} sooner now"
     if forecast.known and objective.time_weight == 0:
         return f"now costs {about_usd(less)} less"
-    return f"is {-math.expm1(_gap(objective, forecast, row, target)):.1%} better in {objective.name} now"
+    return f"is {-math.expm1(_gap(objective, ranking, row, target)):.1%} better in {objective.name} now"
 
 
-def _near(forecast: Forecast, row: int, other: int) -> bool:
+def _near(ranking: Ranking, row: int, other: int) -> bool:
     """Whether `fastest` may count two rows as equally early."""
-    mine, its = (forecast.mid.seconds.item(forecast.pool.at(each)) for each in (row, other))
+    mine, its = ranking.seconds(row), ranking.seconds(other)
     return max(mine, its) <= (1 + TIME_TOLERANCE) * min(mine, its)
 
 
-def _gain(objective: Objective, forecast: Forecast, row: int, current: int) -> str:
+def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """By how much `row` is better than staying, including the cost and time of moving."""
-    at, here = forecast.pool.at(row), forecast.pool.at(current)
     saved = promised_saving(forecast, current, row)
-    if objective.cost_weight == 0 and saved > 0 and _near(forecast, row, current):
+    if objective.cost_weight == 0 and saved > 0 and _near(ranking, row, current):
         if forecast.known:
             return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"
         objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
-        return f"{span(forecast.mid.seconds.item(here) - forecast.mid.seconds.item(at))} faster than staying"
+        return f"{span(ranking.seconds(current) - ranking.seconds(row))} faster than staying"
     if objective.time_weight == 0 and forecast.known and saved <= 0:
         return _NO_GAIN
     if objective.time_weight == 0 and forecast.known:
         return f"saves {about_usd(saved)} compared with staying"
-    return f"{-math.expm1(_gap(objective, forecast, row, current)):.1%} better than staying in {objective.name}"
+    return f"{-math.expm1(_gap(objective, ranking, row, current)):.1%} better than staying in {objective.name}"

@@ -16,12 +16,14 @@ from orchestrator.market import Market
 from orchestrator.model import Action, Alternative, Placement, Probe
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
-from orchestrator.policy.ranking.cost import Floats, Forecast
+from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
-from orchestrator.policy.ranking.interruptions import Limits
-from orchestrator.policy.ranking.objectives import Ranking, latest_start_s, time_left_s
+from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.outlook import Outlook
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.spread import Bools, Spreads, limits_of
+from orchestrator.policy.ranking.pool import Floats
+from orchestrator.policy.ranking.spread import Bools
 from orchestrator.policy.telling import explain
 
 SMALL = 64  # a market with at most this many offers can be listed completely
@@ -78,7 +80,7 @@ class PlacementBuilder:
         needed = [row for row in (chosen, current, instead) if row is not None]
         told = [*best, *misses, *needed]
         rivals = np.flatnonzero(_fits(ranking.rejection_reasons)).tolist() if small else told
-        shown = self.forecast.over([*told, *rivals])
+        shown = self.forecast.over([*told, *rivals, *ranking.outlook.others])
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -86,8 +88,7 @@ class PlacementBuilder:
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
-        limits = limits_of(self.demand, self.forecast, ranking, self.filtered)
-        sheet = _Sheet(shown, self.filtered, rivals, limits)
+        sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         baseline = None if instead is None else sheet.afresh(instead)
 
@@ -134,9 +135,9 @@ class PlacementBuilder:
 
     def waiting(self, awaited: Wait) -> Placement:
         """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
-        shown = self.forecast.over([awaited.row, *self.ranking.order.tolist()[:LIST_BEST]])
-        limits = limits_of(self.demand, self.forecast, self.ranking, self.filtered)
-        view = _Sheet(shown, self.filtered, [], limits, {awaited.row: awaited.seconds}).view(awaited.row, "", True)
+        shown = self.forecast.over([awaited.row, *self.ranking.outlook.others])
+        waits_s = {awaited.row: awaited.seconds}
+        view = _Sheet(shown, self.filtered, [], self.ranking.outlook, waits_s).view(awaited.row, "", True)
         assert view.duration_s is not None  # a job waits only if cost and time are known
         wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
         latest_s = latest_start_s(self.demand, self.forecast, self.filtered)
@@ -217,19 +218,20 @@ class PlacementBuilder:
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
         gated = current is not None and mode == "safe" and chosen in order
         ahead = set(order[: order.index(chosen)]) if gated else set()
-        seconds, cost = _listed(shown.mid.seconds), _listed(shown.mid.cost)
         rise = _listed(shown.mid.price_s / np.maximum(shown.pool.price_s, 1e-9) - 1)
 
         def figures(row: int) -> explain.Figures:
-            at = shown.pool.at(row)
+            cost, seconds = self.ranking.outlook.of(row)
             chance = self.ranking.odds(row) if mode == "likely" else 0.0
-            return explain.Figures(seconds[at], cost[at], chance, rise[at])
+            return explain.Figures(seconds, cost, chance, rise[shown.pool.at(row)])
 
         reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
             if row in ahead and current is not None:
-                reported.append((row, explain.why_not_moved(self.demand, shown, row, current, held), True))
+                reported.append(
+                    (row, explain.why_not_moved(self.demand, shown, self.ranking, row, current, held), True)
+                )
             elif row != chosen and it is not None:
                 reported.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
         return reported
@@ -273,7 +275,7 @@ class _Sheet:
         forecast: Forecast,
         filtered: Filtered,
         rivals: list[int],
-        limits: Limits,
+        outlook: Outlook,
         wait_s: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
@@ -288,7 +290,7 @@ class _Sheet:
         may_win = np.zeros(len(rows), np.bool_)
         may_win[[forecast.pool.at(row) for row in rivals]] = True
         priced = market.priced[rows]
-        self._spreads = Spreads(forecast, np.flatnonzero((rejection_reasons == NONE) & priced), limits)
+        self._spreads = outlook.spreads(forecast)
         waits_s = np.zeros(len(rows))
         for row, seconds in wait_s.items():
             waits_s[forecast.pool.at(row)] = seconds

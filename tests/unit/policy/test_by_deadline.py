@@ -16,7 +16,7 @@ from orchestrator.policy.ranking import by_deadline
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
-from orchestrator.policy.ranking.objectives import rank
+from orchestrator.policy.ranking.order import rank
 from orchestrator.policy.trace import trace
 from providers.money import usd
 

@@ -87,6 +87,25 @@ def test_who_is_in_a_hurry_never_waits(case: DecisionCase) -> None:
     assert hurried.cost_nano_usd > patient.cost_nano_usd
 
 
+@pytest.mark.parametrize("faster", [10.0, 10.2])
+def test_who_is_in_a_hurry_goes_to_the_cheapest_of_the_equally_fast_after_a_loss(
+    case: DecisionCase, faster: float
+) -> None:
+    """What a plan showed for `fastest` counted the first of them in the list, or the one that was a little faster."""
+    case.offer("it", 1.0, spot=True)
+    case.offer("cheap", 1.2)
+    few = next(each for each in shown(case, objective=FASTEST) if "/it/" in each.offer_id)
+    case.offer("a-dear", 9.0)
+    case.offer("b-dear", 9.0, gpu="SIM-S")
+    job = case.job(rates={"SIM-M": 10.0, "SIM-S": faster}, objective=FASTEST)
+    priors = {(each.provider, each.region, each.instance_type): HazardPrior(8.0) for each in case.offers}
+    startup_s = {case.offers[0].provider: 300.0}
+    market = Market.as_of(case.now, offers=case.offers, prices=case.prices, startup_s=startup_s, priors=priors)
+    found = decide([Demand(job, 40 * STEPS)], market, case.perf(), {}, complete=True).placements[0].alternatives
+    many = next(each for each in found if "/it/" in each.offer_id)
+    assert many.cost_nano_usd == pytest.approx(few.cost_nano_usd, rel=1e-3)
+
+
 def test_a_deadline_that_on_demand_can_meet_is_met_at_the_price_of_on_demand(case: DecisionCase) -> None:
     case.offer("it", 1.0, spot=True)
     case.offer("sure", 3.0)

@@ -1,0 +1,200 @@
+"""Limits: whether an offer keeps a job's deadline and budget, and what that leaves to the job.
+
+An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if at the 5th. A spot machine is safe
+for a deadline only while there is time to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
+
+Columns are over the pool of the forecast.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Forecast, forecast_of
+from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered
+from orchestrator.policy.ranking.pool import Floats, Pool
+from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S, egress_from_sites
+
+Bools = NDArray[np.bool_]
+Tiers = NDArray[np.int8]
+
+SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
+KEPT_BACK = 0.02  # the share of the work's time that is kept back before a deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What keeps a job from waiting, or its time or cost from growing.
+
+    A deadline in `left_s` market seconds is kept, less `margin_s`, on demand if necessary: from now on, that takes
+    `bought_s` and costs `bought_cost` (nano-USD). A job with a budget spends no more than `left_cost`. None: without
+    such a limit. `waits`: whether it may wait for capacity at all.
+    """
+
+    left_s: float | None = None
+    bought_s: float = 0.0
+    bought_cost: float = 0.0
+    margin_s: float = 0.0
+    left_cost: float | None = None
+    waits: bool = True
+
+    @property
+    def end_s(self) -> float:
+        """When the job has to be done, in market seconds from now."""
+        return math.inf if self.left_s is None else max(self.left_s - self.margin_s, self.bought_s)
+
+
+NO_LIMITS = Limits()
+
+
+def kept_limits(demand: Demand, forecast: Forecast, usable: Bools, tiers: Tiers) -> Limits:
+    """The limits of a job that some offer keeps safely."""
+    left = budget_left(demand)
+    left_cost, left_s = None if left is None else float(left), time_left_s(demand, forecast)
+    if left_s is None:
+        return Limits(left_cost=left_cost)
+    pool, high = forecast.pool, forecast.high
+    bought = np.flatnonzero(usable & ~pool.spot & (tiers == SAFE) & (high.seconds <= left_s))
+    if not bought.size:
+        return Limits(left_cost=left_cost)
+    at = int(bought[np.argmin(forecast.mid.cost[bought])])
+    seconds = float(forecast.mid.seconds[at])
+    kept_s = margin_s(float(forecast.setback_s[pool.cell[at]]), seconds)
+    return Limits(left_s, seconds, float(forecast.mid.cost[at]), kept_s, left_cost)
+
+
+def time_left_s(demand: Demand, forecast: Forecast) -> float | None:
+    """Market seconds until the deadline; None without one or if the job's duration is not known."""
+    deadline_ms = demand.job.deadline_at_ms
+    if deadline_ms is None or not forecast.known:
+        return None
+    return (deadline_ms - forecast.pool.market.at) / 1000
+
+
+def budget_left(demand: Demand) -> int | None:
+    """nano-USD left of the budget; None without one."""
+    budget = demand.job.spec.budget_nano_usd
+    return None if budget is None else budget - demand.spent_nano_usd
+
+
+def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
+    """Pessimistic market seconds to get the checkpoint to the fastest usable on-demand offer, restart and finish there;
+    None without one."""
+    pool = forecast.pool
+    restart_s = forecast.high.run_s + pool.start_high_s + forecast.way_s
+    rescuers = restart_s[pool.cell[usable & ~pool.spot]]
+    return float(rescuers.min()) if rescuers.size else None
+
+
+def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
+    """The same over the cells, if the job goes there first: its checkpoint then lies in that region. A budget must pay
+    for its way back, too. None without a usable on-demand offer; infinite where none is in reach."""
+    pool = forecast.pool
+    bought = np.flatnonzero(usable & ~pool.spot)
+    if not bought.size:
+        return None
+    cell, region = pool.cell[bought], pool.market.listing.site_region[pool.site]
+    gap_s = 0.0 if pool.here is None else forecast.demand.gap_s
+    restart_s = (forecast.high.run_s + pool.start_high_s)[cell] + gap_s
+    near_s = np.full(int(region.max()) + 1, np.inf)
+    np.minimum.at(near_s, region[cell], restart_s)
+    transfer_s = forecast.demand.checkpoint_bytes / LINK_BYTES_PER_S
+    far_s = restart_s[_pays_for_the_way_back(forecast, bought)].min(initial=np.inf) + transfer_s
+    rescue: Floats = np.minimum(near_s, far_s)[region]
+    return rescue
+
+
+def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Bools:
+    """Whether the budget pays for each of some positions of the pool and for the checkpoint's way there, from the place
+    of all from where that costs most."""
+    left, size, market = budget_left(forecast.demand), forecast.demand.checkpoint_bytes, forecast.pool.market
+    if left is None or not size:
+        return np.ones(len(bought), np.bool_)
+    place = [market.place(row) for row in forecast.pool.rows[bought].tolist()]
+    way = {each: egress_from_sites(market, each, size).max() for each in set(place)}
+    paid: Bools = forecast.high.cost[bought] + np.array([way[each] for each in place]) <= left
+    return paid
+
+
+def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
+    """Whether the rest of the budget pays for no offer (at the 5th percentile of its cost), be it open now or shut for
+    a while, so that waiting cannot help."""
+    if budget_left(demand) is None or not filtered.usable_at.size:
+        return False
+    reasons, market = filtered.rejection_reasons, filtered.market
+    open_or_shut = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
+    forecast = forecast_of(demand, Pool(market, np.flatnonzero(open_or_shut), setup_s=filtered.setup_s), perf, None)
+    return bool((affordable(demand, forecast) == IMPOSSIBLE).all())
+
+
+def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> float | None:
+    """For how many more market seconds a job may run nowhere, and still keep its deadline on demand with a margin; None
+    without a deadline. Negative if it may not wait at all."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return None
+    rescue = rescue_s(forecast, filtered.usable & (affordable(demand, forecast) == SAFE))
+    if rescue is None:
+        return -1.0
+    return left_s - rescue - 2 * margin_s(float(forecast.setback_s.max(initial=0.0)), rescue)
+
+
+def margin_s(setback_s: float, work_s: float) -> float:
+    """Market seconds that are kept back before a deadline: for one more start and 2 % of the work."""
+    return setback_s + KEPT_BACK * work_s
+
+
+def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
+    """How each offer keeps the deadline. `usable`: the offers that may be bought in time if the machine is lost."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return np.full(len(usable), SAFE, np.int8)
+    pool, possible = forecast.pool, forecast.low.seconds <= left_s
+    safe = forecast.high.seconds <= left_s
+    rescued = _rescued(forecast, usable, left_s)
+    if rescued is not None:
+        # Where the speed is not known, it soon is, and on-demand can still be bought then: until then the expected one
+        # counts, and what is possible where the job is already.
+        hoped = forecast.mid.seconds <= left_s
+        if pool.current is not None:
+            hoped |= possible & (pool.rows == pool.current)
+        safe = np.where(pool.spot, safe & rescued, safe) | (hoped & rescued & forecast.measurable)
+    return _tiers(safe, possible)
+
+
+def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
+    """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost; None
+    without such an offer."""
+    rescue = rescue_there_s(forecast, usable)
+    if rescue is None:
+        return None
+    # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
+    # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
+    # needs as much, so that the move is not started again at once.
+    margins = np.full(len(rescue), 2.0)
+    if forecast.pool.here is not None and forecast.move is None:
+        margins[forecast.pool.here] = 1.0
+    need = rescue + forecast.begin_s + margins * (forecast.setback_s + KEPT_BACK * rescue)
+    return forecast.over_rows(need) <= left_s
+
+
+def affordable(demand: Demand, forecast: Forecast) -> Tiers:
+    """How each offer keeps the budget."""
+    left, size = budget_left(demand), len(forecast.pool.rows)
+    if left is None:
+        return np.full(size, SAFE, np.int8)
+    if left <= 0:
+        return np.full(size, IMPOSSIBLE, np.int8)
+    if not forecast.known:  # only getting there has a known cost, above all the egress of the checkpoint
+        return np.where(forecast.over_rows(forecast.move_fixed) <= left, SAFE, IMPOSSIBLE).astype(np.int8)
+    return _tiers(forecast.high.cost <= left, forecast.low.cost <= left)
+
+
+def _tiers(safe: Bools, possible: Bools) -> Tiers:
+    return np.where(safe, SAFE, np.where(possible, POSSIBLE, IMPOSSIBLE)).astype(np.int8)

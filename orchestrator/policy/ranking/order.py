@@ -1,0 +1,214 @@
+"""Order: ranks the usable offers: deadline and budget first, as limits, then the objective as an order.
+
+Offers that keep all limits safely (limits.py) are ranked by the objective. If there is none, the most likely one is
+taken (for which a spot machine must also not be lost), so that on-demand takes over when the slack is used up.
+
+The objective counts the cost and the time that are shown of an offer (outlook.py). Columns are over the pool of the
+forecast. Only the head of the order is sorted: the best, and everything ahead of where the job is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.model import CHEAPEST, Objective
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand
+from orchestrator.policy.ranking.chance import chances
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
+from orchestrator.policy.ranking.limits import (
+    IMPOSSIBLE,
+    POSSIBLE,
+    SAFE,
+    Limits,
+    Tiers,
+    affordable,
+    budget_left,
+    kept_limits,
+    on_time,
+    time_left_s,
+)
+from orchestrator.policy.ranking.objectives import objective_keys, tolerant_keys
+from orchestrator.policy.ranking.outlook import Keys, KeysOf, Outlook
+from orchestrator.policy.ranking.pool import Floats, Pool, Rows
+from orchestrator.policy.unmeasured import starting_position
+
+BEST = 8  # at least this many of the best are put in order
+
+Mode = Literal[
+    "safe",  # all limits are kept safely; ranked by the objective
+    "likely",  # no offer is safe; ranked by the chance to keep the limits
+    "late",  # the deadline cannot be met: earliest finish within the budget
+    "infeasible",  # no offer can keep the budget, or none may be used
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """`order`: the best candidate rows, best first. If there are many, it leaves out the rest, except those ahead of
+    where the job is and the best one at another site. `rejection_reasons` of every row now include deadline and budget,
+    and `counts` has the number of rows for each. `tiers` and, in mode "likely", `chance` are over `pool`. `keys_of`
+    are the keys by which candidates were sorted; `earliest_s` is the earliest finish, where that is the first of
+    them."""
+
+    mode: Mode
+    order: NDArray[np.int64]
+    rejection_reasons: RejectionReasons
+    pool: Pool
+    tiers: Tiers
+    counts: dict[RejectionReason, int]
+    outlook: Outlook
+    keys_of: KeysOf
+    earliest_s: float = 0.0
+    chance: Floats | None = None
+
+    def tier(self, row: int) -> int:
+        """How a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
+        return int(self.tiers[self.pool.at(row)])
+
+    def cost(self, row: int) -> float:
+        """The expected nano-USD to finish on a row of the pool, as shown of it."""
+        return self.outlook.of(row)[0]
+
+    def seconds(self, row: int) -> float:
+        """The expected market seconds to finish on a row of the pool, as shown of it."""
+        return self.outlook.of(row)[1]
+
+    def near_earliest(self, row: int, tolerance: float = TIME_TOLERANCE) -> bool:
+        """Whether a row of the pool finishes within `tolerance` of the earliest candidate. Only for `fastest` in mode
+        "safe", and in mode "late"."""
+        return self.seconds(row) <= self.earliest_s * (1 + tolerance)
+
+    def odds(self, row: int) -> float:
+        """The probability (0 to 1) that a row of the pool keeps the limits. Only in mode "likely"."""
+        assert self.chance is not None
+        return float(self.chance[self.pool.at(row)])
+
+
+def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
+    """Rank the offers that passed the filter, best first."""
+    pool, usable, current = filtered.pool, filtered.usable, filtered.current
+    left_s, left = time_left_s(demand, forecast), budget_left(demand)
+    if left is None and left_s is None and filtered.usable_at.size:
+        outlook = Outlook(forecast, filtered.usable_at, Limits())
+        keys_of, earliest_s = _by_objective(demand, forecast, outlook, filtered.usable_at)
+        order = _head(filtered.usable_at, outlook, keys_of, pool, current)
+        reasons, tiers, counts = filtered.rejection_reasons, filtered.unbound, filtered.counts
+        return Ranking("safe", pool.rows[order], reasons, pool, tiers, counts, outlook, keys_of, earliest_s)
+    paid = affordable(demand, forecast)
+    timely = on_time(demand, forecast, usable & (paid == SAFE))
+    tiers = np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
+    best = int(tiers.max(initial=IMPOSSIBLE))
+    mode: Mode = "safe" if best == SAFE else "likely" if best == POSSIBLE else "late"
+    among = usable & (tiers == best if best > IMPOSSIBLE else paid > IMPOSSIBLE)
+    candidates = np.flatnonzero(among)
+    if not candidates.size:
+        mode = "infeasible"
+    limits = kept_limits(demand, forecast, usable, tiers) if mode == "safe" else Limits(waits=False)
+    outlook, chance, earliest_s = Outlook(forecast, filtered.usable_at, limits), None, 0.0
+    if mode == "safe":
+        keys_of, earliest_s = _by_objective(demand, forecast, outlook, candidates)
+    elif mode == "likely":
+        chance, falling = chances(forecast, among, left_s, left)
+        keys_of = partial(_by_chance, falling, pool.spot.astype(np.float64), outlook)
+    else:
+        earliest_s = _earliest_s(outlook, candidates)
+        keys_of = partial(_by_finish, outlook, earliest_s)
+    order = _head(candidates, outlook, keys_of, pool, current)
+    out = usable & ~among
+    rejection_reasons, counts = filtered.rejection_reasons, filtered.counts
+    if out.any():
+        rejection_reasons = rejection_reasons.copy()
+        why = (
+            RejectionReason.BUDGET
+            if mode in ("late", "infeasible")
+            else np.where(paid < timely, RejectionReason.BUDGET, RejectionReason.DEADLINE)[out]
+        )
+        rejection_reasons[pool.rows[out]] = why
+        added = {
+            rejection_reason: int(np.count_nonzero(why == rejection_reason))
+            for rejection_reason in (RejectionReason.DEADLINE, RejectionReason.BUDGET)
+        }
+        only_budget = mode in ("late", "infeasible")
+        counts = counts | ({RejectionReason.BUDGET: int(np.count_nonzero(out))} if only_budget else added)
+    return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, keys_of, earliest_s, chance)
+
+
+def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidates: Rows) -> tuple[KeysOf, float]:
+    """(the keys of the objective, the earliest finish if `fastest` counts it). `fastest` counts candidates near the
+    earliest as equally early, so that their cost decides. A job of unknown speed has its starting offer ahead of all
+    others."""
+    objective, earliest_s = demand.job.spec.objective, 0.0
+    keys_of: KeysOf = partial(_by_value, objective, outlook)
+    if objective.cost_weight == 0:
+        earliest_s = _earliest_s(outlook, candidates)
+        keys_of = partial(_by_finish, outlook, earliest_s)
+    if forecast.speed_known or forecast.pool.current is not None:
+        return keys_of, earliest_s
+    start = starting_position(objective, forecast, candidates)
+    return partial(_starting, start, keys_of), earliest_s
+
+
+def _earliest_s(outlook: Outlook, candidates: Rows) -> float:
+    """The earliest finish of the candidates, in seconds from now. Without a deadline, looking at them changes none,
+    unless there is only one."""
+    if outlook.limits.left_s is not None or len(candidates) == 1:
+        outlook.look_at(candidates)
+    return float(outlook.seconds[candidates].min(initial=np.inf))
+
+
+def _by_value(objective: Objective, outlook: Outlook, positions: Rows) -> Keys:
+    return objective_keys(objective, outlook.cost[positions], outlook.seconds[positions])
+
+
+def _by_finish(outlook: Outlook, earliest_s: float, positions: Rows) -> Keys:
+    return tolerant_keys(outlook.cost[positions], outlook.seconds[positions], earliest_s)
+
+
+def _by_chance(falling: Floats, spot: Floats, outlook: Outlook, positions: Rows) -> Keys:
+    return falling[positions], spot[positions], outlook.cost[positions]
+
+
+def _starting(start: int, keys_of: KeysOf, positions: Rows) -> Keys:
+    main, *rest = keys_of(positions)
+    return np.where(positions == start, -np.inf, main), *rest
+
+
+def standing(ranking: Ranking, filtered: Filtered) -> tuple[Rows, list[tuple[float, ...]]]:
+    """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by). The
+    tolerance of `fastest` counts from the earliest finish in this market."""
+    positions = filtered.usable_at
+    ranking.outlook.look_at(positions)
+    columns = (-ranking.tiers[positions].astype(np.float64), *ranking.keys_of(positions))
+    order = np.lexsort(columns[::-1])
+    return positions[order], list(zip(*(column[order].tolist() for column in columns), strict=True))
+
+
+def _head(candidates: Rows, outlook: Outlook, keys_of: KeysOf, pool: Pool, current: int | None) -> Rows:
+    """The first of the candidates (positions in the pool), in order."""
+    here = None if current is None else pool.at(current)
+    if here is not None and here not in candidates:
+        here = None
+    order = outlook.best(candidates, keys_of, BEST, here)
+    if len(order) == len(candidates):
+        return order
+    site = pool.site[pool.cell[order]]
+    if not (site == site[0]).all():
+        return order
+    elsewhere = candidates[pool.site[pool.cell[candidates]] != site[0]]
+    return np.append(order, outlook.best(elsewhere, keys_of, 1)[:1]) if elsewhere.size else order
+
+
+def reasons_to_go(
+    objective: Objective, ranking: Ranking, row: int, tolerance: float = TIME_TOLERANCE
+) -> tuple[Objective, ...]:
+    """The objectives of which any justifies leaving another offer for `row`: the job's own; for `fastest` also the cost
+    if the finish there is within `tolerance` of the earliest. Elsewhere it never goes to save money."""
+    if objective.cost_weight == 0 and ranking.mode == "safe" and ranking.near_earliest(row, tolerance):
+        return (objective, CHEAPEST)
+    return (objective,)

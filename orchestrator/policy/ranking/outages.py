@@ -1,0 +1,32 @@
+"""Outages: how long the capacity of spot offers is expected to be away."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.market import Market, expected_wait_s, mean_outage_h
+from orchestrator.policy.ranking.pool import Floats, Rows
+
+MOST_WAIT = 1.0
+"""The longest that capacity may be away, so far and expected, in multiples of the time to finish on the open offer."""
+
+
+def wait_seconds(market: Market, rows: Rows) -> Floats:
+    """Market seconds until a launch in each of some spot rows is expected to succeed."""
+    return expected_wait_s(
+        mean_outages_h(market, rows),
+        at_ms=market.at,
+        last_sign_ms=market.backed_off_at[rows],
+        until_ms=market.backed_off_until[rows],
+    )
+
+
+def outage_h(market: Market, row: int) -> float:
+    """The expected length (hours) of an outage of a spot row."""
+    return float(mean_outages_h(market, np.array([row]))[0])
+
+
+def mean_outages_h(market: Market, rows: Rows) -> Floats:
+    """The expected length (hours) of an outage of each of some spot rows."""
+    of_provider_h = market.outage_by_provider_h[market.listing.site_provider[market.listing.site[rows]]]
+    return mean_outage_h(of_provider_h, market.returns[rows], market.away_ms[rows])

@@ -1,0 +1,116 @@
+"""Outlook: the expected cost and time to finish on each offer as a plan shows them, and the best offers by them. One
+number ranks an offer and is shown of it.
+
+What is shown counts what follows a loss (interruptions.py) and a deadline (spread.py), which takes longer to work out
+than the course without them (cost.py). In a large market, only offers that may be among the best are looked at: an
+offer never costs less than on that course and, without a deadline, never finishes sooner. The others keep these lower
+bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.interruptions import fallbacks
+from orchestrator.policy.ranking.limits import Limits
+from orchestrator.policy.ranking.pool import Floats, Rows
+from orchestrator.policy.ranking.spread import Spreads
+
+FIRST = 8  # how many of the best bounds are looked at first for each offer that is wanted
+
+Keys = tuple[Floats, ...]
+KeysOf = Callable[[Rows], Keys]
+"""The sort keys (smaller is better, the main one first) of some positions of a pool."""
+
+
+class Outlook:
+    """`cost` (nano-USD) and `seconds` are over the pool of the forecast: as shown where an offer was looked at, lower
+    bounds elsewhere. `others` are the market rows to which the job may go after a loss; `open_at` are the positions of
+    offers that can be used."""
+
+    def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits) -> None:
+        pool, mid = forecast.pool, forecast.mid
+        self._forecast, self.limits = forecast, limits
+        self.others: list[int] = pool.rows[fallbacks(forecast, open_at, limits)].tolist()
+        self._spreads: Spreads | None = None
+        if pool.small:
+            self._spreads = Spreads(forecast, self.others, limits)
+            self.cost, self.seconds = self._spreads.expected
+            self._known = np.ones(len(pool.rows), np.bool_)
+        else:
+            self.cost = mid.cost.copy()
+            self.seconds = mid.seconds.copy() if limits.left_s is None else np.zeros(len(pool.rows))
+            self._known = np.zeros(len(pool.rows), np.bool_)
+
+    def look_at(self, positions: Rows) -> None:
+        """Work out what is shown of some positions of the pool."""
+        fresh = positions[~self._known[positions]]
+        if not fresh.size:
+            return
+        rows = self._forecast.pool.rows[fresh]
+        few = self._forecast.over([*rows.tolist(), *self.others])
+        cost, seconds = Spreads(few, self.others, self.limits).expected
+        at = np.searchsorted(few.pool.rows, rows)
+        self.cost[fresh], self.seconds[fresh], self._known[fresh] = cost[at], seconds[at], True
+
+    def of(self, row: int) -> tuple[float, float]:
+        """(nano-USD, seconds) as shown of a row of the pool."""
+        at = self._forecast.pool.at(row)
+        self.look_at(np.array([at]))
+        return float(self.cost[at]), float(self.seconds[at])
+
+    def spreads(self, forecast: Forecast) -> Spreads:
+        """All that is shown of the offers of a forecast, which must have `others` among its rows."""
+        if forecast is self._forecast and self._spreads is not None:
+            return self._spreads
+        return Spreads(forecast, self.others, self.limits)
+
+    def best(self, candidates: Rows, keys_of: KeysOf, count: int, current: int | None = None) -> Rows:
+        """The best of the candidates (positions in the pool), best first: at least `count` of them, and all that are no
+        worse than `current`. They have been looked at."""
+        if len(candidates) <= 2 * FIRST * count:
+            self.look_at(candidates)
+            return candidates[_sorted(keys_of(candidates))]
+        bounds = keys_of(candidates)
+        first = candidates[_first(bounds, FIRST * count)]
+        self.look_at(first)
+        exact = keys_of(first)
+        cut = _at(exact, int(_sorted(exact)[count - 1]))
+        if current is not None:
+            here = np.array([current])
+            self.look_at(here)
+            cut = max(cut, _at(keys_of(here), 0))
+        self.look_at(candidates[_up_to(bounds, cut)])
+        found = candidates[_up_to(keys_of(candidates), cut)]
+        return found[_sorted(keys_of(found))]
+
+
+def _sorted(keys: Keys) -> Rows:
+    return np.lexsort(keys[::-1])
+
+
+def _at(keys: Keys, position: int) -> tuple[float, ...]:
+    return tuple(float(key[position]) for key in keys)
+
+
+def _first(keys: Keys, count: int) -> Rows:
+    """Where the first `count` are, and those that are level with the last of them; if too many are level, only those
+    with the best second key."""
+    main, second = keys[:2]
+    limit = float(np.partition(main, count)[count])
+    ahead, level = np.flatnonzero(main < limit), np.flatnonzero(main == limit)
+    if len(level) > count:
+        level = level[np.argpartition(second[level], count)[:count]]
+    return np.concatenate((ahead, level))
+
+
+def _up_to(keys: Keys, cut: tuple[float, ...]) -> NDArray[np.bool_]:
+    """Which keys are no worse than the cut."""
+    no_worse: NDArray[np.bool_] = keys[-1] <= cut[-1]
+    for key, last in zip(keys[-2::-1], cut[-2::-1], strict=True):
+        no_worse = (key < last) | ((key == last) & no_worse)
+    return no_worse
