@@ -231,6 +231,7 @@ class Home(SimulatedInstallation):
             Bill(self.knowledge.record, TYPICAL, 0),
             NEVER,
             checkpoint_at=location_of(trained[-1].offer_id) if trained else None,
+            trained_ms=max((run.training_to_ms for run in trained if run.training_to_ms is not None), default=None),
             handover_s=latencies.handover_s(gaps, job.id, save_s),
             moved_ms=[m.step_at_ms for m in migrations if m.reason in VOLUNTARY and m.target_run_id in rented],
             done=max((run.last_step for run in runs), default=0),

@@ -26,7 +26,7 @@ from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.limits import lacks_money
 from orchestrator.policy.ranking.order import rank, reasons_to_go
-from orchestrator.policy.ranking.patience import waiting
+from orchestrator.policy.ranking.patience import awaited_rows, waiting
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -36,7 +36,7 @@ from providers.offer import provider_of
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
-_PROGRESS = tuple(field.name for field in fields(Demand) if field.name != "job")
+_PROGRESS = tuple(field.name for field in fields(Demand) if field.name not in ("job", "idle_s"))
 NOTHING_UNDER_WAY: Mapping[str, Underway] = MappingProxyType({})
 
 
@@ -120,7 +120,7 @@ def _place(
 ) -> Placement:
     here = None if running is None else market.row(running.offer_id)
     filtered, forecast = considered(demand, filtering, market, perf, running, move)
-    twin = _equality_key(demand, forecast) if running is None and move is None else None
+    twin = _equality_key(demand, forecast, filtered) if running is None and move is None else None
     if twin is not None and twin in twins:
         return replace(twins[twin], job_id=demand.job.id)
     ranking = rank(demand, forecast, filtered)
@@ -154,7 +154,7 @@ def _home(demand: Demand, running: Running | None) -> str | None:
     return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 
-def _equality_key(demand: Demand, forecast: Forecast) -> Hashable:
+def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Hashable:
     """Jobs that run nowhere and have equal keys get equal decisions."""
     job, spec = demand.job, demand.job.spec
     return (
@@ -162,6 +162,7 @@ def _equality_key(demand: Demand, forecast: Forecast) -> Hashable:
         spec.probe,
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
+        demand.idle_s if awaited_rows(filtered).size else 0.0,  # only a job that may wait counts its time
         tuple(forecast.estimates.items()),
     )
 

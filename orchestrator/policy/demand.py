@@ -20,8 +20,9 @@ class Demand:
     checkpoint or held by a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is the time of one
     save (market seconds), `handover_s` the time without training during a move (None: one save and one restore);
     `checkpoint_at` is where the newest checkpoint is if the job is not running. `setup_s` is the time that setting up
-    its environment adds to each machine's start, within a factor of two. `excluded` are (offer id, reason) of offers
-    that failed this job lately and must not be used now.
+    its environment adds to each machine's start, within a factor of two. `idle_s` is for how long (market seconds) it
+    has run nowhere: since it last trained or was submitted or resumed; 0 while it runs. `excluded` are (offer id,
+    reason) of offers that failed this job lately and must not be used now.
     """
 
     job: Job
@@ -33,6 +34,7 @@ class Demand:
     handover_s: float | None = None
     checkpoint_at: Location | None = None
     setup_s: float = 0.0
+    idle_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -95,6 +95,7 @@ def _demand(at_ms: int, state: State) -> Demand:
         checkpoint_s=state.job.save_s,
         handover_s=state.handover_s,
         checkpoint_at=state.checkpoint_at,
+        idle_s=state.idle_s(at_ms),
     )
 
 

@@ -158,6 +158,8 @@ class Simulator:
     def _lose(self, at_ms: int, state: State, machine: Machine) -> None:
         self.log(at_ms, state, f"lost {self.record.listing.ids[machine.row]}")
         state.base = state.saved_steps(at_ms)
+        if state.training(at_ms):
+            state.trained_ms = at_ms
         state.losses += 1
         self._end(at_ms, state, machine, "lost")
         state.machine, state.decide_ms = None, at_ms

@@ -42,7 +42,8 @@ class Expected:
 @dataclass(slots=True)
 class State:
     """A job in a replay. Without a machine it waits; with a `machine` that is not ready it starts, else it trains.
-    `base` are the steps when it began to train there, all of them saved; it trained last at `checkpoint_at`. In moves
+    `base` are the steps when it began to train there, all of them saved; it trained last at `checkpoint_at`, and until
+    `trained_ms` (None: never). In moves
     it does not train for `handover_s` (None: for a save and a restore). `target` is the machine of a voluntary move
     that has begun. `decide_ms` is when its policy is asked again. Its money is
     spent at `money_ms` if it stays as it is, and was at `paused_ms`."""
@@ -54,6 +55,7 @@ class State:
     target: Machine | None = None
     base: float = 0.0
     checkpoint_at: Location | None = None
+    trained_ms: int | None = None
     handover_s: float | None = None
     began: bool = False
     losses: int = 0
@@ -84,6 +86,11 @@ class State:
     def training(self, at_ms: int) -> bool:
         """Whether it trains."""
         return self.machine is not None and at_ms >= self.machine.ready_ms
+
+    def idle_s(self, at_ms: int) -> float:
+        """For how many seconds it has run nowhere."""
+        since_ms = self.job.start_ms if self.trained_ms is None else self.trained_ms
+        return 0.0 if self.machine is not None else (at_ms - since_ms) / 1000
 
     def steps(self, at_ms: int) -> float:
         """Steps done, saved or not."""

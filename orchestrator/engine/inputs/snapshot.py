@@ -165,8 +165,18 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
         handover_s=gap_s,
         checkpoint_at=checkpoint_at(past.runs),
         setup_s=setup_s,
+        idle_s=_idle_s(job, past, now_ms),
         excluded=wasted.excluded(past.events, now_ms),
     )
+
+
+def _idle_s(job: Job, past: _Past, now_ms: int) -> float:
+    """For how many market seconds the job has run nowhere: since it last trained, or was submitted or resumed."""
+    if current_run(past.runs) is not None:
+        return 0.0
+    trained = [run.training_to_ms or 0 for run in past.runs if run.training_from_ms is not None]
+    since_ms = max([job.submitted_at_ms, *trained, *wasted.resumed_ms(past.events)])
+    return max(now_ms - since_ms, 0) / 1000
 
 
 def _running(past: _Past, run: Run, now_ms: int, leaving: bool) -> Running:

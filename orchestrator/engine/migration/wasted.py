@@ -65,6 +65,11 @@ def in_a_row(tx: Tx, job_id: str, kind: WasteKind) -> list[WastedMachine]:
     return _latest(tx, job_id, (kind,), MOST_IN_A_ROW)
 
 
+def resumed_ms(events: Iterable[Event]) -> list[int]:
+    """When a job was resumed (market ms), by its events of the kinds EXCLUDING."""
+    return [event.at_ms for event in events if event.kind == _RESUMED]
+
+
 def excluded(events: Iterable[Event], now_ms: int) -> tuple[tuple[str, str], ...]:
     """(offer id, reason) of each offer that a job must not use at market time `now_ms`, sorted by offer id.
 

@@ -5,8 +5,9 @@ It is compared with the best offer that is open, and with running there until th
 another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
-capacity has been away already count: where outages were short before, the next hour would always seem worth waiting.
-No job waits for capacity that is away for longer than the job takes.
+capacity has been away already count, and so do those that the job has spent waiting, be it for other offers: where
+outages were short before, the next hour would always seem worth waiting. No job waits for longer than it takes, or for
+capacity that is away for longer.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
-    away_s = (pool.market.at - pool.market.away_since_ms[rows]) / 1000
+    away_s = np.maximum((pool.market.at - pool.market.away_since_ms[rows]) / 1000, demand.idle_s)
     kept = away_s + wait_s <= MOST_WAIT * mid.seconds[at]
     if objective.time_weight == 0:
         kept &= cost[away] < cost[at]  # time counts against waiting, not for a faster machine

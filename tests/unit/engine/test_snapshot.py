@@ -74,6 +74,25 @@ def test_jobs_that_have_ended_make_no_decision_slower(store: Store, config: Conf
     assert rows_read(store, config) == first
 
 
+def test_the_time_that_a_job_runs_nowhere_counts_from_its_last_training(store: Store, config: Config) -> None:
+    hour = 3_600_000
+    with store.write() as tx:
+        for number in range(1, 5):
+            tx.add_job(Job(f"job_{number}", JobSpec("j", TRAIN), "ann", hour, "queued"))
+        for number in (2, 3, 4):
+            run_id = f"run_{number}"
+            tx.add_run(Run(run_id, f"job_{number}", 1, OFFER.id, "i", "training" if number == 4 else "ended", hour))
+            tx.update_run(run_id, training_from_ms=2 * hour)
+            if number != 4:
+                tx.update_run(run_id, training_to_ms=5 * hour, end="lost")
+        tx.add_run(Run("run_wasted", "job_2", 2, OFFER.id, "i", "ended", 6 * hour))  # it never trained there
+        tx.update_run("run_wasted", training_to_ms=7 * hour, end="aborted")
+        tx.add_event(Event("evt_1", 8 * hour, "job.resumed", "resumed", "user:ann", "job_3"))
+    with store.read() as tx:
+        found = snapshot.inputs(tx, 10 * hour, config).demands
+    assert [each.idle_s / 3600 for each in found] == [9.0, 5.0, 2.0, 0.0]
+
+
 def test_saves_and_handovers_are_learned_for_each_job_by_itself(store: Store, config: Config) -> None:
     trained(store, range(1, 3), state="queued")
     slow, other = "job_0001", "job_0002"

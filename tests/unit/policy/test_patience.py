@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orchestrator.model import FASTEST, Objective
 from orchestrator.policy import Demand
 from orchestrator.policy.telling.expected import expected
 from providers.money import usd
+from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 360_000  # 100 h at 1 step/s
 
@@ -125,6 +128,34 @@ def test_waiting_ends_however_short_the_outages_were_before(case, sure_usd, less
         case.happened(spot, "refused")
         case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
     assert waited_h > 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.floats(1.5, 4.0), st.floats(2.0, 20.0))
+def test_waiting_for_one_offer_after_the_other_ends_when_the_job_could_have_been_done(pools, sure_usd, hours):
+    """Whichever offer is awaited was there just now: each wait is short, their sum is not."""
+    case = DecisionCase()
+    case.offer("sure", sure_usd)
+    spots = [case.offer(f"spot{number}", 1.00, spot=True, region=f"eu-{number}") for number in range(pools)]
+    for spot in spots:
+        for ago in range(3000, 100, -20):
+            case.happened(spot, "refused", 60 * ago)
+            case.happened(spot, "launched", 60 * ago - 20)
+            case.happened(spot, "released", 60 * ago - 30)
+        case.happened(spot, "refused", 20)
+    job, waited_h = case.job(), 0.0
+    while True:
+        back = spots[round(4 * waited_h) % pools]  # others got a machine there, and now there is none again
+        case.happened(back, "launched", 2)
+        case.happened(back, "released", 1)
+        for spot in spots:
+            case.happened(spot, "refused")
+        case.prices = [replace(each, observed_at_ms=case.now) for each in case.prices]
+        if case.decide(Demand(job, round(3600 * hours), idle_s=3600 * waited_h)).action != "wait":
+            break
+        waited_h += 0.25
+        case.now += 15 * 60_000
+        assert waited_h <= hours + 0.25
 
 
 def test_a_job_to_which_only_money_counts_does_not_wait_in_order_to_pay_more(case):
