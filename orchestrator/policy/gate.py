@@ -4,14 +4,16 @@ A move is judged over the rest of the work, or over as much of it as one day of 
 change too much for a promise beyond a day. For that share of the work, staying must cost more than the target plus
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
-egress: cost.py), so they do not shorten the horizon. This follows Karpenter's balanced consolidation (savings weighed
-against disruption). Its spot consolidation RFC describes what happens without it: a job moves down the price ladder
-from one interruption to the next.
+egress: cost.py), so they do not shorten the horizon. But a move must also gain something, if only its bare cost, while
+its promise lasts (`_lasts`), which is until a likely loss: no move promises nothing. This follows Karpenter's balanced
+consolidation (savings weighed against disruption). Its spot consolidation RFC describes what happens without it: a job
+moves down the price ladder from one interruption to the next.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from orchestrator.model import Objective
@@ -46,16 +48,30 @@ def settled_ms(running: Running, limits: MoveLimits) -> int:
 
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    return burden(objective, forecast, stay, go, limits) <= 0
+    return all(_burden(objective, forecast, stay, go, *test) <= 0 for test in _tests(forecast, stay, go, limits))
 
 
 def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
     """The logarithm of what moving from row `stay` to row `go` costs (by the objective, with its margin), relative to
     the most at which it pays."""
-    limit, share, there, seconds = _limit(objective, forecast, stay, go, limits)
+    return max(_burden(objective, forecast, stay, go, *test) for test in _tests(forecast, stay, go, limits))
+
+
+def _tests(forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> Iterator[tuple[float, float, float]]:
+    """By which tests a move must pay: (share of the work, how many times its cost, least gain)."""
+    horizon = _horizon(forecast, stay)
+    yield horizon, limits.move_margin, limits.min_gain
+    lasts = _lasts(forecast, stay, go)
+    if lasts < horizon:
+        yield lasts, 1.0, 0.0
+
+
+def _burden(
+    objective: Objective, forecast: Forecast, stay: int, go: int, share: float, margin: float, least_gain: float
+) -> float:
+    limit, there, seconds = _limit(objective, forecast, stay, go, share, margin, least_gain)
     moving = there.price_s * there.move_billed_s + there.move_fixed
-    cost = share * there.run_cost + limits.move_margin * moving
-    return log_value(objective, cost, seconds) - limit
+    return log_value(objective, share * there.run_cost + margin * moving, seconds) - limit
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
@@ -91,13 +107,16 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
     """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     if objective.cost_weight == 0:
         return None
-    limit, share, there, seconds = _limit(objective, forecast, stay, go, limits)
-    log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
-    billed_s = share * there.run_s + limits.move_margin * there.move_billed_s
-    left = math.exp(log_cost) - share * there.run_charges - limits.move_margin * there.move_fixed
-    if left <= 0 or billed_s <= 0:
-        return None
-    return _price_now(forecast, go, left / billed_s, share * there.run_s)
+    prices = []
+    for share, margin, least_gain in _tests(forecast, stay, go, limits):
+        limit, there, seconds = _limit(objective, forecast, stay, go, share, margin, least_gain)
+        log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
+        billed_s = share * there.run_s + margin * there.move_billed_s
+        left = math.exp(log_cost) - share * there.run_charges - margin * there.move_fixed
+        if left <= 0 or billed_s <= 0:
+            return None
+        prices.append(_price_now(forecast, go, left / billed_s, share * there.run_s))
+    return min(prices)
 
 
 def price_worth_choosing(
@@ -159,12 +178,10 @@ def _horizon(forecast: Forecast, stay: int) -> float:
 
 
 def _limit(
-    objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits
-) -> tuple[float, float, _Row, float]:
-    """(highest log objective at which a move pays, share of the work within the horizon, the values of row `go`, its
-    seconds)."""
-    share = _horizon(forecast, stay)
+    objective: Objective, forecast: Forecast, stay: int, go: int, share: float, margin: float, least_gain: float
+) -> tuple[float, _Row, float]:
+    """(highest log objective at which a move pays for a share of the work, the values of row `go`, its seconds)."""
     here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
     staying = log_value(objective, share * here.run_cost, share * here.run_s)
-    seconds = max(share * there.run_s + limits.move_margin * there.begin_s, 1e-3)
-    return staying + math.log(1 - limits.min_gain), share, there, seconds
+    seconds = max(share * there.run_s + margin * there.begin_s, 1e-3)
+    return staying + math.log(1 - least_gain), there, seconds

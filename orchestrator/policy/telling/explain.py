@@ -247,8 +247,7 @@ def why_chosen(
         if ranking.rejection_reasons[left_behind] != NONE:
             return f"its current offer is ruled out: {why_rejected(demand, market, forecast, ranking, left_behind)}"
         if ranking.mode == "safe":
-            gain = _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
-            return "costs less over the next day, unless a machine is lost sooner" if gain == _NO_GAIN else gain
+            return _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
     if ranking.mode == "likely":
         told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
         at = forecast.pool.at(row)
