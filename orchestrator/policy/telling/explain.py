@@ -14,10 +14,11 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promised_saving
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.limits import IMPOSSIBLE, Bools, budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.patience import Wait
+from orchestrator.policy.ranking.pool import Rows
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd
 
@@ -74,12 +75,15 @@ def topic(rejection_reason: RejectionReason) -> str:
 
 
 def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """The one binding reason why a row is rejected."""
+    """The binding reason why a row is rejected; both, if it can keep neither the deadline nor the budget."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
-            return _why_late(demand, forecast, ranking, row)
+            late = _why_late(demand, forecast, ranking, row)
+            return f"{late}, and {_over_budget(demand, forecast, row)}" if _too_dear(demand, forecast, row) else late
         case RejectionReason.BUDGET:
-            return _why_over_budget(demand, forecast, ranking, row)
+            over, it = _why_over_budget(demand, forecast, ranking, row), "it " * ((budget_left(demand) or 0) <= 0)
+            hopeless = _hopeless(demand, forecast, np.array([row]))[0]
+            return f"{over}, and {it}{_too_late(demand, forecast, row)}" if hopeless else over
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case rejection_reason:
@@ -139,7 +143,7 @@ def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) ->
     left_s = time_left_s(demand, forecast) or 0.0
     at = forecast.pool.at(row)
     if ranking.tier(row) == IMPOSSIBLE:
-        return f"would finish {span(float(forecast.mid.seconds[at]) - left_s)} after the deadline"
+        return _too_late(demand, forecast, row)
     late_s = float(forecast.high.seconds[at]) - left_s
     if late_s > 0:
         return f"could finish {span(late_s)} after the deadline"
@@ -155,8 +159,33 @@ def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: 
         fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
         return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
     if ranking.tier(row) == IMPOSSIBLE:
-        return f"would cost {format_usd(round(float(forecast.mid.cost[at])) - left)} over the budget"
+        return _over_budget(demand, forecast, row)
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
+
+
+def _hopeless(demand: Demand, forecast: Forecast, rows: Rows) -> Bools:
+    """Which rows of the pool cannot meet the deadline."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return np.zeros(len(rows), np.bool_)
+    late: Bools = forecast.low.seconds[np.searchsorted(forecast.pool.rows, rows)] > left_s
+    return late
+
+
+def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
+    """Whether what is left of the budget cannot pay for a row."""
+    left = budget_left(demand)
+    return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
+
+
+def _too_late(demand: Demand, forecast: Forecast, row: int) -> str:
+    left_s = time_left_s(demand, forecast) or 0.0
+    return f"would finish {span(float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s)} after the deadline"
+
+
+def _over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
+    left = budget_left(demand) or 0
+    return f"would cost {format_usd(round(float(forecast.mid.cost[forecast.pool.at(row)])) - left)} over the budget"
 
 
 _NO_GAIN = "saves nothing compared with staying"
@@ -342,7 +371,8 @@ def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
     needed = demand.spent_nano_usd + math.ceil(float(forecast.high.cost[forecast.pool.at(nearest)]))
     amount = f"{-(-needed // CENT_NANO_USD) / 100:.2f}"
     if not demand.started:
-        return f"; a budget of ${amount} would be enough"
+        late = _hopeless(demand, forecast, np.array([nearest]))[0]
+        return f"; a budget of ${amount} would be enough{' to finish late' if late else ''}"
     return f"; to continue: tradewind budget set {demand.job.name} {amount}"
 
 
@@ -352,6 +382,8 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
         excess = forecast.mid.cost if last == RejectionReason.BUDGET else forecast.mid.seconds
+        in_time = ~_hopeless(forecast.demand, forecast, rows)
+        rows = rows[in_time] if last == RejectionReason.BUDGET and in_time.any() else rows
         return int(rows[np.argmin(excess[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.GPU_MEMORY:
         gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])

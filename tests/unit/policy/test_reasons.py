@@ -1,15 +1,19 @@
-"""Every rejected offer has exactly one binding reason, and waiting says what is missing."""
+"""Every rejected offer has exactly one binding reason (or both limits), and waiting says what is missing."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.model import GpuRequest, Resources, Where
 from orchestrator.policy import Demand, MoveLimits
 from providers.money import usd
 from providers.offer import CapacityType
+from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 36_000
 
@@ -122,6 +126,47 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
         "no offer fits: 3 of 4 fail on region; nearest miss local/eu-1/eu-1a/dear/on_demand: "
         "would cost $10.42 over the budget; a budget of $52.43 would be enough"
     )
+
+
+def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
+    case.offer("dear", 5)
+    job = case.job(budget_nano_usd=usd(40), deadline_at_ms=case.now + 3_600_000)
+    placement = case.decide(Demand(job, STEPS))
+    assert placement.action == "wait"
+    assert placement.reason.endswith(
+        "would cost $10.42 over the budget, and would finish 9.1 h after the deadline; "
+        "a budget of $52.43 would be enough to finish late"
+    )
+    spent = case.decide(Demand(job, STEPS, done_steps=1, spent_nano_usd=usd(40)))
+    assert "the budget is spent, and it would finish 9.1 h after the deadline" in spent.reason
+
+
+def test_the_suggested_budget_pays_for_an_offer_that_is_in_time_if_there_is_one(case):
+    case.offer("slow", 5, gpu="SIM-S")
+    fast = case.offer("fast", 60)
+    rates = {"SIM-S": 0.2, "SIM-M": 1.0}
+    job = case.job(rates=rates, budget_nano_usd=usd(40), deadline_at_ms=case.now + 12 * 3_600_000)
+    said = case.decide(Demand(job, STEPS)).reason
+    assert f"nearest miss {fast}: would cost $" in said
+    assert "deadline" not in said
+    amount = float(re.search(r"a budget of \$(\d+\.\d\d) would be enough$", said)[1])
+    enough = replace(job, spec=replace(job.spec, budget_nano_usd=usd(amount)))
+    assert case.decide(Demand(enough, STEPS)).offer_id == fast
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 50.0), st.booleans()), min_size=1, max_size=5),
+    st.floats(0.01, 3),
+    st.floats(0.01, 3),
+)
+def test_an_offer_that_can_keep_neither_limit_names_both(offers, deadline_h, budget):
+    case = DecisionCase()
+    for number, (dollars, spot) in enumerate(offers):
+        case.offer(f"m{number}", dollars, spot=spot)
+    job = case.job(budget_nano_usd=usd(budget), deadline_at_ms=case.now + round(deadline_h * 3_600_000))
+    for each in case.decide(Demand(job, STEPS)).alternatives:
+        if not each.feasible and each.cost_low_nano_usd > usd(budget):
+            assert re.search(r"would cost .* over the budget, and would finish .* after the deadline", each.reason)
 
 
 def test_only_a_larger_budget_helps_if_no_offer_open_or_shut_for_a_while_is_within_it(case):
