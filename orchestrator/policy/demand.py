@@ -87,11 +87,13 @@ class MoveLimits:
 
     `move_margin`: a move must gain this many times its own cost ("balanced consolidation", Karpenter). `min_gain`: and
     at least this share of what staying would cost, because prices fluctuate: list prices of spot machines change by 5 %
-    in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026).
+    in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026). `least_saving_nano_usd`: and at least
+    this amount beyond its own cost: for less, a job is not worth disturbing.
     """
 
     min_dwell_s: float = 3_600.0
     max_migrations_per_day: int = 4
     move_margin: float = 2.0
     min_gain: float = 0.10
+    least_saving_nano_usd: int = 10_000_000  # one cent
     max_price_age_s: float = 86_400.0

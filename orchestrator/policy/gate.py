@@ -4,10 +4,11 @@ A move is judged over the rest of the work, or over as much of it as one day of 
 change too much for a promise beyond a day. For that share of the work, staying must cost more than the target plus
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
-egress: cost.py), so they do not shorten the horizon. But a move must also gain something, if only its bare cost, while
-its promise lasts (`_lasts`), which is until a likely loss: no move promises nothing. This follows Karpenter's balanced
-consolidation (savings weighed against disruption). Its spot consolidation RFC describes what happens without it: a job
-moves down the price ladder from one interruption to the next.
+egress: cost.py), so they do not shorten the horizon. But a move must also save its bare cost and `least_saving` while
+its promise lasts (`_lasts`), which is until a likely loss, and take less time than the work that is left: no move
+promises nothing. This follows Karpenter's balanced consolidation (savings weighed against disruption). Its spot
+consolidation RFC describes what happens without it: a job moves down the price ladder from one interruption to the
+next.
 """
 
 from __future__ import annotations
@@ -46,32 +47,47 @@ def settled_ms(running: Running, limits: MoveLimits) -> int:
     return max(running.last_migration_ms or 0, running.since_ms) + round(limits.min_dwell_s * 1000)
 
 
+class _Test(NamedTuple):
+    """A test that a move must pass: over a share of the work, staying must cost more than the target and so many times
+    the move, by this share of it and by an amount (nano-USD)."""
+
+    share: float
+    margin: float
+    least_gain: float
+    least_saving: int
+
+
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    return all(_burden(objective, forecast, stay, go, *test) <= 0 for test in _tests(forecast, stay, go, limits))
+    return _lateness(forecast, stay, go) <= 0 and all(
+        _burden(objective, forecast, stay, go, test) <= 0 for test in _tests(forecast, stay, go, limits)
+    )
 
 
 def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
     """The logarithm of what moving from row `stay` to row `go` costs (by the objective, with its margin), relative to
-    the most at which it pays."""
-    return max(_burden(objective, forecast, stay, go, *test) for test in _tests(forecast, stay, go, limits))
+    the most at which it pays; or of the time that it takes, relative to that of the work left, if that is more."""
+    burdens = (_burden(objective, forecast, stay, go, test) for test in _tests(forecast, stay, go, limits))
+    return max(_lateness(forecast, stay, go), *burdens)
 
 
-def _tests(forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> Iterator[tuple[float, float, float]]:
-    """By which tests a move must pay: (share of the work, how many times its cost, least gain)."""
-    horizon = _horizon(forecast, stay)
-    yield horizon, limits.move_margin, limits.min_gain
-    lasts = _lasts(forecast, stay, go)
-    if lasts < horizon:
-        yield lasts, 1.0, 0.0
+def _lateness(forecast: Forecast, stay: int, go: int) -> float:
+    """The logarithm of the time until the job trains at row `go`, relative to that of its work left at row `stay`."""
+    pool = forecast.pool
+    takes_s = float(forecast.move_billed_s[pool.cell[pool.at(go)]])
+    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
+    return math.log(max(takes_s, 1e-3) / max(left_s, 1e-3))
 
 
-def _burden(
-    objective: Objective, forecast: Forecast, stay: int, go: int, share: float, margin: float, least_gain: float
-) -> float:
-    limit, there, seconds = _limit(objective, forecast, stay, go, share, margin, least_gain)
+def _tests(forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> Iterator[_Test]:
+    yield _Test(_horizon(forecast, stay), limits.move_margin, limits.min_gain, 0)
+    yield _Test(_lasts(forecast, stay, go), 1.0, 0.0, limits.least_saving_nano_usd)
+
+
+def _burden(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> float:
+    limit, there, seconds = _limit(objective, forecast, stay, go, test)
     moving = there.price_s * there.move_billed_s + there.move_fixed
-    return log_value(objective, share * there.run_cost + margin * moving, seconds) - limit
+    return log_value(objective, test.share * there.run_cost + test.margin * moving, seconds) - limit
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
@@ -107,9 +123,12 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
     """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     if objective.cost_weight == 0:
         return None
+    if _lateness(forecast, stay, go) > 0:
+        return None
     prices = []
-    for share, margin, least_gain in _tests(forecast, stay, go, limits):
-        limit, there, seconds = _limit(objective, forecast, stay, go, share, margin, least_gain)
+    for test in _tests(forecast, stay, go, limits):
+        share, margin = test.share, test.margin
+        limit, there, seconds = _limit(objective, forecast, stay, go, test)
         log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
         billed_s = share * there.run_s + margin * there.move_billed_s
         left = math.exp(log_cost) - share * there.run_charges - margin * there.move_fixed
@@ -177,11 +196,10 @@ def _horizon(forecast: Forecast, stay: int) -> float:
     return min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
 
 
-def _limit(
-    objective: Objective, forecast: Forecast, stay: int, go: int, share: float, margin: float, least_gain: float
-) -> tuple[float, _Row, float]:
-    """(highest log objective at which a move pays for a share of the work, the values of row `go`, its seconds)."""
+def _limit(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> tuple[float, _Row, float]:
+    """(highest log objective at which a move passes a test, the values of row `go`, its seconds)."""
+    share = test.share
     here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
-    staying = log_value(objective, share * here.run_cost, share * here.run_s)
-    seconds = max(share * there.run_s + margin * there.begin_s, 1e-3)
-    return staying + math.log(1 - least_gain), there, seconds
+    staying = log_value(objective, share * here.run_cost - test.least_saving, share * here.run_s)
+    seconds = max(share * there.run_s + test.margin * there.begin_s, 1e-3)
+    return staying + math.log(1 - test.least_gain), there, seconds

@@ -100,7 +100,7 @@ def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: 
     elif ranking.mode == "late" and can_go:
         pays = ranking.seconds(target) < ranking.seconds(current)
     else:
-        rest = replace(limits, move_margin=1.0, min_gain=0.0)
+        rest = replace(limits, move_margin=1.0, min_gain=0.0, least_saving_nano_usd=0)
         pays = any(
             gate.worth_moving(by, forecast, current, target, rest)
             for by in reasons_to_go(demand.job.spec.objective, ranking, target, NEAR)

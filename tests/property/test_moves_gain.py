@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.model import CHEAPEST
-from orchestrator.policy import Running, decide
+from orchestrator.policy import MoveLimits, Running, decide
 from tests.property.test_shown_decides import AT, HOUR, Scene
 
 
@@ -20,5 +20,5 @@ def test_a_move_promises_to_save(seed: int, hours: float, checkpoint_bytes: int)
     running = {"job_1": Running(here, AT - 30 * HOUR)}
     (placement,) = decide([demand], scene.market, scene.book, running).placements
     assume(placement.action == "move")
-    assert placement.saving_nano_usd > 0
+    assert placement.saving_nano_usd >= MoveLimits().least_saving_nano_usd
     assert placement.reason.startswith("saves $")

@@ -6,10 +6,13 @@ import random
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.model import FASTEST
+from orchestrator.model import CHEAPEST, FASTEST, CheckpointSpec
 from orchestrator.policy import Demand, MoveLimits, Running
 from providers.money import usd
+from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
 STEPS = 360_000  # 100 h at 1 step/s
 
@@ -68,6 +71,29 @@ def test_a_job_that_is_almost_done_stays(case, settled):
     case.offer("there", 1.00)
     placement = case.decide(Demand(case.job(), STEPS, done_steps=STEPS - 600), settled(here))
     assert placement.action == "stay"
+
+
+@given(
+    st.floats(0.5, 20.0),
+    st.floats(0.01, 0.8),
+    st.floats(1.0, 900.0),
+    st.sampled_from((0.0, 0.02)),
+    st.sampled_from((FASTEST, CHEAPEST)),
+)
+def test_no_move_is_made_for_less_than_a_cent_or_when_the_work_ends_sooner(dollars, cheaper, left_s, overhead, by):
+    """A checkpoint that takes no time, in a job that saves all the time: a move costs nearly nothing."""
+    case = DecisionCase(startup_s=5.0)
+    here = case.offer("here", dollars, gpu="SIM-S")
+    case.offer("there", dollars * cheaper)
+    job = case.job(rates={"SIM-S": 1.0, "SIM-M": 1.5}, objective=by, checkpoint=CheckpointSpec(max_overhead=overhead))
+    demand = Demand(job, STEPS, done_steps=STEPS - round(left_s), checkpoint_s=0.01)
+    placement = case.decide(demand, Running(here, NOW - 24 * HOUR))
+    if placement.action == "move":
+        assert left_s > 5
+        assert by == FASTEST or placement.saving_nano_usd >= usd(0.01)
+    left = dollars * left_s / 3600
+    if left < 0.009 and by == CHEAPEST:
+        assert placement.action == "stay"
 
 
 def test_egress_of_a_huge_checkpoint_keeps_a_job_where_it_is(case, settled):
