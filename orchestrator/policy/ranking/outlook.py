@@ -9,7 +9,7 @@ bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +63,12 @@ class Outlook:
         self.look_at(np.array([at]))
         return float(self.cost[at]), float(self.seconds[at])
 
-    def spreads(self, forecast: Forecast) -> Spreads:
-        """All that is shown of the offers of a forecast, which must have `others` among its rows."""
-        if forecast is self._forecast and self._spreads is not None:
+    def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:
+        """All that is shown of the offers of a forecast, if the job may also go to the rows in `more` after a loss. The
+        forecast must have these and `others` among its rows."""
+        if forecast is self._forecast and self._spreads is not None and not more:
             return self._spreads
-        return Spreads(forecast, self.others, self.limits)
+        return Spreads(forecast, [*self.others, *more], self.limits)
 
     def best(self, candidates: Rows, keys_of: KeysOf, count: int, current: int | None = None) -> Rows:
         """The best of the candidates (positions in the pool), best first: at least `count` of them, and all that are no

@@ -79,7 +79,8 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     best = int(ranking.order[0])
     both = forecast.over([best, *rows.tolist(), *ranking.outlook.others])
     pool, mid = both.pool, both.mid
-    cost, seconds = ranking.outlook.spreads(both).expected
+    # By the time of a loss, the others may be back: which offer is open now must not make one seem better.
+    cost, seconds = ranking.outlook.spreads(both, rows.tolist()).expected
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
