@@ -1,6 +1,6 @@
 """decide: jobs, market, throughput and running jobs -> Plan. Pure and deterministic; the time is `market.at`.
 
-filter (eligible.py) -> forecast (cost.py) -> rank (objectives.py) -> gate (gate.py) -> explain (explain.py).
+filter (eligible.py) -> forecast (cost.py) -> rank (order.py) -> gate (gate.py) -> explain (explain.py).
 Jobs are decided one by one. Shared work is done once: the filter for equal requirements, and everything for jobs that
 are equal in all that matters.
 """

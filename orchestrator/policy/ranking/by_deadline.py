@@ -5,7 +5,7 @@ worth depends on the time to spare. The planner's value table answers that for a
 least per step, those without capacity included, and two on-demand offers, the cheapest that finishes in time and one
 that is fast enough to leave half of the time.
 
-Every offer considered here keeps the deadline safely already (objectives.py): the planner ranks, it does not vouch.
+Every offer considered here keeps the deadline safely already (limits.py): the planner ranks, it does not vouch.
 """
 
 from __future__ import annotations

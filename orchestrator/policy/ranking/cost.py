@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from orchestrator.market import QUANTILES, Quantile
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
+from orchestrator.policy.lazily import lazily
 from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.pool import Floats, Pool
 from orchestrator.policy.ranking.transition_costs import TransitionCosts, transition_costs
@@ -56,7 +56,7 @@ class Case:
     charges: Floats
     deviations: float = 1.0  # by how many standard deviations an old price counts higher
 
-    @cached_property
+    @lazily
     def price_s(self) -> Floats:
         """The mean price over the billed time, in nano-USD per second, over the rows."""
         drift, price_s = self.pool.drift, self.pool.mean_price_s(self.billed_s)
@@ -64,12 +64,12 @@ class Case:
             return price_s
         return price_s * np.exp((self.deviations - 1.0) * drift)
 
-    @cached_property
+    @lazily
     def seconds(self) -> Floats:
         """Market seconds until the job is done, over the rows."""
         return self.cell_seconds[self.pool.cell]
 
-    @cached_property
+    @lazily
     def cost(self) -> Floats:
         """nano-USD until the job is done, over the rows."""
         return self.price_s * self.billed_s[self.pool.cell] + self.charges[self.pool.cell]
@@ -100,12 +100,12 @@ class Forecast:
         """Whether the number of steps and the job's speed are known."""
         return self.demand.total_steps is not None and self.speed_known
 
-    @cached_property
+    @lazily
     def speed_known(self) -> bool:
         """Whether there is any evidence of the job's speed."""
         return self.perf.evidence(self.demand.job) != "none"
 
-    @cached_property
+    @lazily
     def measurable(self) -> NDArray[np.bool_]:
         """Over the rows: whether the job's speed there is unknown and would soon be measured. Where it has trained for
         longer than a measurement takes, it will not be."""
@@ -113,7 +113,7 @@ class Forecast:
             return self.unmeasured
         return np.asarray(self.unmeasured & (self.pool.rows != self.pool.current))
 
-    @cached_property
+    @lazily
     def unmeasured(self) -> NDArray[np.bool_]:
         """Whether the job was not measured on each row's kind of hardware."""
         kinds, column = self.pool.market.listing.kinds, np.zeros(len(self.pool.market.listing.kinds), np.bool_)
@@ -140,7 +140,7 @@ class Forecast:
             self._mean_prices_s[share] = self.pool.mean_price_s(share * self.mid.run_s)
         return self._mean_prices_s[share]
 
-    @cached_property
+    @lazily
     def _mean_prices_s(self) -> dict[float, Floats]:
         return {}
 
@@ -163,37 +163,37 @@ class Forecast:
         """The largest share of time that checkpoints may take."""
         return self.demand.job.spec.checkpoint.max_overhead
 
-    @cached_property
+    @lazily
     def rate(self) -> Floats:
         """Steps per market second, over the cells."""
         return self._rates["value"]
 
-    @cached_property
+    @lazily
     def setback_s(self) -> Floats:
         """Market seconds lost with each machine: a start-up and half a checkpoint interval, over the cells."""
         return self.pool.start_s + interval_s(self.demand) / 2
 
-    @cached_property
+    @lazily
     def begin_s(self) -> Floats:
         """Market seconds without training while the job gets to an offer, over the cells."""
         return self._less(self.way_s + self.pool.startup_s * self.transition_costs.waits, self._restored)
 
-    @cached_property
+    @lazily
     def move_billed_s(self) -> Floats:
         """Market seconds that the new machine is billed before it trains, over the cells."""
         return self._less(self.way_s + self.pool.startup_s, self._ready, self.begin_s)
 
-    @cached_property
+    @lazily
     def move_fixed(self) -> Floats:
         """nano-USD for getting to an offer besides its machine's price, over the cells."""
         return self._less(self.pool.over_sites(self.transition_costs.fixed) + self._storage, self._restored)
 
-    @cached_property
+    @lazily
     def _storage(self) -> Floats:
         """nano-USD for the new machine's disk and checkpoint storage while it starts."""
         return self.transition_costs.storage_s[self.pool.site] * self.pool.startup_s
 
-    @cached_property
+    @lazily
     def way_s(self) -> Floats:
         """Market seconds for bringing the checkpoint to an offer, over the cells."""
         return self.pool.over_sites(self.transition_costs.begin_s)
@@ -215,23 +215,23 @@ class Forecast:
             column[cell] = 0.0 if rest is None else rest[cell]
         return column
 
-    @cached_property
+    @lazily
     def progress(self) -> Floats:
         """The share of the time not spent on recovering from losses, over the cells."""
         return np.maximum(1 - self.pool.hazard_s * self.setback_s, _MIN_PROGRESS)
 
-    @cached_property
+    @lazily
     def per_step(self) -> Floats:
         """nano-USD per step while training, over the rows."""
         return self.mid.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
 
-    @cached_property
+    @lazily
     def mid(self) -> Case:
         """The expected course."""
         work_s = self._work_s("value")
         return self._case(work_s, self._losses(work_s))
 
-    @cached_property
+    @lazily
     def low(self) -> Case:
         """The course at the 5th percentile of time and cost."""
         work_s = self._work_s("high")
@@ -243,7 +243,7 @@ class Forecast:
         """(5th, 95th percentile) of the work over the cells, with checkpoints taking no time or all they may."""
         return self._work_s("high") / (1 + self.overhead), self._work_s("low")
 
-    @cached_property
+    @lazily
     def high(self) -> Case:
         """The course that limits are checked against, stricter than the 95th percentile (`spread`)."""
         # A spot machine that can be lost counts as lost at least once: a limit that the first loss breaks is not kept.
@@ -309,7 +309,7 @@ class Forecast:
     def _losses(self, work_s: Floats) -> Floats:
         return self.pool.hazard_s * work_s / self.progress
 
-    @cached_property
+    @lazily
     def _rates(self) -> dict[Quantile, Floats]:
         """Steps per market second by quantile, over the cells."""
         columns = np.ones((len(QUANTILES), len(self.pool.market.listing.kinds)))

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import fnmatchcase
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from orchestrator.market import Listing, Market
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import MoveLimits
+from orchestrator.policy.lazily import lazily
 from orchestrator.policy.ranking.pool import Pool
 from providers.hardware import GPUS
 from providers.offer import CapacityType
@@ -85,7 +85,7 @@ class Filtered:
     counted: dict[RejectionReason, int] | None = None
     """`counts`, if known."""
 
-    @cached_property
+    @lazily
     def pool(self) -> Pool:
         """The rows that count, in market order."""
         counts = self.rejection_reasons == NONE
@@ -97,23 +97,23 @@ class Filtered:
                 counts[row] = True
         return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s)
 
-    @cached_property
+    @lazily
     def usable(self) -> NDArray[np.bool_]:
         """Over the pool: whether a row has no rejection reason."""
         usable: NDArray[np.bool_] = self.rejection_reasons[self.pool.of_all] == NONE
         return usable
 
-    @cached_property
+    @lazily
     def usable_at(self) -> NDArray[np.int64]:
         """The positions of usable rows in the pool."""
         return np.flatnonzero(self.usable)
 
-    @cached_property
+    @lazily
     def unbound(self) -> RejectionReasons:
         """The tiers of a job without deadline and budget: all usable rows are safe."""
         return self.usable.astype(np.int8) * np.int8(2)
 
-    @cached_property
+    @lazily
     def instead(self) -> NDArray[np.bool_]:
         """Over the pool: whether a row is an on-demand offer that a user would take without Tradewind."""
         overlooked = self.usable.copy()
@@ -122,7 +122,7 @@ class Filtered:
                 overlooked |= only(self.rejection_reasons[self.pool.of_all], rejection_reason)
         return overlooked & self.market.priced[self.pool.of_all] & ~self.pool.spot
 
-    @cached_property
+    @lazily
     def capacity_again_ms(self) -> int | None:
         """When the first back-off ends of the offers that lack only capacity (market time, ms); None without any."""
         if not self.counts[RejectionReason.NO_CAPACITY]:
@@ -130,7 +130,7 @@ class Filtered:
         shut = only(self.rejection_reasons, RejectionReason.NO_CAPACITY)
         return int(self.market.backed_off_until[shut].min())
 
-    @cached_property
+    @lazily
     def counts(self) -> dict[RejectionReason, int]:
         """The number of rows that each reason rejects."""
         if self.counted is not None:

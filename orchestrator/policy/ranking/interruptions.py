@@ -19,8 +19,9 @@ from orchestrator.market.availability import BACKOFF_MS
 from orchestrator.market.outages import WEIGHT
 from orchestrator.model import Objective
 from orchestrator.policy.demand import TIME_TOLERANCE
-from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.limits import Limits
+from orchestrator.policy.lazily import lazily
+from orchestrator.policy.ranking.cost import Z95, Forecast
+from orchestrator.policy.ranking.limits import Bools, Limits
 from orchestrator.policy.ranking.objectives import patient
 from orchestrator.policy.ranking.outages import MOST_WAIT, mean_outages_h
 from orchestrator.policy.ranking.pool import Floats, Rows
@@ -28,17 +29,25 @@ from providers.billing.charges import GB
 
 OTHERS = 4
 """How many other offers a job may go to after a loss: those that cost least."""
+_SIDES = np.array((-1.0, 1.0))[:, None]
+_TAILS = Z95 * _SIDES
 _FAR = 1e3  # more than any logarithm of a cost
 LEFT = (1 / 6, 1 / 2, 5 / 6)
 """The shares of the work that may be left at a loss; losses are equally likely at each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Moments:
     """Mean and variance, over rows."""
 
     mean: Floats
     variance: Floats
+
+    @lazily
+    def deviations(self) -> Floats:
+        """How far the 5th and the 95th percentile (first axis) are from the mean."""
+        found: Floats = np.maximum((quantile(self, _TAILS) - self.mean) * _SIDES, 0)
+        return found
 
 
 class Interruptions:
@@ -51,15 +60,18 @@ class Interruptions:
         self._price_s = mid.price_s
         self._per_loss = forecast.transition_costs.per_loss[pool.site[pool.cell]]
         self.outage_s, self.outages_known = _outages(pool.market, pool.rows)
-        gaps, patiently, at_once = _after_a_loss(forecast, others, self.outage_s, limits)
-        # Where there is not enough time for all waiting, the job waits after so many of the losses only.
-        spare_s = limits.end_s - mid.seconds
-        kept = np.clip(spare_s / np.maximum(self._losses * gaps.mean(axis=0), 1.0), 0, 1)
-        self._gap_s, self._gap_square = kept * gaps.mean(axis=0), 2 * kept * (gaps**2).mean(axis=0)
-        self._extra = (kept * patiently + (1 - kept) * at_once).mean(axis=0)
-        self._extra_square = (kept * patiently**2 + (1 - kept) * at_once**2).mean(axis=0)
-        elsewhere = 1 - kept * (gaps > 0).mean(axis=0)
-        pools = 1 + elsewhere * self._losses
+        waits, at_once = _after_a_loss(forecast, others, self.outage_s, limits)
+        waiting, patiently = _mean(waits), np.where(waits, 0.0, at_once)
+        gap_s, extra, extra_square = self.outage_s * waiting, _mean(patiently), _mean(patiently**2)
+        if limits.left_s is not None:
+            # Where there is not enough time for all waiting, the job waits after so many of the losses only.
+            kept = np.clip((limits.end_s - mid.seconds) / np.maximum(self._losses * gap_s, 1.0), 0, 1)
+            gap_s, waiting = kept * gap_s, kept * waiting
+            extra = kept * extra + (1 - kept) * _mean(at_once)
+            extra_square = kept * extra_square + (1 - kept) * _mean(at_once**2)
+        self._gap_s, self._gap_square = gap_s, 2 * gap_s * self.outage_s
+        self._extra, self._extra_square = extra, extra_square
+        pools = 1 + (1 - waiting) * self._losses
         self._rate_spread = 1 / (pool.losses_known[pool.cell] * pools)
         self._mean_spread = 1 / (self.outages_known * pools)
 
@@ -80,7 +92,7 @@ class Interruptions:
         """Market seconds of restarts and repeated work."""
         return self._sum(self._setback_s, self._setback_s**2)
 
-    @property
+    @lazily
     def seconds(self) -> Moments:
         """Market seconds of restarts, repeated work and waiting."""
         each = self._setback_s + self._gap_s
@@ -88,7 +100,7 @@ class Interruptions:
         total = self._sum(each, square)
         return Moments(total.mean, total.variance + self._mean_spread * self.away_s**2)
 
-    @property
+    @lazily
     def cost(self) -> Moments:
         """nano-USD for all of that, and for going elsewhere."""
         fixed = self._price_s * self._setback_s + self._per_loss
@@ -101,11 +113,11 @@ class Interruptions:
         return Moments(mean, self._losses * square + self._rate_spread * mean**2)
 
 
-def quantile(moments: Moments, z: float) -> Floats:
+def quantile(moments: Moments, z: float | Floats) -> Floats:
     """The quantile (of the standard normal: `z`) of a gamma distribution (Wilson and Hilferty 1931); at least 0."""
     mean = np.maximum(moments.mean, 1e-9)
     ninth = moments.variance / mean**2 / 9
-    root: Floats = np.maximum(1 - ninth + z * np.sqrt(ninth), 0.0)
+    root = np.maximum(1 - ninth + z * np.sqrt(ninth), 0.0)
     return np.where(moments.mean > 1e-9, mean * root**3, 0.0)
 
 
@@ -154,34 +166,39 @@ def _value(by: Objective, cost: Floats, seconds: Floats, *, axis: int) -> Floats
     return value + by.time_weight * np.log(seconds) if by.time_weight else value
 
 
-def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Limits) -> tuple[Floats, Floats, Floats]:
-    """Over LEFT and the rows, after a loss: (market seconds of waiting, nano-USD for going elsewhere where it does not
-    wait, nano-USD for going elsewhere at once)."""
+def _mean(column: Floats | Bools) -> Floats:
+    """The mean over LEFT."""
+    mean: Floats = np.add.reduce(column, axis=0) / len(LEFT)
+    return mean
+
+
+def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Limits) -> tuple[Bools, Floats]:
+    """Over LEFT and the rows, after a loss: (whether the job waits, nano-USD for going elsewhere at once)."""
     pool, mid, objective = forecast.pool, forecast.mid, forecast.demand.job.spec.objective
     cell, by = pool.cell, _rule(forecast, limits)
     cost, seconds = _run_cost(forecast), np.maximum(mid.run_s, 1e-3)[cell]
     left = np.array(LEFT)[:, None]
-    none = np.zeros((len(LEFT), len(cell)))
+    shape = len(LEFT), len(cell)
     if not others.size:
-        return none + outage_s, none, none
-    size = forecast.demand.checkpoint_bytes
+        return np.ones(shape, np.bool_), np.zeros(shape)
+    size, here = forecast.demand.checkpoint_bytes, np.arange(len(cell))
     egress = np.zeros((len(others), len(cell)))
     if size:
         site = pool.site[cell]
-        rates = [pool.market.rates_to(pool.market.place(int(pool.rows[other])))[site] for other in others]
+        rates = [pool.market.rates_to(pool.market.place(row))[site] for row in pool.rows[others].tolist()]
         egress = np.stack(rates) * (size / GB)
     # Over LEFT, the other offers and the rows:
     going = left[:, :, None] * cost[others][:, None] + egress
     going_s = left[:, :, None] * seconds[others][:, None]
-    itself = others[:, None] == np.arange(len(cell))
+    itself = np.arange(len(others)), others
     if by.cost_weight == 0:
-        going_s = np.where(itself, np.inf, going_s)
+        going_s = np.repeat(going_s, len(cell), axis=2)
+        going_s[:, *itself] = np.inf
     going_value = _value(by, going, going_s, axis=1)
-    going_value[:, itself] = np.inf
+    going_value[:, *itself] = np.inf
     best = going_value.argmin(axis=1)
-    least = np.take_along_axis(going_value, best[:, None], axis=1)[:, 0]
-    there = np.take_along_axis(going, best[:, None], axis=1)[:, 0]
-    egress_there = np.take_along_axis(egress, best, axis=0)
+    at = np.arange(len(LEFT))[:, None], best, here
+    least, there, egress_there = going_value[at], going[at], egress[best, here]
     alone = np.isinf(least)
     waits = alone
     if objective.cost_weight > 0 and limits.waits:
@@ -190,5 +207,5 @@ def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Li
         waits = alone | (staying < least) & (patiently | (outage_s <= MOST_WAIT * left * seconds[others[best]]))
     # It stays there, and pays more, until the next loss.
     share_there = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
-    at_once = np.where(alone, 0.0, egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there)
-    return np.where(waits, outage_s, 0.0), np.where(waits, 0.0, at_once), at_once
+    at_once = egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there
+    return waits, np.where(alone, 0.0, at_once) if alone.any() else at_once

@@ -7,12 +7,12 @@ depends only on the site or the kind of hardware is computed once per site or ki
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import PRIOR_LOSSES, Ahead, Market
+from orchestrator.policy.lazily import lazily
 from orchestrator.policy.ranking.transition_costs import TransitionCosts
 
 Floats = NDArray[np.float64]
@@ -79,56 +79,56 @@ class Pool:
         self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
         return own
 
-    @cached_property
+    @lazily
     def kinds(self) -> list[int]:
         """The codes of the kinds of hardware among the rows."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.market.listing.kinds))).tolist()
 
-    @cached_property
+    @lazily
     def price_s(self) -> Floats:
         """nano-USD per second over the rows (see the class)."""
         price_s: Floats = np.maximum(self.market.price[self.of_all], 0) / 3600
         return price_s if self.drift is None else price_s * np.exp(self.drift)
 
-    @cached_property
+    @lazily
     def drift(self) -> Floats | None:
         """One standard deviation of the logarithm of each price, due to its age; None if all are fresh."""
         drift = self.market.drift
         return None if drift is None else drift[self.of_all]
 
-    @cached_property
+    @lazily
     def spot(self) -> NDArray[np.bool_]:
         """Whether each row is a spot offer."""
         return self.market.spot[self.of_all]
 
-    @cached_property
+    @lazily
     def startup_s(self) -> Floats:
         """Market seconds from a launch to a ready trainer, over the cells; 0 where the job is."""
         return self.from_here(self.start_s)
 
-    @cached_property
+    @lazily
     def start_s(self) -> Floats:
         """The same, but also where the job is: for another machine there."""
         return self.market.start_s(self.site, self.kind) + self.setup_s
 
-    @cached_property
+    @lazily
     def start_low_s(self) -> Floats:
         """The 5th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "low") + self.setup_s / 2
 
-    @cached_property
+    @lazily
     def start_high_s(self) -> Floats:
         """The 95th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "high") + self.setup_s * 2
 
-    @cached_property
+    @lazily
     def losses_known(self) -> Floats:
         """The number of losses behind each cell's hazard, including the prior's."""
         column = np.full(len(self.site), PRIOR_LOSSES)
         column[self.cell] = PRIOR_LOSSES + self.market.losses[self.of_all]
         return column
 
-    @cached_property
+    @lazily
     def ahead(self) -> Ahead:
         """The price forecast of the rows."""
         return self.market.ahead(self.of_all)
@@ -161,6 +161,6 @@ class Pool:
         """Whether the pool is small and has all these rows."""
         return self.small and all(row in self._at for row in rows)
 
-    @cached_property
+    @lazily
     def _at(self) -> dict[int, int]:
         return {row: position for position, row in enumerate(self.rows.tolist())}

@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.policy.lazily import lazily
 from orchestrator.policy.ranking.chance import normal_cdf
 from orchestrator.policy.ranking.cost import Z95, Forecast
-from orchestrator.policy.ranking.interruptions import Interruptions, Moments, quantile
+from orchestrator.policy.ranking.interruptions import Interruptions, Moments
 from orchestrator.policy.ranking.limits import Limits
 from orchestrator.policy.ranking.pool import Floats
 
@@ -53,14 +53,14 @@ class Spreads:
         self._forecast, self._limits = forecast, limits
         self._lost = Interruptions(forecast, np.array([forecast.pool.at(row) for row in others], np.int64), limits)
 
-    @cached_property
+    @lazily
     def _start(self) -> Floats:
         """The deviations of the first start, over the cells."""
         pool = self._forecast.pool
         start_s = pool.from_here(pool.start_s)
         return np.array([start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s])
 
-    @cached_property
+    @lazily
     def _work(self) -> Floats:
         """The deviations of the work, over the cells."""
         forecast = self._forecast
@@ -68,7 +68,7 @@ class Spreads:
         work_s = forecast.mid.run_s - forecast.mid.losses * forecast.setback_s
         return np.array([work_s - faster_s, slower_s - work_s])
 
-    @cached_property
+    @lazily
     def _billed(self) -> Floats:
         """The deviations of the billed time, over the cells."""
         return np.hypot(self._work, self._start)
@@ -78,36 +78,39 @@ class Spreads:
         """The deviations of the time until the work is done, over the cells."""
         return self._billed if self._forecast.transition_costs.waits else self._work
 
-    @cached_property
+    @lazily
     def expected(self) -> tuple[Floats, Floats]:
         """(nano-USD, seconds) over the rows, expected for going there from where the job is. What a budget does not
         cover counts, too."""
         if self._limits.left_s is None:
             return self._cost, self._forecast.mid.seconds + self._lost.away_s
-        return self._cost + self._sold * self._bought[1], self._in_time(*self._finish(None))
+        return self._cost + self._sold * self._bought[1], self._in_time(*self._alone)
 
-    @cached_property
+    @lazily
     def _cost(self) -> Floats:
         """The expected cost without a deadline, over the rows."""
         return self._forecast.mid.cost + self._lost.elsewhere
 
-    @cached_property
+    @lazily
     def _sold(self) -> Floats:
         """What the job costs more if all of it is bought on demand, over the rows."""
         sold: Floats = np.maximum(self._limits.bought_cost - self._cost, 0) * self._forecast.pool.spot
         return sold
 
-    def _finish(self, wait_s: Floats | None) -> tuple[Floats, Floats, Floats]:
+    @lazily
+    def _alone(self) -> tuple[Floats, Floats, Floats]:
         """(expected time without a deadline, how much earlier it may be, how much later), over the rows."""
-        extra, alone_s = self._lost.seconds, self._forecast.mid.seconds + self._lost.away_s
-        if wait_s is not None:
-            alone_s = alone_s + wait_s
-            extra = Moments(extra.mean + wait_s, extra.variance + wait_s**2 * (1 + 1 / self._lost.outages_known))
-        return alone_s, *self._off(self._trained, extra)
+        return self._forecast.mid.seconds + self._lost.away_s, *self._off(self._trained, self._lost.seconds)
+
+    def _after_waiting(self, wait_s: Floats) -> tuple[Floats, Floats, Floats]:
+        """The same after an expected wait of `wait_s`."""
+        extra = self._lost.seconds
+        extra = Moments(extra.mean + wait_s, extra.variance + wait_s**2 * (1 + 1 / self._lost.outages_known))
+        return self._alone[0] + wait_s, *self._off(self._trained, extra)
 
     def _off(self, deviations: Floats, extra: Moments) -> tuple[Floats, Floats]:
         """Deviations over the cells and those of something that is added, over the rows."""
-        earlier, later = _deviations(extra)
+        earlier, later = extra.deviations
         over = self._forecast.over_rows
         return np.hypot(over(deviations[0]), earlier), np.hypot(over(deviations[1]), later)
 
@@ -122,10 +125,11 @@ class Spreads:
         the fastest."""
         mid, cost = self._forecast.mid, self._cost
         down, up, dear = self._costs(cost, mid.billed_s)
-        alone_s, early, late = self._finish(wait_s)
+        alone_s, early, late = self._alone if wait_s is None else self._after_waiting(wait_s)
         low_s, mid_s, high_s = np.maximum(alone_s - early, 0), alone_s, alone_s + late
         if self._limits.left_s is not None:
-            spot, mid_s = self._forecast.pool.spot, self._in_time(alone_s, early, late)
+            mid_s = self.expected[1] if wait_s is None else self._in_time(alone_s, early, late)
+            spot = self._forecast.pool.spot
             last_s = np.where(spot, max(self._limits.left_s, self._limits.bought_s), np.inf)
             low_s, high_s = np.minimum(low_s, mid_s), np.maximum(np.minimum(high_s, last_s), mid_s)
             (low_share, mid_share, high_share), sold = self._bought, self._sold
@@ -137,7 +141,7 @@ class Spreads:
         cost = self._payable(mid.cost, cost)
         return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, dearest)
 
-    @cached_property
+    @lazily
     def _bought(self) -> tuple[Floats, Floats, Floats]:
         """The share of the work that is bought on demand, because even without waiting there is not enough time: 5th
         percentile, expected, 95th."""
@@ -163,7 +167,8 @@ class Spreads:
         seconds, cost = forecast.afresh(forecast.mid)
         cost, mid_s = cost + lost.elsewhere, seconds + lost.away_s
         down, up, _ = self._costs(cost, forecast.mid.run_s + forecast.pool.startup_s)
-        early, late = self._off(self._billed, lost.seconds)
+        known = forecast.transition_costs.waits  # nothing trains while a machine starts, here or there
+        early, late = self._alone[1:] if known else self._off(self._billed, lost.seconds)
         return Spread(np.maximum(mid_s - early, 0), mid_s, mid_s + late, np.maximum(cost - down, 0), cost, cost + up)
 
     def _costs(self, cost: Floats, billed_s: Floats) -> tuple[Floats, Floats, Floats]:
@@ -181,18 +186,10 @@ class Spreads:
             expected_s, price_s = price_s, price_s * np.exp(-pool.drift)
             expected = cost - (expected_s - price_s) * seconds
         machine, (down, up) = price_s * seconds, np.sqrt(squares)
-        fewer, more = _deviations(self._lost.cost)
+        fewer, more = self._lost.cost.deviations
         low = np.hypot(machine * np.expm1(-down), fewer)
         high = np.hypot(machine * np.expm1(up), more)
         return low + (cost - expected), np.maximum(high - (cost - expected), 0), prices[1]
-
-
-def _deviations(moments: Moments) -> tuple[Floats, Floats]:
-    """How far the 5th and the 95th percentile are from the mean."""
-    return (
-        np.maximum(moments.mean - quantile(moments, -Z95), 0),
-        np.maximum(quantile(moments, Z95) - moments.mean, 0),
-    )
 
 
 def _excess(mean: Floats, below: Floats, above: Floats) -> Floats:
