@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import TOO_LATE, Problem
 
-STEP_H, LEAST_STEPS, MOST_STEPS = 0.5, 64, 1600
-"""The length of a step, and how many there are at least and at most."""
-SLACKS = 48
+STEP_H, LEAST_STEPS, MOST_STEPS = 0.25, 64, 1600
+"""The length of a step, and how many there are at least and at most. Many spells are shorter than half an hour."""
+SLACKS = 56
 """The values of slack."""
 
 
@@ -35,7 +35,7 @@ class AloneTable:
         above = problem.restart_h + (most_h - problem.restart_h) * np.linspace(0, 1, SLACKS - 2) ** 2
         self._slack_h: Floats = np.array([0.0, problem.restart_h * (1 - 1e-6), *above])
         self._slacks: list[float] = self._slack_h.tolist()
-        self._away = spells.away
+        self._states = spells.phases
         self._restart_h = problem.restart_h
         self._per_h = (SLACKS - 3) ** 2 / (most_h - problem.restart_h)
         self._values = self._solved(spells)
@@ -65,7 +65,7 @@ class AloneTable:
         number: int = 0,  # noqa: ARG002
     ) -> float:
         """See ValueTable."""
-        return self._at(hours_left, slack_h, self._away + 1, states[0].tolist())
+        return self._at(hours_left, slack_h, self._states, states[0].tolist())
 
     def spot(
         self,
@@ -76,7 +76,7 @@ class AloneTable:
         states: Sequence[Floats],  # noqa: ARG002
     ) -> float:
         """See ValueTable."""
-        return self._at(hours_left, slack_h, 2 * self._away + 2, phase.tolist())
+        return self._at(hours_left, slack_h, 2 * self._states, phase.tolist())
 
     def lost(
         self,
@@ -110,7 +110,7 @@ class AloneTable:
                 usd += weight * low
             cell += SLACKS
             after += SLACKS
-        return usd
+        return usd if usd > 0 else 0.0
 
     def _cell(self, slack_h: float) -> tuple[int, float]:
         """(number of the value of slack below, share of the next one)."""
@@ -125,41 +125,45 @@ class AloneTable:
         return j, (slack_h - low) / (high - low) if slack_h > low and high > low else 0.0
 
     def _solved(self, spells: Spells) -> NDArray[np.float32]:
-        """Values over (step, row, slack). The rows are: nothing runs, with the pool away by phase and there; the same
-        while it runs on demand; and a spot machine by phase."""
+        """Values over (step, row, slack). The rows are: nothing runs, with the pool away and there by phase; the same
+        while it runs on demand; and a spot machine by phase.
+
+        With more slack than time there is less than no work left. The values there go on in a straight line, because
+        the work ends between two of them."""
         its, pool, step_h = self.problem, self.problem.pools[0], self._step_h
-        away, there = spells.away, spells.there
-        up, bought, spot = away, away + 1, 2 * away + 2  # rows: capacity there; the first on demand; the first on spot
-        rows = spot + there
+        up, bought, spot = spells.away, spells.phases, 2 * spells.phases  # rows: the first there; on demand; on spot
+        rows = spot + spells.there
         change, survive = spells.step(pool, step_h), spells.survival(pool, step_h)
         pass_on = np.zeros((rows, rows))
         pass_on[:bought, :bought] = pass_on[bought:spot, bought:spot] = change
-        pass_on[spot:, spot:] = survive[:there, :there]
-        pass_on[spot:, 0] = survive[:there, there]
+        pass_on[spot:, spot:] = survive[:-1, :-1]
+        pass_on[spot:, 0] = survive[:-1, -1]
         pass_on = pass_on.astype(np.float32)
         waited, late_waiting = self._less(step_h)
         launched, late_launch = self._less(its.restart_h)
         price = np.full((rows - bought, 1), its.on_demand_usd[0], np.float32)
         price[bought:] = its.spot_usd[0]
-        price *= np.float32(step_h)
-        work_h = np.arange(self._steps + 1)[:, None] * step_h - self._slack_h
-        bills = price * np.clip(work_h / step_h, 0, 1).astype(np.float32)[:, None]
+        bill = price * np.float32(step_h)
+        work_h = (np.arange(self._steps + 1)[:, None] * step_h - self._slack_h).astype(np.float32)
         done = np.searchsorted(self._slack_h, np.arange(self._steps + 1) * step_h).tolist()
         values = np.zeros((self._steps + 1, rows, SLACKS), np.float32)
-        restart_usd = min(its.spot_usd[0], its.on_demand_usd[0]) * its.restart_h
+        least_usd = min(its.spot_usd[0], its.on_demand_usd[0])
+        values[0, :bought] = least_usd * (its.restart_h + work_h[0])
+        values[0, bought:] = price * work_h[0]
         for k in range(1, self._steps + 1):
             after, now = pass_on @ values[k - 1], values[k]
             idle, runs = now[:bought], after[bought:]
-            runs += bills[k]
+            runs += bill
             np.minimum(after[:bought] @ waited + late_waiting, TOO_LATE, out=idle)
-            begun = runs[: bought + 1] @ launched + late_launch
+            begun = runs @ launched + late_launch
             np.minimum(idle, begun[:bought], out=idle)
-            np.minimum(idle[up], begun[bought], out=idle[up])
+            np.minimum(idle[up:], begun[bought:], out=idle[up:])
             np.minimum(runs[:bought], idle, out=now[bought:spot])
-            np.minimum(runs[bought:], idle[up], out=now[spot:])
+            np.minimum(runs[bought:], idle[up:], out=now[spot:])
             if done[k] < SLACKS:
-                idle[:, done[k] :] = restart_usd
-                now[bought:, done[k] :] = 0.0
+                over_h = work_h[k, done[k] :]
+                idle[:, done[k] :] = least_usd * (its.restart_h + over_h)
+                now[bought:, done[k] :] = price * over_h
         return values
 
     def _less(self, hours: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from orchestrator.policy.slack.money import MoneyTable
 from orchestrator.policy.slack.planner import TIE, TROUBLE, Action, Planner, Situation, Terms, require_numbers
-from orchestrator.policy.slack.spells import Floats
+from orchestrator.policy.slack.spells import Floats, Spells
 
 NEVER_OVER = 1e-6
 """The share of the budget that is kept back, because bills are added up in floating point."""
@@ -40,15 +40,16 @@ class BudgetPlanner(Planner):
     """Decides for one job with a budget; with `by_deadline`, it has a deadline as well."""
 
     def __init__(self, terms: Terms, budget_usd: float, *, by_deadline: bool = False) -> None:
-        super().__init__(terms)
+        # The value of money has no phases.
+        super().__init__(terms, Spells(len(terms.on_demand_usd), terms.tick_h))
         self._changed = min(self._changed, CHANGED)
         self.left_usd = budget_usd * (1 - NEVER_OVER)
         self._values: MoneyTable | None = None
         self._by_deadline = Planner(terms, self.spells) if by_deadline else None
 
     def to_probe(self, now: Situation) -> list[int]:
-        """See Planner; none if they could cost all that is left."""
-        pools = super().to_probe(now)
+        """See Planner; none in a single pool, which would tell ages, and none if they could cost all that is left."""
+        pools = super().to_probe(now) if self.spells.pools > 1 else []
         usd = sum(now.spot_usd[pool] for pool in pools) * self.terms.probe_h
         return pools if usd <= self.left_usd else []
 

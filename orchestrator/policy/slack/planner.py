@@ -131,8 +131,11 @@ class Planner:
 
     def to_probe(self, now: Situation) -> list[int]:
         """The pools to look at: as many as may be billed, of those that cost less than on-demand; first those that were
-        not looked at for longest. A large machine's probe counts as many of a small one's."""
-        if self.spells.pools == 1 or self._late(now):
+        not looked at for longest. A large machine's probe counts as many of a small one's.
+
+        A single pool is looked at while the job runs on demand: capacity that has been there for a while is worth going
+        back to sooner than capacity that has just come. If nothing runs, trying a launch tells as much for nothing."""
+        if self._late(now) or (self.spells.pools == 1 and now.running is None):
             return []
         terms, probe_h = self.terms, self.terms.probe_h
         if self._began is None:
@@ -273,7 +276,7 @@ class Planner:
         bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
 
         def hour_usd(pool: int) -> float:
-            there = float(self.spells.state(pool, now.now_h)[-1])
+            there = float(self.spells.state(pool, now.now_h)[self.spells.away :].sum())
             return now.spot_usd[pool] / speed[pool] * there + bought_usd * (1 - there)
 
         here = {now.running[0]} if now.running is not None and now.running[1] else set()
@@ -307,13 +310,15 @@ class _Ahead:
         self._unit_usd = planner.unit_usd
         self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest
+        self._kept_back_h = MARGIN_TICKS * self._terms.tick_h
         self._states = [self._spells.soon(pool, now.now_h) for pool in table.problem.pools]
 
     def wait(self) -> Option:
         """Nothing runs in this tick."""
         if not self._planner.safe_after(self._now, 0.0):
             return Option("wait", None, self._too_late_usd)
-        usd = self._table.waiting(self._now.at, self._left_h, self._left_h - self._work_h, self._states)
+        hours = self._usable(self._left_h - self._work_h)
+        usd = self._table.waiting(self._now.at, *hours, self._states)
         return Option("wait", None, usd * self._unit_usd)
 
     def buy(self, pool: int) -> Option:
@@ -356,6 +361,11 @@ class _Ahead:
     def _egress(self, pool: int) -> float:
         return 0.0 if self._now.at is None else float(self._terms.egress_usd[self._now.at][pool])
 
+    def _usable(self, slack_h: float) -> tuple[float, float]:
+        """(hours left after this tick, slack then) without the ticks that are kept back, which are not for spending."""
+        back_h = min(max(slack_h, 0.0), self._kept_back_h)
+        return self._left_h - back_h, slack_h - back_h
+
     def _progress_h(self, pool: int, overhead_h: float) -> float:
         """Hours of work, on the fastest machine, that a tick there does."""
         return max(0.0, self._terms.tick_h - overhead_h) * self._terms.speed[pool] / self._fastest
@@ -373,13 +383,13 @@ class _Ahead:
         finishes = overhead_after_h + work_h / pace <= self._left_h + 1e-9
         if pace < 1 and not finishes and not self._planner.safe_after(self._now, progress_h * self._fastest):
             return self._too_late_usd
-        slack_h = self._left_h - work_h - overhead_after_h * pace
+        hours = self._usable(self._left_h - work_h - overhead_after_h * pace)
         cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
         paces = self._table.problem.on_demand_speed
         if pace in paces:
-            after = self._table.on_demand(self._left_h, slack_h, self._states, paces.index(pace))
+            after = self._table.on_demand(*hours, self._states, paces.index(pace))
         else:  # a machine that would not be bought now: it is left after this tick
-            after = self._table.waiting(pool, self._left_h, slack_h, self._states)
+            after = self._table.waiting(pool, *hours, self._states)
         return min(cost + after * self._unit_usd, self._too_late_usd)
 
     def _on_spot(self, pool: int, overhead_h: float) -> float:
@@ -393,8 +403,8 @@ class _Ahead:
         number = self._table.problem.pools.index(pool)
         slack_h = self._left_h - work_h
         kept_h = slack_h - overhead_after_h * self._terms.speed[pool] / self._fastest
-        kept = self._table.spot(number, row[:-1] / (1 - lost), self._left_h, kept_h, self._states)
-        broken = self._table.lost(number, self._left_h, slack_h, self._states)
+        kept = self._table.spot(number, row[:-1] / (1 - lost), *self._usable(kept_h), self._states)
+        broken = self._table.lost(number, *self._usable(slack_h), self._states)
         cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h)
         return min(cost + ((1 - lost) * kept + lost * broken) * self._unit_usd, self._too_late_usd)
 

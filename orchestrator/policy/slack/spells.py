@@ -1,13 +1,14 @@
 """Spells: how long the spot capacity of each pool stays available and stays away, learned from what was seen.
 
 Each pool is a continuous-time Markov chain. While capacity is away it passes through age phases, because a pool that
-has been empty for long tends to stay empty; while it is there, the machine that runs in it passes through age phases,
-because a machine that has survived for long tends to go on. With several pools there is one phase of each kind.
+has been empty for long tends to stay empty; while it is there, it passes through age phases, too, because capacity that
+has been there for long tends to stay. With several pools there is one phase of each kind.
 
-The rate at which each phase ends has a gamma posterior. It is shrunk towards the rate of all pools together, which is
-shrunk towards the prior below: pools that were seen little behave like the others. Looks may be far apart; what
-happened between two of them is counted by its expectation given both (the E step of Hobolth and Jensen 2005,
-"Statistical inference in evolutionary models of DNA sequences via the EM algorithm").
+With several phases, their rates are learned together (ageing.py). With one of each kind, its rate has a gamma
+posterior. It is shrunk towards the rate of all pools together, which is shrunk towards the prior below: pools that were
+seen little behave like the others. Looks may be far apart; what happened between two of them is counted by its
+expectation given both (the E step of Hobolth and Jensen 2005, "Statistical inference in evolutionary models of DNA
+sequences via the EM algorithm").
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.policy.slack.ageing import AgedRates
+
 Floats = NDArray[np.float64]
 
 SPELL_H = 8.0
@@ -26,9 +29,9 @@ SPELL_H = 8.0
 AGE_RATE, AGE_SHIFT_H = 2.0, 0.5
 """Prior rate at which a spell of age a ends, with several phases: AGE_RATE / (AGE_SHIFT_H + a) per hour."""
 ALL_POOLS = 1.0
-"""The prior's weight, in ended spells, against what was seen in all pools."""
+"""With one phase of each kind: the prior's weight, in ended spells, against what was seen in all pools."""
 ONE_POOL = 1.5
-"""The weight of all pools, in ended spells, against what was seen in one."""
+"""The same of all pools against what was seen in one."""
 _LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
 _HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
 _MOST_CACHED = 2000
@@ -39,27 +42,28 @@ class Spells:
     """What is known of the spells of each pool. Times are hours since the first tick; rates are per hour.
 
     `away_h` and `there_h` are the ages at which the second and later phases begin. The state of a pool is one of
-    `phases`: the phases of its absence by age, then present.
+    `phases`: the phases of its absence by age, then those of its presence.
     """
 
     def __init__(self, pools: int, tick_h: float, away_h: Sequence[float] = (), there_h: Sequence[float] = ()) -> None:
         self.pools, self.tick_h = pools, tick_h
         self.away = len(away_h) + 1
         self.there = len(there_h) + 1
-        self.phases = self.away + 1
+        self.phases = self.away + self.there
         self.ages_h = (0.0, *there_h)
         self._away_prior, self._away_step = _phases((0.0, *away_h))
         self._there_prior, self._there_step = _phases(self.ages_h)
         self._old_h = 2.0 * there_h[-1] if there_h else 1.0
         self._away_ends, self._away_spent = np.zeros((pools, self.away)), np.zeros((pools, self.away))
         self._there_ends, self._there_spent = np.zeros((pools, self.there)), np.zeros((pools, self.there))
-        self._present: Floats = np.eye(self.phases)[self.away]
+        self._certain: Floats = np.eye(self.phases)
         self._state: list[Floats | None] = [None] * pools
         self._seen_h = [0.0] * pools
         self._was_there: list[bool | None] = [None] * pools
         self._began_h = [0.0] * pools
         self._cache: dict[tuple[str, int, float], Floats] = {}
         self._known_ends: dict[int, tuple[Floats, Floats]] = {}
+        self._aged = [AgedRates(self._away_prior, self._there_prior) for _ in range(pools)] if self.phases > 2 else []
 
     def seen(self, pool: int, now_h: float) -> bool | None:
         """Whether the pool had capacity when it was looked at just now; None if it was not."""
@@ -74,11 +78,18 @@ class Spells:
     def ends(self, pool: int) -> tuple[Floats, Floats]:
         """(rates at which an absence ends, rates at which a machine there is lost), by phase."""
         known = self._known_ends.get(pool)
-        if known is None:
-            known = self._known_ends[pool] = (
+        if known is not None:
+            return known
+        if self._aged:
+            away = self._away_ends[pool], self._away_spent[pool]
+            there = self._there_ends[pool], self._there_spent[pool]
+            known = self._aged[pool].given(away, there)
+        else:
+            known = (
                 self._rates(self._away_ends, self._away_spent, self._away_prior, pool),
                 self._rates(self._there_ends, self._there_spent, self._there_prior, pool),
             )
+        self._known_ends[pool] = known
         return known
 
     def step(self, pool: int, hours: float) -> Floats:
@@ -131,17 +142,20 @@ class Spells:
         if known is not None and gap_h <= 1e-9:
             known = None
         close = gap_h <= _CLOSE * self.tick_h
-        # While a machine runs, nothing changes but its age.
-        before = self._present if there and was_there else self.state(pool, now_h)
+        # While a machine runs, nothing changes but its age; and what is there now had none a moment ago.
+        before = self._certain[-1] if there and (was_there or close) else self.state(pool, now_h)
         if known is not None and was_there is not None:
             if self.away == 1 and self.there == 1:
                 self._count_hidden(pool, was_there, there, gap_h)
             else:
                 self._count_aged(pool, known if close else before, there, now_h, gap_h if close else _HIDDEN_H)
             self._known_ends.clear()
-        self._state[pool] = self._present if there else self._after(before, was_there, close and known is not None)
         if there and not was_there:
             self._began_h[pool] = now_h - (self._old_h if was_there is None else min(gap_h / 2, self._old_h))
+        if there:
+            self._state[pool] = self._certain[self.away + self._phase(now_h - self._began_h[pool])]
+        else:
+            self._state[pool] = self._after(before, was_there, close and known is not None)
         self._seen_h[pool], self._was_there[pool] = now_h, there
 
     def changed_by(self, since: Sequence[tuple[Floats, Floats]]) -> float:
@@ -223,7 +237,10 @@ class Spells:
             rates[phase, self.away] += appears[phase]
             if phase + 1 < self.away:
                 rates[phase, phase + 1] += self._away_step[phase]
-        rates[self.away, 0] = float(self.mature(pool) @ lost)
+        for phase, at in enumerate(range(self.away, self.phases)):
+            rates[at, 0] = lost[phase]
+            if phase + 1 < self.there:
+                rates[at, at + 1] = self._there_step[phase]
         return _balanced(rates)
 
     def _machine_rates(self, pool: int) -> Floats:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from orchestrator.arena.ticks import play
 from orchestrator.policy import online
+from orchestrator.policy.slack import value
+from orchestrator.policy.slack.ageing import AgedRates
 from orchestrator.policy.slack.alone import AloneTable
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
@@ -94,10 +96,66 @@ def test_a_pool_seen_long_ago_tends_to_its_long_run_share():
 
 
 def test_a_machine_that_survived_its_first_hours_is_expected_to_last_longer():
-    spells = Spells(1, TICK_H, away_h=(1.0, 4.0), there_h=(0.5, 2.0))
-    survival = spells.survival(0, 1.0)
+    survival = aged().survival(0, 1.0)
     assert survival[0, -1] > survival[1, -1] > survival[2, -1]
     assert np.allclose(survival.sum(axis=1), 1.0)
+
+
+def aged():
+    """Spells of one pool with phases by age, of which nothing is known."""
+    return Spells(1, TICK_H, away_h=(1.0, 4.0), there_h=(0.5, 2.0))
+
+
+def test_a_few_short_spells_make_all_spells_shorter():
+    """Capacity that comes and goes every quarter of an hour: nothing was seen of older phases."""
+    spells = aged()
+    away, lost = spells.ends(0)
+    for tick in range(12):
+        spells.saw(0, tick % 2 == 0, tick * TICK_H)
+    assert (spells.ends(0)[0] > 1.1 * away).all()
+    assert (spells.ends(0)[1] > 1.1 * lost).all()
+
+
+@pytest.mark.parametrize("hours", [0.5, 3.0, 20.0])
+def test_rates_that_were_seen_for_long_are_what_was_seen(hours):
+    """5,000 spells of one length: they end in the phase of that age."""
+    rates, phases = AgedRates(np.array([2.0, 0.7, 0.2]), np.array([3.0, 1.0, 0.3])), np.array([0.0, 1.0, 4.0])
+    ends, spent = np.zeros(3), 5_000 * np.clip(hours - phases, 0.0, [1.0, 3.0, np.inf])
+    ends[np.searchsorted(phases, hours) - 1] = 5_000
+    seen, nothing = spent > 0, (np.zeros(3), np.zeros(3))
+    away, _ = rates.given((ends, spent), nothing)
+    assert away[seen] == pytest.approx(ends[seen] / spent[seen], rel=0.02, abs=0.01)
+
+
+def test_nothing_seen_leaves_the_prior():
+    prior = np.array([2.0, 0.7, 0.2])
+    nothing = (np.zeros(3), np.zeros(3))
+    for found in AgedRates(prior, prior).given(nothing, nothing):
+        assert found == pytest.approx(prior)
+
+
+def test_the_age_of_capacity_is_known_while_it_is_watched():
+    spells = aged()
+    spells.saw(0, False, 0.0)
+    for tick, (there, phase) in enumerate([(True, 3), (True, 3), (True, 4), (False, 0), (True, 3)], 1):
+        spells.saw(0, there, tick * TICK_H)
+        assert spells.state(0, tick * TICK_H)[phase] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("running", "looks"), [((0, False), [0]), ((0, True), []), (None, [])])
+def test_a_single_pool_is_looked_at_only_while_the_job_runs_on_demand(running, looks):
+    planner = Planner(Terms(0.2, TICK_H, (3.0,), np.zeros((1, 1)), (1.0,), 1 / 60))
+    assert planner.to_probe(Situation(10.0, 80, 10.0, running, 0.0, 0, (1.0,))) == looks
+
+
+def test_a_tick_that_is_kept_back_is_not_counted_as_slack():
+    """On demand, with that tick and no more: nothing but buying the rest is possible."""
+    planner = Planner(Terms(0.2, TICK_H, (3.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    for tick in range(40):
+        planner.spells.saw(0, True, tick * TICK_H)
+    best = planner.options(Situation(10.0, 41, 10.0, (0, False), 0.0, 0, (1.0,)))[0]
+    assert best.action == "stay"
+    assert best.usd == pytest.approx(30.0, rel=1e-3)
 
 
 def test_capacity_that_never_goes_away_costs_its_price():
@@ -153,7 +211,10 @@ def test_work_costs_the_same_however_long_there_is_for_it(hours_left):
 def test_the_small_table_of_one_pool_says_what_the_general_one_says(up_h, down_h, price, restart_h):
     spells = watched(chain(up_h, down_h, 400))
     usual = problem(spot_usd=(price,), on_demand_usd=(1.0,), restart_h=restart_h)
-    general, small, states = ValueTable(usual, spells), AloneTable(usual, spells), [np.array([0.5, 0.5])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(value, "SLACKS_ALONE", 128)  # with fewer, the general table is too coarse
+        general = ValueTable(usual, spells)
+    small, states = AloneTable(usual, spells), [np.array([0.5, 0.5])]
     for hours_left, slack_h in ((20.0, 10.0), (15.0, 10.0), (14.5, 4.5)):
         expected = general.waiting(0, hours_left, slack_h, states)
         assert small.waiting(0, hours_left, slack_h, states) == pytest.approx(expected, rel=0.03)
