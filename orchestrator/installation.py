@@ -108,7 +108,29 @@ def open_installation(config: Config, *, starts: bool = False) -> Installation:
     before = _other_factor(config)
     if before is not None and not (starts and _is_idle(config, before)):
         raise _refused(config, before)
-    return _open(config, market_clock(config))
+    installation = _open(config, market_clock(config))
+    if starts:
+        try:
+            _keep_root(installation)
+        except BaseException:
+            installation.close()
+            raise
+    return installation
+
+
+def _keep_root(installation: Installation) -> None:
+    """Remember `store_root`. Raises SpecError if it was changed while jobs have their checkpoints in the former one."""
+    path, root = installation.state_dir / "store-root", str(installation.config.store_root)
+    former = path.read_text() if path.exists() else root
+    if former != root:
+        with installation.store.read() as tx:
+            left = [job.name for job in tx.outlines(ended=False)]
+        if left:
+            names = f"{', '.join(left[:3])}{', ...' if len(left) > 3 else ''}"
+            found = f"is {root}, but jobs that have not ended have their checkpoints in {former}: {names}"
+            origin = installation.config.origins.get("store_root", "default")
+            raise SpecError([Problem(origin, 0, 0, "store_root", found, "set it back, or let these jobs end first")])
+    write_privately(path, root)
 
 
 def _open(config: Config, clock: Clock) -> Installation:

@@ -22,7 +22,7 @@ from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
 PRICED_CLOUDS = ("aws", "gcp", "azure")
-MAX_TEMP_DIR_BYTES = 38  # Ray appends up to 69 bytes, and a unix socket's path has at most 107
+MAX_TEMP_DIR_BYTES = 31  # a cluster's folder takes 7 bytes, Ray up to 69, and a unix socket's path has at most 107
 
 Read = Callable[[object], object]
 """Parses a TOML value, or text from a flag or the environment. Raises ValueError."""

@@ -11,12 +11,12 @@ import os
 import secrets
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import randbits
 from types import MappingProxyType
 
 from orchestrator.config.private import private_folder
@@ -43,13 +43,14 @@ from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
+KEY_BYTES = 32
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
     """The runtime of an installation. Raises StoreError, OSError, ObjectStoreError."""
     config = installation.config
-    if config.store_root == config.state_dir:
-        private_folder(installation.state_dir / "control")
+    if "://" not in installation.control_root:
+        private_folder(Path(installation.control_root).parent)
     return NodeRuntime(
         control_store(installation.control_root),
         key_path=installation.state_dir / "control.key",
@@ -131,24 +132,26 @@ class NodeRuntime:
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """See Runtime.reports."""
-        found, failed = {}, list[SiteError]()
+        found, failed = dict[str, RunReport](), dict[str, SiteError]()
         for run_id in run_ids:
             try:
                 report = self._report(run_id)
             except SiteError as error:  # of one machine's objects, perhaps: the others' count
-                failed.append(error)
+                failed[run_id] = error
             else:
                 if report is not None:
                     found[run_id] = report
         if failed and not found:
-            raise failed[0]
+            raise next(iter(failed.values()))
+        for run_id, why in failed.items():  # the others' can be read, so this is about the machine
+            found[run_id] = RunReport(run_id, "malformed", error=f"its report cannot be read: {why}")
         return found
 
     def quiesce(self, run_id: str, successor: int) -> None:
         """See Runtime.quiesce. It lasts HOLD_S unless repeated."""
 
         def held(run: RunOrder) -> RunOrder:
-            return replace(run, hold=Hold(1 if run.hold is None else run.hold.number + 1, successor, HOLD_S))
+            return replace(run, hold=Hold(randbits(31), successor, HOLD_S))
 
         self._change_run(run_id, held)
 
@@ -217,12 +220,18 @@ class NodeRuntime:
         self._listener.expect(token)
 
     def _order(self, token: str) -> tuple[Order, str]:
+        """The order of a machine, and its version. One of an earlier control plane is first made this one's own, so
+        that the earlier one can replace it no more."""
         known = self._orders.get(token)
         if known is None:
-            order, version = Channel(self._store, token).order()
-            known = order or Order(0, self._lease_s), version
-            if order is not None:
-                self._orders[token] = known
+            channel = Channel(self._store, token)
+            order, version = channel.order()
+            if order is None:
+                return Order(0, self._lease_s), version
+            if order.epoch < self._epoch:
+                order = replace(order, number=order.number + 1, epoch=self._epoch)
+                version = channel.replace_order(order, version)
+            known = self._orders[token] = order, version
         return known
 
     def _granted(self, token: str, run_id: str, secrets: Mapping[str, str]) -> str | None:
@@ -233,9 +242,10 @@ class NodeRuntime:
         if public_key is None:
             raise SiteError(f"the machine of {run_id} has not started", hint="it is asked again")
         sealed = sealing.seal(public_key, run_id, secrets)
+        digest = sealing.digest(sealed)
         with _retried():
-            Channel(self._store, token).put_grant(sealed)
-        return sealing.digest(sealed)
+            Channel(self._store, token).put_grant(digest, sealed)
+        return digest
 
     def _public_key(self, heard: Heard, token: str) -> str | None:
         """The key of the machine's agent, if it has shown that it is the machine that was booted."""
@@ -260,7 +270,7 @@ class NodeRuntime:
         heard = self._heard(token)
         if heard.report is None and heard.garbled is None:
             return None
-        silent_s = max(0.0, time.monotonic() - heard.since_s - self._beat_s)
+        silent_s = max(0.0, heard.read_s - heard.since_s - self._beat_s)
         if heard.garbled is not None:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report
@@ -317,8 +327,14 @@ def _key_in(path: Path) -> bytes:
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
+            file.write(secrets.token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
         with suppress(FileExistsError):  # another process was faster
             os.link(partial, path)
         partial.unlink()
-    return path.read_bytes()
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        hint = "delete it: running machines are replaced, and their jobs continue from their checkpoints"
+        raise SiteError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}", hint=hint)
+    return key

@@ -123,8 +123,9 @@ class Agent:
         self._told_at = self._leased_at = self._eager_until = 0.0
         self._renewed_at = time.monotonic()
 
-    def introduce(self, token: str) -> None:
-        """Publish this start of the agent, as often as it takes."""
+    def introduce(self, token: str) -> bool:
+        """Publish this start of the agent, as often as it takes. False if the machine has started before: after a
+        reboot, or because it was started twice. Then another start may train the run."""
         public = sealing.public_half(self._key)
         facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
         while True:
@@ -151,13 +152,21 @@ class Agent:
         heard = self._attempt(self._listen)
         told = self._attempt(lambda: self._report(began))
         if heard and told:
-            self._renewed_at = began
+            self._renewed_at = max(self._renewed_at, began - self._unheard_s())
+
+    def _unheard_s(self) -> float:
+        """For how long the run's actor has not answered: the control plane counts that as silence, so the lease does
+        not go on meanwhile."""
+        return 0.0 if self._run is None else self._crew.heard(self._run.run_id)[1]
 
     def look(self) -> None:
         """Look after the run with what is known on this machine."""
-        self._machine.look(blameless=not self._stopping)
-        self._carry_notice()
-        self._renew_lease(time.monotonic())
+        try:
+            self._machine.look(blameless=not self._stopping)
+            self._carry_notice()
+            self._renew_lease(time.monotonic())
+        except OSError as error:  # a full disk: without a renewed lease, the run stops by itself
+            say(str(error))
 
     def _attempt(self, exchange: Callable[[], None]) -> bool:
         """Whether it succeeded. If not, the machine's console says why, once."""
@@ -179,6 +188,9 @@ class Agent:
         self._seen = seen
 
     def _carry_out(self, order: Order) -> None:
+        now = self._order
+        if now is not None and (order.epoch, order.number) < (now.epoch, now.number):
+            raise Garbled(f"order {order.number} is older than order {now.number}, which is carried out")
         before, run = self._run, order.run
         if before is not None and (run is None or run.run_id != before.run_id):
             self._crew.end()
@@ -220,7 +232,7 @@ class Agent:
         """Raises SiteError while the grant that the order names is not there."""
         if run.grant is None:
             return {}
-        sealed = self._channel.grant()
+        sealed = self._channel.grant(run.grant)
         if sealed is None or sealing.digest(sealed) != run.grant:
             raise SiteError(f"the secrets of {run.run_id} have not arrived", hint="the order is read again")
         return sealing.opened(self._key, sealed, run.run_id)
@@ -286,10 +298,12 @@ def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     signal.signal(signal.SIGTERM, agent.stop)
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)
-    agent.introduce(boot_token)
-    threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
-    while not ended.wait(LOOK_S):
-        agent.look()
+    if agent.introduce(boot_token):
+        threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
+        while not ended.wait(LOOK_S):
+            agent.look()
+    else:
+        say("this machine has started before: it ends")
     end_machine()
     return 1
 

@@ -1,7 +1,7 @@
 """Channel: the objects through which the control plane and one machine's agent talk.
 
     <token>/order     the control plane: nodes.messages.Order
-    <token>/grant     the control plane: the secrets of the ordered run, sealed to the machine's key
+    <token>/grants/<digest>   the control plane: the secrets of the ordered run, sealed to the machine's key
     <token>/node      the agent: NodeFacts
     <token>/report    the agent: NodeReport
     runs/<run>        the control plane: the launch token of the machine that executes the run
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from orchestrator.errors import SiteError
 from orchestrator.formats.codec import CodecError, dumps, loads
-from orchestrator.nodes.messages import MOST_BYTES, NodeFacts, NodeReport, Order
+from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, NodeFacts, NodeReport, Order
 from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
@@ -26,6 +26,7 @@ from trainers.objects.retry import Patience
 
 MOST_SECRET_BYTES = 4 << 20
 NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
+NEARBY_POLL_S = 0.02
 _T = TypeVar("_T")
 
 
@@ -44,7 +45,7 @@ class Pace:
         """That of a store: on a folder a look costs nothing, in a bucket each request costs money (per machine and
         month, at 0.4 and 5 US$ for a million reads and writes, about 4 US$)."""
         if store.poll_s < NEARBY_S:
-            return cls(store.poll_s, store.poll_s, 0.2, 0.5)
+            return cls(NEARBY_POLL_S, NEARBY_POLL_S, 0.2, 0.5)
         return cls(store.poll_s, min(store.poll_s, 0.25), 5.0, 5.0)
 
 
@@ -64,7 +65,7 @@ class Channel:
     def order(self) -> tuple[Order | None, str]:
         """The newest order, and its version for `replace_order`; (None, "") if there is none. Raises SiteError if it
         is damaged."""
-        found = self._store.get(f"{self.token}/order", MOST_BYTES)
+        found = self._store.get(f"{self.token}/order", MOST_ORDER_BYTES)
         if found is None:
             return None, ""
         try:
@@ -79,25 +80,27 @@ class Channel:
         """Write an order in place of the one with this version. Returns the new version. Raises SiteError if another
         control plane has written one meanwhile."""
         key, data = f"{self.token}/order", dumps(order).encode()
-        if len(data) > MOST_BYTES:
+        if len(data) > MOST_ORDER_BYTES:
             raise SiteError(
                 f"the order for {order.run.run_id if order.run else self.token} has {len(data)} bytes; the limit is "
-                f"{MOST_BYTES}",
+                f"{MOST_ORDER_BYTES}",
                 hint="shorten train.args, train.env or train.setup of the job",
             )
         if not version:
             if not self._store.put_if_absent(key, data):
                 raise _overtaken(self._store.where(key))
-            found = self._store.get(key, MOST_BYTES)
-            return "" if found is None else found.version
+            found = self._store.get(key, MOST_ORDER_BYTES)
+            if found is None or found.data != data:
+                raise _overtaken(self._store.where(key))
+            return found.version
         replaced = self._store.put_if_match(key, data, version)
         if replaced is None:
             raise _overtaken(self._store.where(key))
         return replaced
 
-    def put_grant(self, sealed: bytes) -> None:
-        """Write the sealed secrets of the run that the next order names."""
-        self._store.put(f"{self.token}/grant", sealed)
+    def put_grant(self, digest: str, sealed: bytes) -> None:
+        """Write sealed secrets for the run of the next order, which names their digest."""
+        self._store.put(f"{self.token}/grants/{digest}", sealed)
 
     def facts(self) -> NodeFacts | None:
         """What the agent published; None before it started. Raises Garbled."""
@@ -112,21 +115,21 @@ class Channel:
     def ordered(self, seen: bytes) -> tuple[bytes, Order | None]:
         """The newest order as bytes, and decoded unless these are the bytes `seen`. Raises Garbled, also if there was
         an order and it is gone."""
-        found = self._store.get(f"{self.token}/order", MOST_BYTES)
+        found = self._store.get(f"{self.token}/order", MOST_ORDER_BYTES)
         if found is None and seen:
             raise Garbled("the orders of this machine are gone: nothing more is expected of it")
         if found is None or found.data == seen:
             return seen, None
         return found.data, _decoded(Order, found.data)
 
-    def grant(self) -> bytes | None:
-        """The sealed secrets; None if there are none."""
-        found = self._store.get(f"{self.token}/grant", MOST_SECRET_BYTES)
+    def grant(self, digest: str) -> bytes | None:
+        """The sealed secrets with this digest; None if there are none."""
+        found = self._store.get(f"{self.token}/grants/{digest}", MOST_SECRET_BYTES)
         return None if found is None else found.data
 
-    def put_facts(self, facts: NodeFacts) -> None:
-        """Publish that the machine has started."""
-        self._store.put(f"{self.token}/node", dumps(facts).encode())
+    def put_facts(self, facts: NodeFacts) -> bool:
+        """Publish that the machine has started; False if another start of it was published before."""
+        return self._store.put_if_absent(f"{self.token}/node", dumps(facts).encode())
 
     def put_report(self, report: NodeReport) -> None:
         """Replace the report. One that is too long is sent without the run's words."""
@@ -168,7 +171,7 @@ def forget_run(store: ObjectStore, run_id: str) -> None:
         return
     order, _ = Channel(store, token).order()
     if order is None or order.run is None or order.run.run_id == run_id:  # else: another attempt on the same machine
-        store.delete(*(f"{token}/{name}" for name in ("order", "grant", "node", "report")))
+        store.delete(*(each.key for each in store.list(token)))
     store.delete(f"runs/{run_id}")
 
 

@@ -31,10 +31,12 @@ class Cluster:
         """Raises OSError, StoreError."""
         private_folder(temp_dir)
         remove_left(temp_dir)
-        self.folder = temp_dir / secrets.token_hex(3)
-        self.folder.mkdir(mode=0o700)
-        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        name = secrets.token_hex(3)
+        new = temp_dir / f".{name}"  # until it is locked, nobody takes it for a dead one's
+        new.mkdir(mode=0o700)
+        self._lock = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         flock(self._lock, LOCK_EX | LOCK_NB)
+        self.folder = new.rename(temp_dir / name)
         self._token = self.folder / "token"
         write_privately(self._token, secrets.token_hex(32))
         self._node: Any = None
@@ -107,15 +109,16 @@ class Cluster:
         return self._ray.remote(RunActor).options(**options).remote(run_dir, with_setup)
 
     def answer(self, reference: Any) -> Mapping[str, object] | None:
-        """The result of a call if it has arrived, else None. Raises ActorGone if the actor has died."""
+        """The result of a call if it has arrived, else None. Raises ActorGone if the actor has died, Unreachable if the
+        call failed otherwise."""
         if not self._ray.wait([reference], timeout=0)[0]:
             return None
         try:
             answer: Mapping[str, object] = self._ray.get(reference)
         except self._ray.exceptions.ActorDiedError as error:
             raise ActorGone from error
-        except self._ray.exceptions.RayError:
-            return None  # unreachable for the moment: asked again
+        except self._ray.exceptions.RayError as error:
+            raise Unreachable from error
         return answer
 
     def end(self, actor: Any) -> None:
@@ -125,6 +128,10 @@ class Cluster:
 
 class ActorGone(Exception):
     """The actor has died."""
+
+
+class Unreachable(Exception):
+    """The actor did not answer this call."""
 
 
 def remove_left(temp_dir: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from orchestrator.nodes.cluster import ActorGone, Cluster
+from orchestrator.nodes.cluster import ActorGone, Cluster, Unreachable
 from orchestrator.nodes.messages import MOST_BYTES
 
 ASK_EVERY_S = 0.1
@@ -116,6 +116,9 @@ class Crew(threading.Thread):
             return
         try:
             said = self._cluster.answer(self._pending)
+        except Unreachable:  # asked again
+            self._pending = None
+            return
         except ActorGone:
             self._actor = self._pending = None
             self._heard = (self._run_id, {**(self._heard[1] or {}), "state": "absent"}, now)

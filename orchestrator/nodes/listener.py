@@ -24,12 +24,14 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is known of a machine. `since_s` (time.monotonic()) is when its newest report was first seen; `garbled`
+    """What is known of a machine. Of its newest report, `since_s` is when it was first seen and `read_s` when it was
+    seen last (time.monotonic()): what was not read meanwhile is no silence of the machine. `garbled`
     says why its newest object is not valid, `trouble` why the store could not be read just now."""
 
     facts: NodeFacts | None = None
     report: NodeReport | None = None
     since_s: float = 0.0
+    read_s: float = 0.0
     garbled: str | None = None
     trouble: ObjectStoreError | None = None
 
@@ -110,10 +112,10 @@ class Listener:
                 facts = channel.facts()
         except Garbled as error:
             since_s = before.since_s if before.garbled is not None else now
-            watched.heard = replace(before, garbled=str(error), since_s=since_s)
+            watched.heard = replace(before, garbled=str(error), since_s=since_s, read_s=now, trouble=None)
             return
         except ObjectStoreError as error:
             watched.heard = replace(before, trouble=error)
             return
         same = report == before.report and before.garbled is None
-        watched.heard = Heard(facts, report, before.since_s if same else now)
+        watched.heard = Heard(facts, report, before.since_s if same else now, now)

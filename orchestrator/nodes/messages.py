@@ -1,7 +1,8 @@
 """Messages: what the control plane orders of a machine, and what the machine's agent reports.
 
-Each is one JSON object of at most MOST_BYTES in the store of control objects (nodes.channel). Instants never cross
-machines: orders carry durations and reports carry ages, and the reader counts from when it reads, by its own clock.
+Each is one JSON object of at most MOST_BYTES (orders: MOST_ORDER_BYTES) in the store of control objects
+(nodes.channel). Instants never cross machines: orders carry durations and reports carry ages, and the reader counts
+from when it reads, by its own clock.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST_BYTES = 256 << 10
+MOST_ORDER_BYTES = 2 << 20
+"""A job file has at most 256 KiB, of which each character may take six bytes here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Save a checkpoint, then wait at the step boundary for generation `successor`, for `for_s` seconds at most from
-    when the order arrives. `number` tells repeated orders apart."""
+    when the order arrives. `number` is random: it tells repeated
+    orders apart."""
 
     number: int
     successor: int
@@ -58,7 +62,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A machine that has started. `boot` is random for each start of its agent; `public_key` (X25519, hexadecimal) is
+    """A machine that has started. `boot` is random; a machine starts once. `public_key` (X25519, hexadecimal) is
     that of the boot: what is sealed to it, only this agent's memory can open. `proof` shows that the agent has the
     token of its user data (nodes.sealing)."""
 

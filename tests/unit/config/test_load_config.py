@@ -154,7 +154,7 @@ inline = {max_instances = 3}
         ({"limits.max_usd_per_hour": 0}, "limits.max_usd_per_hour: must be a number, more than 0"),
         ({"providers.enabled": "local,local"}, "providers.enabled: has a duplicate"),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
-        ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 38 bytes long"),
+        ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 31 bytes long"),
     ],
 )
 def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], message: str) -> None:

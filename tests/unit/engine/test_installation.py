@@ -12,12 +12,13 @@ import pytest
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import SpecError
-from orchestrator.installation import open_installation
-from orchestrator.model import Event
+from orchestrator.installation import Installation, open_installation
+from orchestrator.model import Event, Job, JobSpec, TrainSpec
 from orchestrator.store.leadership import leader
 from providers.base import LaunchSpec
 from providers.clock import AcceleratedClock
 
+TRAIN = TrainSpec(entry="m:f", script=None, args={}, workdir="/", env={}, secrets=(), steps=9, epochs=None)
 Configured = Callable[..., Config]
 
 
@@ -145,3 +146,23 @@ def test_a_poll_of_the_market_is_a_record_of_its_time_and_one_of_real_prices_is_
         tx.record_poll("aws", later_ms, later_ms + 86_400_000, 1, 0, None)
         assert tx.latest_ms(config.providers.enabled) == later_ms + 5
     installation.close()
+
+
+def test_store_root_cannot_change_while_jobs_have_their_checkpoints_in_the_former_one(tmp_path: Path) -> None:
+    def opened(root: str, **options: bool) -> Installation:
+        config = load_config({"state_dir": str(tmp_path / "state"), "store_root": root}, cwd=tmp_path, environ={})
+        return open_installation(config, **options)
+
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    with closing(opened(one, starts=True)) as installation:
+        job = Job("job_A", JobSpec("j", TRAIN), "ann", 1, "paused")
+        with installation.store.write() as tx:
+            tx.add_job(job)
+    with pytest.raises(SpecError, match=f"store_root.*is {two}, but jobs that have not ended .* in {one}") as caught:
+        opened(two, starts=True)
+    assert "set it back" in str(caught.value)
+    opened(two).close()  # looking is allowed
+    with closing(opened(one, starts=True)) as installation, installation.store.write() as tx:
+        for job in tx.outlines(ended=False):
+            tx.set_job_state(job.id, "cancelled")
+    opened(two, starts=True).close()

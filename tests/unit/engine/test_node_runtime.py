@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,9 @@ class Machine:
         script = runtime.bootstrap(token=token)
         self.boot_token = script.split(f"{BOOT_VARIABLE}=")[1].split()[0]
 
-    def introduce(self, *, token: str | None = None, boot: str = "boot") -> None:
+    def introduce(self, *, token: str | None = None, boot: str = "boot") -> bool:
         public = sealing.public_half(self.key)
-        self.channel.put_facts(NodeFacts(boot, public, sealing.proof(token or self.boot_token, boot, public)))
+        return self.channel.put_facts(NodeFacts(boot, public, sealing.proof(token or self.boot_token, boot, public)))
 
     def says(self, run_id: str | None, said: Mapping[str, object] | None, *, order: int, ago_s: float = 0.0) -> None:
         self.beat += 1
@@ -111,8 +112,12 @@ def test_a_machine_joins_with_the_proof_of_its_own_boot_token_alone(runtime: Nod
     assert not runtime.joined("m")
     with pytest.raises(SiteError, match="has not started"):
         runtime.prepare("run-1", "m", secrets={"TOKEN": SECRET})
-    machine.introduce(boot="boot-2")
-    machine.channel.put_report(NodeReport("boot-2", 1))
+    assert not machine.introduce(), "a machine starts once"
+
+
+def test_a_machine_joins_with_its_proof(runtime: NodeRuntime, machine: Machine) -> None:
+    assert not runtime.joined("m")
+    assert machine.introduce()
     until(lambda: runtime.joined("m"))
 
 
@@ -129,7 +134,8 @@ def test_a_run_goes_from_starting_to_what_its_machine_says_of_it(runtime: NodeRu
     ordered = machine.order().run
     assert ordered is not None
     assert ordered.spec == {"steps": 5}
-    assert sealing.opened(machine.key, machine.channel.grant() or b"", "run-1") == {"TOKEN": SECRET}
+    assert ordered.grant is not None
+    assert sealing.opened(machine.key, machine.channel.grant(ordered.grant) or b"", "run-1") == {"TOKEN": SECRET}
     machine.says("run-1", {"state": "training", "step": 4, "loss": 0.5}, order=2, ago_s=3.0)
     until(lambda: state(runtime) == "training")
     found = report(runtime)
@@ -293,3 +299,82 @@ def test_what_is_kept_of_a_run_is_forgotten_with_its_machine(
     assert runtime.known() == []
     assert not [path for path in (tmp_path / "control").rglob("*") if path.is_file()]
     assert state(runtime, "run-2") == "absent"
+
+
+def test_a_pause_of_the_control_plane_is_no_silence_of_the_machine(runtime: NodeRuntime, machine: Machine) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    until(lambda: state(runtime) == "training")
+    heard = runtime._listener.heard("m")
+    watched = runtime._listener._watched["m"]
+    runtime._listener.close()
+    watched.heard = replace(heard, since_s=heard.since_s - 1000.0, read_s=heard.read_s - 1000.0)  # as after a pause
+    found = report(runtime)
+    assert found is not None
+    assert found.silent_s < 100.0
+
+
+def test_a_new_control_plane_takes_an_order_over_before_the_former_can_change_it(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine
+) -> None:
+    runtime.lead(1)
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    successor = open_runtime()
+    successor.lead(2)
+    until(lambda: state(successor) == "training")  # it has only looked
+    with pytest.raises(SiteError):
+        runtime.kill("run-1")
+    with pytest.raises(SiteError, match="a later control plane"):
+        runtime.kill("run-1")
+    assert machine.order().run is not None
+
+
+def test_two_first_orders_at_once_and_only_one_writer_believes_that_it_won(
+    runtime: NodeRuntime, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = machine.channel._store
+    honest = type(store).put_if_absent
+
+    def overtaken(self: FolderStore, key: str, data: bytes) -> bool:
+        won = honest(self, key, data)
+        if key.endswith("/order"):
+            self.put(key, b'{"number":2,"lease_s":60,"epoch":7}')  # a later control plane, just after it
+        return won
+
+    machine.introduce()
+    with monkeypatch.context() as race:
+        race.setattr(FolderStore, "put_if_absent", overtaken)
+        with pytest.raises(SiteError, match="another control plane"):
+            runtime.prepare("run-1", "m")
+    with pytest.raises(SiteError, match="a later control plane"):
+        runtime.prepare("run-1", "m")
+
+
+def test_a_report_that_cannot_be_read_while_others_can_is_the_machines_fault(
+    runtime: NodeRuntime, machine: Machine, tmp_path: Path
+) -> None:
+    other = Machine(tmp_path, runtime, "n")
+    for each, run_id in ((machine, "run-1"), (other, "run-2")):
+        each.introduce()
+        runtime.prepare(run_id, each.channel.token)
+        each.says(run_id, {"state": "training"}, order=1)
+    until(lambda: {state(runtime), state(runtime, "run-2")} == {"training"})
+    own = tmp_path / "control" / "m" / "report"
+    own.unlink()
+    own.symlink_to(own)
+
+    def judged() -> bool:
+        reports = runtime.reports(["run-1", "run-2"])
+        return [reports[run_id].state for run_id in ("run-1", "run-2")] == ["malformed", "training"]
+
+    until(judged)
+
+
+def test_a_damaged_key_is_refused(runtime: NodeRuntime, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"")
+    with pytest.raises(SiteError, match="is damaged: it has 0 bytes, not 32") as caught:
+        runtime.bootstrap(token="m")
+    assert "delete it" in caught.value.hint

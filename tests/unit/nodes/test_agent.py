@@ -95,10 +95,11 @@ def test_secrets_reach_the_trainer_only_sealed_for_its_run(home: Home) -> None:
     home.order(ordered)
     home.look()
     assert home.reported().order == 0, "it follows an order without its secrets"
-    home.plane.put_grant(sealing.seal(facts.public_key, "run-2", {"TOKEN": "of another run"}))
+    other = sealing.seal(facts.public_key, "run-2", {"TOKEN": "of another run"})
+    home.plane.put_grant(sealing.digest(other), other)
     home.look()
     assert home.reported().order == 0
-    home.plane.put_grant(sealed)
+    home.plane.put_grant(sealing.digest(sealed), sealed)
     home.until_it_reports("training")
     assert json.loads((home.machine.folder / "order.json").read_text())["secrets"] == {"TOKEN": "hush-hush"}
     written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())
@@ -234,3 +235,55 @@ def test_a_machine_whose_orders_are_gone_renews_its_lease_no_more(home: Home) ->
     before = home.agent._renewed_at
     home.look()
     assert home.agent._renewed_at == before
+
+
+def test_a_second_start_of_a_machine_is_told_that_it_is_not_the_first(home: Home, crew: Direct, machine: Stub) -> None:
+    again = Agent(Channel(home.store, "m"), Pace(0.0, 0.0, 0.0, 0.0), crew, machine)
+    assert not again.introduce("boot-token")
+    facts = home.plane.facts()
+    assert facts is not None
+    assert facts.boot == home.agent._boot
+
+
+def test_an_older_order_is_not_carried_out_and_ends_the_lease(home: Home) -> None:
+    home.order(home.run())
+    older = (home.folder / "m" / "order").read_bytes()
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    before = home.agent._renewed_at
+    home.store.put("m/order", older)  # restored from a copy
+    home.look()
+    assert home.crew.actor is not None, "the run was ended"
+    assert home.agent._renewed_at == before
+
+
+def test_an_actor_that_does_not_answer_is_no_contact(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    home.look()
+    monkeypatch.setattr(home.crew, "heard", lambda run_id: ({"state": "training"}, 1000.0))
+    before = home.agent._renewed_at
+    home.look()
+    assert home.agent._renewed_at == before
+
+
+def test_a_full_disk_does_not_end_the_agent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.order(replace(home.run(), spec=home.spec()))
+    home.until_it_reports("training")
+    _due(home.agent)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ControlDirectory, "put_lease", full)
+        home.look()
+    _due(home.agent)
+    home.look()
+    assert home.control().lease_until() is not None
+
+
+def test_no_pace_is_without_a_pause(home: Home) -> None:
+    pace = Pace.of(home.store)
+    assert min(pace.poll_s, pace.eager_s) >= 0.01
+    assert max(pace.news_s, pace.beat_s) <= 1.0

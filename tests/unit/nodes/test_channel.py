@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes.channel import Channel, Garbled, machine_of, put_run
-from orchestrator.nodes.messages import MOST_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
+from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
 from trainers.errors import InvalidKey
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
@@ -44,7 +44,7 @@ def test_of_two_control_planes_one_writes_the_next_order_and_the_other_is_told(s
 
 
 def test_an_order_that_is_too_long_names_the_run_and_what_to_shorten(store: ObjectStore) -> None:
-    long = RunOrder("run-1", "/runs/run-1", spec={"args": "x" * MOST_BYTES})
+    long = RunOrder("run-1", "/runs/run-1", spec={"args": "x" * MOST_ORDER_BYTES})
     with pytest.raises(SiteError, match="the order for run-1 has") as caught:
         Channel(store, "m").replace_order(Order(1, 60.0, long), "")
     assert "train.args" in caught.value.hint
