@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks th
     from orchestrator.client.namespaces.job_files import JobFiles
     from orchestrator.client.namespaces.jobs import Jobs
     from orchestrator.client.namespaces.ledger import Ledger
+    from orchestrator.client.namespaces.nodes import Nodes
     from orchestrator.client.namespaces.offers import Offers
     from orchestrator.client.namespaces.plans import Plans
     from orchestrator.client.namespaces.prices import Prices
@@ -115,6 +116,13 @@ class Client:
         from orchestrator.client.namespaces.jobs import Jobs
 
         return Jobs(self._session)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The machines that are up, what they cost and what they reported last."""
+        from orchestrator.client.namespaces.nodes import Nodes
+
+        return Nodes(self._session)
 
     @cached_property
     def events(self) -> Events:

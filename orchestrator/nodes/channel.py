@@ -110,6 +110,11 @@ class Channel:
         """The agent's newest report; None before the first. Raises Garbled."""
         return self._read("report", NodeReport)
 
+    def reported_ms(self) -> int | None:
+        """When the newest report was written (epoch ms), by the store's clock; None before the first."""
+        found = self._store.head(f"{self.token}/report")
+        return None if found is None else found.modified_ms
+
     # The agent's end
 
     def ordered(self, seen: bytes) -> tuple[bytes, Order | None]:

@@ -21,6 +21,8 @@ from orchestrator import Client
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.model import Job, Migration, Run
+from orchestrator.nodes.channel import Channel, control_store, machine_of
+from orchestrator.nodes.messages import NodeReport
 from providers.local import LocalProvider
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Progress
@@ -202,6 +204,15 @@ class Tradewind:
     def step(self, run: Run) -> int:
         reported = self.progress(run)
         return 0 if reported is None else reported.step
+
+    def reported(self, run: Run) -> NodeReport:
+        """What the agent of a run's machine reported last."""
+        store = control_store(self.installation.control_root)
+        token = machine_of(store, run.id)
+        assert token is not None
+        report = Channel(store, token).report()
+        assert report is not None
+        return report
 
     def losses(self, job_id: str) -> dict[int, str]:
         """Step -> loss as hexadecimal; a step that was repeated must have had the same loss each time."""

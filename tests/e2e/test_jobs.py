@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,9 +58,17 @@ def test_a_paused_job_gives_its_machine_back_and_resumes_from_the_newest_checkpo
 ) -> None:
     job = submitted("paused")
     first = tradewind.training(job)
+    earlier = tradewind.reported(first)
+    (node,) = json.loads(tradewind.command("nodes", job, "--output", "json").stdout)["nodes"]
+    later = tradewind.reported(first)
+    assert (node["run_id"], node["instance_id"], node["offer_id"]) == (first.id, first.instance_id, first.offer_id)
+    assert (node["state"], node["listed"], node["heard"]["said"]) == ("training", True, "training")
+    assert node["heard"]["boot"] == earlier.boot == later.boot
+    assert earlier.beat <= node["heard"]["beat"] <= later.beat
     tradewind.command("pause", job)
     until("the job is paused", lambda: tradewind.job(job).state == "paused" and not tradewind.unsettled(job))
     assert not tradewind.processes(first)
+    assert tradewind.client.nodes.list(job).nodes == ()
     folder = tradewind.state / "checkpoints" / job
     *_, before, newest = manifests(tradewind.state / "checkpoints", job)
     (folder / "manifests" / f"{newest}.json").write_text("{}")

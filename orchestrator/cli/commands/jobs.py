@@ -1,4 +1,4 @@
-"""`queue`, `status`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
+"""`queue`, `status`, `nodes`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     """Add these commands to `app`."""
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind queue --all")(queue)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind status gpt")(status)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind nodes gpt")(nodes)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind logs -f gpt")(logs)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind watch gpt")(watch)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind wait gpt --timeout 600")(wait)
@@ -67,6 +68,18 @@ def status(
     """
     with session(ctx, output, wide=wide) as (client, out):
         out.show(client.jobs.list(limit=None) if job is None else client.jobs.status(job))
+
+
+def nodes(
+    ctx: typer.Context, job: OptionalJobArgument = None, wide: WideOption = False, output: OutputOption = Format.TABLE
+) -> None:
+    """List the machines that are up: since when, what they cost, and what each reported last.
+
+    Without JOB, also machines that the store did not rent. The providers are asked; if one does not answer, what the
+    store knows is shown.
+    """
+    with session(ctx, output, wide=wide) as (client, out):
+        out.show(client.nodes.list(job))
 
 
 def logs(

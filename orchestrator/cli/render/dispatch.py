@@ -30,6 +30,7 @@ RENDERERS = {
     "JobView": "jobs:job",
     "LedgerCorrection": "store:correction",
     "LogLine": "jobs:log_line",
+    "NodeList": "nodes:nodes",
     "OfferList": "offers:offers",
     "PaperTables": "backtest:paper",
     "PlanView": "plans:plan",

@@ -14,6 +14,7 @@ from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained, strike
 from orchestrator.engine.context import Context
+from orchestrator.engine.machines.launched import launch_tokens
 from orchestrator.model import Run
 from providers.base import Provider
 from providers.errors import ProviderError
@@ -112,7 +113,7 @@ def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
 
 
 def _accept(ctx: Context, provider: Provider, instance: Instance, asked_ms: int) -> None:
-    if (wrong := _impossible(instance, asked_ms)) is not None:  # its last valid answer stays
+    if (wrong := impossible(instance, asked_ms)) is not None:  # its last valid answer stays
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     ctx.instances[instance.id] = instance
@@ -130,8 +131,7 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
     with ctx.installation.store.read() as tx:
         runs = tx.runs(job_id=run.job_id, unreadable=lambda *_: None)
         moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
-    had_it = {run.id, *(each.id for each in runs if each.instance_id == run.instance_id)}
-    return [move.token for move in moves if move.target_run_id in had_it and move.attempt > 0]
+    return launch_tokens(run, runs, moves)
 
 
 def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance | None:
@@ -140,7 +140,7 @@ def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance 
     return next((each for each in found if each.id == run.instance_id), None)
 
 
-def _impossible(instance: Instance, now_ms: int) -> str | None:
+def impossible(instance: Instance, now_ms: int) -> str | None:
     """What is impossible about a reported billing interval, so that it is not used; None if nothing is."""
     for name in ("billed_from_ms", "billed_to_ms"):
         at_ms = getattr(instance, name)

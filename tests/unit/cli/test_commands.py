@@ -31,6 +31,7 @@ SNAPSHOT = Path(__file__).parent / "json_shapes.json"
 READING: dict[str, tuple[str, ...]] = {
     "queue": ("queue", "--all"),
     "status": ("status", "conv"),
+    "nodes": ("nodes",),
     "events": ("events", "gpt"),
     "explain": ("explain", "conv"),
     "explain-migration": ("explain", "mig_3"),
@@ -107,7 +108,7 @@ def test_the_table_of_a_command_goes_to_stdout_without_colour(tradewind: Run, na
     assert "\x1b" not in result.output
 
 
-SIMULATED = ("queue", "status", "explain", "report", "offers", "plan", "submit-dry-run")
+SIMULATED = ("queue", "status", "nodes", "explain", "report", "offers", "plan", "submit-dry-run")
 
 
 @pytest.mark.parametrize("name", SIMULATED)

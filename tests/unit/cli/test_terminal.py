@@ -34,6 +34,7 @@ LONG_NAME = "pretraining-of-a-small-model-2026"
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "queue": (("queue", "--all"), ("name", "state", "done", "paid")),
     "status": (("status", "gpt"), ("run", "where", "state", "steps")),
+    "nodes": (("nodes",), ("job", "state", "where", "up", "price", "cost", "training,")),
     "report": (("report",), ("job", "paid", "+ saved", "= on-demand", "compared with", "billed time", "sum")),
     "plan": (("plan", "job.yaml"), ("cost", "finish", "runner-up", "changes if", "missing")),
     "plan all": (("plan", "--all"), ("job", "plan", "cost", "time")),

@@ -28,6 +28,8 @@ from orchestrator.model import (
     Step,
     TrainSpec,
 )
+from orchestrator.nodes.channel import Channel, control_store
+from orchestrator.nodes.messages import NodeReport
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs import plan, submit
 from orchestrator.services.views import JobView
@@ -109,6 +111,10 @@ def record(installation: Installation) -> Past:
         conclude(installation, tx, gpt.id)
     runs = (first, second, third, fourth)
     _files(installation, gpt.id, runs)
+    said = {"state": "training", "step": 50}
+    Channel(control_store(installation.control_root), story.migrations[-1]).put_report(
+        NodeReport("b0", 9, 3, fourth, said, 0.1)
+    )
     return Past(gpt.id, conv.id, lstm.id, runs, story.migrations, now)
 
 

@@ -13,6 +13,7 @@ from orchestrator.errors import TradewindError, UnreadableRowError
 from orchestrator.installation import Installation
 from orchestrator.reports import report
 from orchestrator.services.jobs import current, plan
+from orchestrator.services.nodes import listing
 from orchestrator.services.store import check
 from orchestrator.store.schema import metadata
 from tests.unit.services.recorded_history import SPOT, Past
@@ -22,6 +23,7 @@ OF_NUMBERS = ("-1", "x'ff00'", "9e999", "9223372036854775807", "'noon'", "NULL")
 COMMANDS: dict[str, Callable[[Installation], object]] = {
     "queue": lambda installation: current.jobs(installation, ended=True),
     "status": lambda installation: current.status(installation, "gpt"),
+    "nodes": listing.nodes,
     "report": report.report,
     "plan": lambda installation: plan.preview(installation, [], all_jobs=True),
     "store check": lambda installation: check.check(installation.config),

@@ -1,0 +1,19 @@
+"""client.nodes: the machines that are up."""
+
+from __future__ import annotations
+
+from orchestrator.client.session import Session
+from orchestrator.services.nodes.listing import nodes
+from orchestrator.services.nodes.views import NodeList
+
+
+class Nodes:
+    """A machine counts until its end is confirmed and its cost is booked."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self, job: str | None = None) -> NodeList:
+        """The machines of a job (None: all, also those that the store did not rent): since when they are billed, what
+        they cost, and what each reported last. Asks the providers; one that does not answer is in `no_answer`."""
+        return nodes(self._session.installation, job)

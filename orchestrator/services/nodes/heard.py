@@ -1,0 +1,61 @@
+"""Heard: what a machine's agent reported last, as far as it can be shown.
+
+Reports are not trusted: all that is passed on are checked numbers, an agent's boot, and words of fixed lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from orchestrator.engine.machines.reports import report_of
+from orchestrator.installation import Installation
+from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.messages import NodeReport
+from orchestrator.services.nodes.views import Heard
+from trainers import checked_json
+from trainers.errors import MalformedMessage
+from trainers.objects.base import ObjectStore
+
+_BOOT = re.compile("[0-9a-f]{1,64}")
+_OF = "the report"
+
+
+def heard(installation: Installation, store: ObjectStore, token: str, run_id: str) -> Heard | None:
+    """What the machine with this launch token reported last, and of this run; None if nothing yet. Raises
+    ObjectStoreError."""
+    channel = Channel(store, token)
+    written_ms = channel.reported_ms()  # before the report is read: it is never shown as newer than it is
+    if written_ms is None:
+        return None
+    try:
+        report = channel.report()
+    except Garbled:
+        report = None
+    else:
+        if report is None:
+            return None
+    age_s = max(0, installation.outside_clock.now_ms() - written_ms) / 1000
+    if report is None or not _sound(report):
+        return Heard(age_s, valid=False)
+    known = Heard(age_s, True, report.boot, report.beat)
+    if report.run_id != run_id or report.said is None:
+        return known
+    return _with_words(known, run_id, report.said, report.said_ago_s)
+
+
+def _sound(report: NodeReport) -> bool:
+    try:
+        checked_json.fitting({"beat": report.beat}, {"beat": checked_json.count}, _OF)
+    except MalformedMessage:
+        return False
+    return _BOOT.fullmatch(report.boot) is not None
+
+
+def _with_words(known: Heard, run_id: str, said: Mapping[str, object], ago_s: float) -> Heard:
+    """With what the trainer said: `ago_s`, and never less than 0, before the report was written."""
+    report = report_of(run_id, {**said, "silent_s": known.age_wall_s + max(0.0, ago_s)})
+    if report.state == "malformed":
+        return replace(known, said="malformed")
+    return replace(known, said=report.state, step=report.step, said_age_wall_s=report.silent_s)
