@@ -1,6 +1,7 @@
 """Heard: what a machine's agent reported last, as far as it can be shown.
 
-Reports are not trusted: all that is passed on are checked numbers, an agent's boot, and words of fixed lists.
+Reports are not trusted: all that is passed on are checked numbers, an agent's boot, and words of fixed lists. Ages are
+by wall clocks, which may differ: they are shown to people, and nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def heard(installation: Installation, store: ObjectStore, token: str, run_id: st
     """What the machine with this launch token reported last, and of this run; None if nothing yet. Raises
     ObjectStoreError."""
     channel = Channel(store, token)
-    written_ms = channel.reported_ms()  # before the report is read: it is never shown as newer than it is
-    if written_ms is None:
+    written = store.head(channel.report_key)  # before the report is read: it is never shown as newer than it is
+    if written is None:
         return None
     try:
         report = channel.report()
@@ -36,7 +37,7 @@ def heard(installation: Installation, store: ObjectStore, token: str, run_id: st
     else:
         if report is None:
             return None
-    age_s = max(0, installation.outside_clock.now_ms() - written_ms) / 1000
+    age_s = max(0, installation.outside_clock.now_ms() - written.modified_ms) / 1000
     if report is None or not _sound(report):
         return Heard(age_s, valid=False)
     known = Heard(age_s, True, report.boot, report.beat)

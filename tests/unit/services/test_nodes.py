@@ -24,6 +24,8 @@ from providers.clock import VirtualClock
 from providers.fake import FakeProvider, Fault
 from tests.unit.services.recorded_history import HOUR_MS, OTHER_SPOT, SPOT, Past
 from trainers.errors import StoreUnavailable
+from trainers.objects.base import Listed
+from trainers.objects.folder import FolderStore
 
 TOKEN = "mig_4"  # of the recorded machine that is up
 SAID = {"state": "training", "step": 50}
@@ -358,11 +360,11 @@ def test_a_store_of_reports_that_does_not_answer_is_asked_once(
     launch(installation, "mig_1")
     asked = []
 
-    def unanswered(channel: Channel) -> int | None:
-        asked.append(channel.token)
+    def unanswered(_store: FolderStore, key: str) -> Listed | None:
+        asked.append(key)
         raise StoreUnavailable("no answer", hint="try again")
 
-    monkeypatch.setattr(Channel, "reported_ms", unanswered)
+    monkeypatch.setattr(FolderStore, "head", unanswered)
     assert [node.unreadable for node in nodes(installation).nodes] == ["no answer", "no answer"]
     assert len(asked) == 1
 
