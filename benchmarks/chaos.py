@@ -152,7 +152,7 @@ class Chaos:
 
     def _kill(self, name: str, pid: int) -> None:
         if name == "machine":
-            end_session(pid)
+            end_session(os.getsid(pid))
         elif name == "database connection":
             self._database.sql(f"SELECT pg_terminate_backend({pid})")  # SIGKILL would end the whole server
         else:

@@ -107,7 +107,7 @@ class Bench:
         return bool(standbys) and standbys[-1].step is Step.CHECKPOINT
 
     def _kill(self, run: Run) -> float:
-        leader = self._home.agent(run)
+        leader = os.getsid(self._home.agent(run))
         now_s = time.monotonic()
         for pid in self._home.session(leader):
             os.kill(pid, signal.SIGKILL)

@@ -101,7 +101,12 @@ class NodeRuntime:
             raise SiteError(str(error), hint=error.hint) from error
         command = [sys.executable, "-m", "orchestrator.nodes.agent", self._store.url, token, str(self._temp_dir)]
         secret = sealing.boot_token(self._installation_key(), token)
-        return f"#!/usr/bin/env bash\nexport {BOOT_VARIABLE}={secret}\nexec {shlex.join(command)}\n"
+        end = [sys.executable, "-m", "orchestrator.nodes.session"]
+        # A machine does not outlive its agent. SIGTERM is the agent's to handle; the shell waits for it.
+        return (
+            f"#!/usr/bin/env bash\nexport {BOOT_VARIABLE}={secret}\ntrap : TERM\n{shlex.join(command)}\n"
+            f"exec {shlex.join(end)}\n"
+        )
 
     def joined(self, token: str) -> bool:
         """See Runtime.joined."""

@@ -35,7 +35,7 @@ from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store
 from orchestrator.nodes.cluster import Cluster
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
-from orchestrator.nodes.session import end_session
+from orchestrator.nodes.session import end_machine
 from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
@@ -329,14 +329,6 @@ def start_again(attempt: int, why: str, environment: Mapping[str, str]) -> NoRet
     time.sleep(START_PAUSE_S)
     os.environ.update(environment)
     os.execv(sys.executable, [sys.executable, "-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
-
-
-def end_machine() -> None:
-    """End every process of this machine's session except this one; the provider ends the rest."""
-    try:
-        end_session(os.getsid(0))
-    except SiteError as error:
-        say(str(error))
 
 
 def say(message: str) -> None:

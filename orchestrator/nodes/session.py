@@ -1,6 +1,14 @@
-"""Session: ends every process of a machine."""
+"""Session: ends every process of a machine.
+
+    python -m orchestrator.nodes.session
+
+What a machine of this host executes when its agent has ended, however that was.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
 
 from orchestrator.errors import SiteError
 from providers.errors import ProviderError
@@ -16,3 +24,15 @@ def end_session(session: int) -> None:
         process.kill_session(session)
     except ProviderError as error:
         raise SiteError(str(error), hint=error.hint) from error
+
+
+def end_machine() -> None:
+    """End every process of this machine except this one; the provider ends the rest."""
+    try:
+        end_session(os.getsid(0))
+    except SiteError as error:
+        sys.stderr.write(f"{error}\n")
+
+
+if __name__ == "__main__":
+    end_machine()

@@ -244,8 +244,8 @@ class Tradewind:
         return {pid: command for pid, command in _living() if _read_session(pid) == leader}
 
     def agent(self, run: Run) -> int:
-        """The first process of its session."""
-        return next(pid for pid in self.processes(run) if os.getsid(pid) == pid)
+        """The process that talks to the control plane."""
+        return named(self.processes(run), "orchestrator.nodes.agent")
 
     def environment_of(self, pid: int) -> dict[str, str]:
         """The environment with which a process was started."""

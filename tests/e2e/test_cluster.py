@@ -89,6 +89,15 @@ def test_a_machine_whose_control_store_of_ray_is_killed_is_replaced(tradewind: T
     until("its processes have ended", lambda: not [name for pid, name in left.items() if alive(pid)])
 
 
+def test_a_machine_does_not_outlive_its_agent(tradewind: Tradewind, job: str) -> None:
+    before = tradewind.training(job)
+    left = tradewind.processes(before)
+    os.kill(tradewind.agent(before), signal.SIGKILL)
+    tradewind.training(job, after=before)
+    until("its processes have ended", lambda: not [name for pid, name in left.items() if alive(pid)])
+    assert "is gone" in tradewind.events(job, "run.lost")[-1], "it was noticed only by its lease"
+
+
 def test_down_leaves_no_process_and_a_job_resumes_after_up(
     tradewind: Tradewind, job: str, reference: Reference
 ) -> None:
