@@ -310,7 +310,8 @@ class _Ahead:
         self._unit_usd = planner.unit_usd
         self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest
-        self._kept_back_h = MARGIN_TICKS * self._terms.tick_h
+        # With several pools and hardly any slack, counting it as lost costs more than it saves.
+        self._kept_back_h = MARGIN_TICKS * self._terms.tick_h if self._spells.pools == 1 else 0.0
         self._states = [self._spells.soon(pool, now.now_h) for pool in table.problem.pools]
 
     def wait(self) -> Option:
