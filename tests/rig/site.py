@@ -221,10 +221,11 @@ class SimSite:
         return list(self._kept)
 
     def forget(self, run_id: str) -> None:
-        """Only of a machine that has ended."""
-        token = self._kept.pop(run_id)
-        alive = [each.id for each in self._cloud.instances() if each.token == token and each.alive]
-        assert not alive, f"{run_id} is forgotten, but its machine {alive} lives"
+        """Of a machine that has ended, or that the engine gave up because its provider no longer lists it. One that
+        lives nevertheless loses its lease, as without its orders."""
+        if (trainer := self._trainers.get(run_id)) is not None and trainer.silent_since_s is None:
+            trainer.silent_since_s = self._clock.monotonic_s()
+        del self._kept[run_id]
 
     def close(self) -> None:
         """Does nothing."""
