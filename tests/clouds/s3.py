@@ -23,13 +23,20 @@ class S3:
 
     def __init__(self) -> None:
         from moto.core.request import Request as MotoRequest
-        from moto.s3.models import s3_backends
         from moto.s3.responses import S3Response
 
         self.bucket = f"bucket-{secrets.token_hex(6)}"
         self._request, self._responses = MotoRequest, S3Response
         self._one_at_a_time = threading.Lock()
-        s3_backends["123456789012"]["aws"].create_bucket(self.bucket, "us-east-1")
+        self.ensure_bucket()
+
+    def ensure_bucket(self) -> None:
+        """Make the bucket if it is missing: moto keeps one state for a process, which other tests reset."""
+        from moto.s3.models import s3_backends
+
+        backend = s3_backends["123456789012"]["aws"]
+        if self.bucket not in backend.buckets:
+            backend.create_bucket(self.bucket, "us-east-1")
 
     def __call__(self, request: Request) -> Response:
         """What S3 answers."""

@@ -37,6 +37,7 @@ def server(started: LoopbackServer, s3: S3, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     for name, value in environment(started).items():
         monkeypatch.setenv(name, value)
+    s3.ensure_bucket()
     started.serve(s3)
     return started
 
