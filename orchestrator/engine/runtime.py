@@ -131,11 +131,11 @@ class Runtime(Protocol):
         ...
 
     def known(self) -> Sequence[str]:
-        """The runs of which something is kept for their machines."""
+        """The runs for which control objects are stored."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """Remove what is kept of a run whose machine has ended. Idempotent."""
+        """Delete the control objects of a run whose machine has ended. Idempotent."""
         ...
 
     def close(self) -> None:

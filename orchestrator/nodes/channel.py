@@ -6,7 +6,7 @@
     <token>/report    the agent: NodeReport
     runs/<run>        the control plane: the launch token of the machine that executes the run
 
-The machine calls home: nobody connects to it, so it needs no open port, and works behind any address translation. The
+The machine makes all connections, so it needs no open port and works behind NAT. The
 store may be a folder of this host, which is how `local` works, or a bucket.
 """
 
@@ -138,7 +138,7 @@ class Channel:
         return self._store.put_if_absent(f"{self.token}/node", dumps(facts).encode())
 
     def put_report(self, report: NodeReport) -> None:
-        """Replace the report. One that is too long is sent without the run's words."""
+        """Replace the report, whose length nodes.crew limits."""
         self._store.put(self.report_key, dumps(report).encode())
 
     def _read(self, name: str, form: type[_T]) -> _T | None:

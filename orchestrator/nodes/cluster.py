@@ -32,7 +32,7 @@ class Cluster:
         private_folder(temp_dir)
         remove_left(temp_dir)
         name = secrets.token_hex(3)
-        new = temp_dir / f".{name}"  # until it is locked, nobody takes it for a dead one's
+        new = temp_dir / f".{name}"  # hidden until it is locked, so that remove_left does not delete it
         new.mkdir(mode=0o700)
         self._lock = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         flock(self._lock, LOCK_EX | LOCK_NB)

@@ -98,7 +98,7 @@ class Crew(threading.Thread):
         self._orders.put(act)
 
     def _carry_out(self) -> None:
-        """Wait for the next order, but not longer than until the actor is to be asked again."""
+        """Carry out the next order if one arrives before the actor's next poll."""
         eager = time.monotonic() < self._eager_until or self._pending is not None
         try:
             act = self._orders.get(timeout=EAGER_EVERY_S if eager else ASK_EVERY_S)

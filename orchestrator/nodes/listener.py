@@ -25,7 +25,7 @@ AT_ONCE = 8
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What is known of a machine. Of its newest report, `since_s` is when it was first seen and `read_s` when it was
-    seen last (time.monotonic()): what was not read meanwhile is no silence of the machine. `garbled`
+    seen last (time.monotonic()): time without a successful read is not counted as silence. `garbled`
     says why its newest object is not valid, `trouble` why the store could not be read just now."""
 
     facts: NodeFacts | None = None

@@ -13,7 +13,7 @@ from orchestrator.errors import NotFoundError, RowError, SiteError
 
 
 def forget_machines(ctx: Context) -> bool:
-    """Forget what is no longer needed. Changes nothing in the store."""
+    """Delete the control objects of booked runs. Returns False: no row of the store changes."""
     in_use = {run.instance_id for run in ctx.work.runs}
     with suppress(SiteError):  # tried again
         for run_id in ctx.runtime.known():
