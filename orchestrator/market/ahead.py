@@ -6,11 +6,11 @@ Computed once per row and horizon; a job then only picks its horizon.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.market.lazily import lazily
 from orchestrator.market.reversion import DEVIATIONS, HORIZONS_H, UNKNOWN, Course
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ class Ahead:
             self._tables[which.start] = known
         return known
 
-    @cached_property
+    @lazily
     def _moving(self) -> list[tuple[Ints, Ints, Floats]]:
         """By course: the rows whose price changes, the knot below the deviation of each, and how far it is above
         it."""

@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -31,6 +30,7 @@ from orchestrator.market.availability import (
     summarise,
 )
 from orchestrator.market.cells import BLOCK, Cells, block_hashes
+from orchestrator.market.lazily import lazily
 from orchestrator.market.listing import Listing
 from orchestrator.market.outages import mean_by_group_h
 from orchestrator.market.price_columns import PriceColumns
@@ -365,7 +365,7 @@ class Market:
                 old &= ~answered[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
 
-    @cached_property
+    @lazily
     def _answered_by_site(self) -> Ints:
         """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
         latest: dict[tuple[str, str], list[int]] = defaultdict(lambda: [-1, -1])
@@ -377,7 +377,7 @@ class Market:
         own, everywhere = ([latest[key] for key in keys] for keys in (regions, [(name, "") for name, _ in regions]))
         return np.maximum(np.array(own, np.int64), np.array(everywhere, np.int64)).reshape(-1, 2)
 
-    @cached_property
+    @lazily
     def drift(self) -> Floats | None:
         """How far each price may have moved since it was last confirmed (market.ageing), by row; None if none is older
         than usual."""
@@ -391,14 +391,14 @@ class Market:
         courses = [self.courses.get(name, UNKNOWN) for name in self.listing.providers]
         return Ahead(self.price[rows], self.level[rows], self.spot[rows], provider, courses)
 
-    @cached_property
+    @lazily
     def doubted(self) -> Bools:
         """Rows that must not be chosen, although their price is known."""
         doubted = np.zeros(len(self), np.bool_)
         doubted[list(self.doubts)] = True
         return doubted
 
-    @cached_property
+    @lazily
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0
@@ -418,13 +418,13 @@ class Market:
         lost = int(self.losses[row])
         return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in {prior}"
 
-    @cached_property
+    @lazily
     def outage_by_provider_h(self) -> Floats:
         """The expected length (hours) of an outage of spot capacity, by provider."""
         counted, providers = self.spot, self.listing.site_provider[self.listing.site]
         return mean_by_group_h(providers, self.returns * counted, self.away_ms * counted)
 
-    @cached_property
+    @lazily
     def cells(self) -> Cells:
         """The cells of this market."""
         return self.older_cells if self.older_cells is not None else Cells.of(self.listing, self.hazard)
@@ -439,7 +439,7 @@ class Market:
             return self._blocks, frozenset()
         return self.hashed if self.hashed is not None else (None, frozenset())
 
-    @cached_property
+    @lazily
     def _blocks(self) -> tuple[bytes, ...]:
         """Hashes of all facts, reusing those of an older market."""
         known, dirty = self._hash_base
@@ -447,7 +447,7 @@ class Market:
         columns = (self.price, self.effective_at, *capacity)
         return block_hashes(columns, len(self), known, dirty)
 
-    @cached_property
+    @lazily
     def digest(self) -> str:
         """A hash of the facts: offers, prices in effect and their doubts, refusals, losses and other inputs, but not
         their age.

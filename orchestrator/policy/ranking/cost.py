@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import QUANTILES, Quantile
+from orchestrator.market.lazily import lazily
 from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
-from orchestrator.policy.lazily import lazily
 from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.pool import Floats, Pool
 from orchestrator.policy.ranking.transition_costs import TransitionCosts, transition_costs
@@ -122,6 +122,8 @@ class Forecast:
 
     def over(self, rows: Iterable[int]) -> Forecast:
         """The same forecast over at least these rows of the market, given in any order."""
+        if self.pool.small and self.pool.whole:
+            return self
         wanted = sorted(set(rows))
         if self.pool.has(wanted):
             return self

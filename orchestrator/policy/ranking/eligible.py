@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import Listing, Market
+from orchestrator.market.lazily import lazily
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import MoveLimits
-from orchestrator.policy.lazily import lazily
 from orchestrator.policy.ranking.pool import Pool
 from providers.hardware import GPUS
 from providers.offer import CapacityType

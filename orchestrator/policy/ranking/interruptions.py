@@ -16,10 +16,10 @@ import numpy as np
 
 from orchestrator.market import Market, expected_wait_s
 from orchestrator.market.availability import BACKOFF_MS
+from orchestrator.market.lazily import lazily
 from orchestrator.market.outages import WEIGHT
 from orchestrator.model import Objective
 from orchestrator.policy.demand import TIME_TOLERANCE
-from orchestrator.policy.lazily import lazily
 from orchestrator.policy.ranking.cost import Z95, Forecast
 from orchestrator.policy.ranking.limits import Bools, Limits
 from orchestrator.policy.ranking.objectives import patient

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import PRIOR_LOSSES, Ahead, Market
-from orchestrator.policy.lazily import lazily
+from orchestrator.market.lazily import lazily
 from orchestrator.policy.ranking.transition_costs import TransitionCosts
 
 Floats = NDArray[np.float64]
@@ -151,6 +151,15 @@ class Pool:
     def at(self, row: int) -> int:
         """The position of a market row in the pool. It must be in the pool."""
         return self._at[row] if self.small else int(np.searchsorted(self.rows, row))
+
+    def positions(self, rows: Rows) -> Rows:
+        """The positions of market rows in the pool. They must be in the pool."""
+        return rows if self.whole else np.searchsorted(self.rows, rows)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all rows of the market."""
+        return len(self.rows) == len(self.market)
 
     @property
     def small(self) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.policy.lazily import lazily
+from orchestrator.market.lazily import lazily
 from orchestrator.policy.ranking.chance import normal_cdf
 from orchestrator.policy.ranking.cost import Z95, Forecast
 from orchestrator.policy.ranking.interruptions import Interruptions, Moments

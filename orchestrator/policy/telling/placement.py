@@ -22,7 +22,7 @@ from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outlook import Outlook
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.pool import Floats
+from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.ranking.spread import Bools
 from orchestrator.policy.telling import explain
 
@@ -79,8 +79,8 @@ class PlacementBuilder:
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
         told = [*best, *misses, *needed]
-        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)).tolist() if small else told
-        shown = self.forecast.over([*told, *rivals, *ranking.outlook.others])
+        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)) if small else np.array(told, np.int64)
+        shown = self.forecast.over((*told, *rivals.tolist(), *ranking.outlook.others))
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -137,7 +137,9 @@ class PlacementBuilder:
         """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
         shown = self.forecast.over([awaited.row, *self.ranking.outlook.others])
         waits_s = {awaited.row: awaited.seconds}
-        view = _Sheet(shown, self.filtered, [], self.ranking.outlook, waits_s).view(awaited.row, "", True)
+        view = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, waits_s).view(
+            awaited.row, "", True
+        )
         assert view.duration_s is not None  # a job waits only if cost and time are known
         wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
         latest_s = latest_start_s(self.demand, self.forecast, self.filtered)
@@ -274,7 +276,7 @@ class _Sheet:
         self,
         forecast: Forecast,
         filtered: Filtered,
-        rivals: list[int],
+        rivals: Rows,
         outlook: Outlook,
         wait_s: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
@@ -288,7 +290,7 @@ class _Sheet:
         self._speed_known = forecast.speed_known
         self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
         may_win = np.zeros(len(rows), np.bool_)
-        may_win[[forecast.pool.at(row) for row in rivals]] = True
+        may_win[forecast.pool.positions(rivals)] = True
         priced = market.priced[rows]
         self._spreads = outlook.spreads(forecast)
         waits_s = np.zeros(len(rows))
