@@ -37,6 +37,7 @@ from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
 from orchestrator.nodes.session import end_machine
 from providers.errors import ProviderError
+from providers.local import process
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
@@ -50,15 +51,21 @@ LEASE_EVERY_S = 1.0
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
+LOG_PUMP, LAST_WORDS_S = b"trainers.process.log_pump", 5.0  # it ends when all that write to it have
 _VOLATILE = ("still_s",)
 
 
 class Machine:
-    """The trainer's processes on this machine, one after the other: each executes one run."""
+    """The trainer's processes on this machine, one after the other: each executes one run.
+
+    What a trainer started ends with it, however it detached itself: beside the next run it would train on, use the
+    memory and write the outputs.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._changing = threading.Lock()
+        self._mark = ""
         self.process = self._started()
         self._reported = False
 
@@ -70,26 +77,40 @@ class Machine:
         """A process for the next run, which loads its libraries."""
         for left in (SOCKET, EXIT_FILE):
             (self.folder / left).unlink(missing_ok=True)
-        return subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
+        self._mark = secrets.token_hex(16)
+        started = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
+        process.mark(started.pid, self._mark)  # it executes nothing of a job before it is ordered to
+        return started
 
     def look(self, *, blameless: bool) -> None:
-        """Write down how the trainer ended, once, if that was its own doing because the machine is `blameless`."""
+        """When the trainer has ended, end what it left, and write down how it ended, once, if that was its own doing
+        because the machine is `blameless`. Raises UnavailableError."""
         with self._changing:
             status = self.process.poll()
             if status is not None and not self._reported:
                 self._reported = True
                 if blameless:
                     write_exit_status(self.folder, status)
+                self._end_left()
 
     def renew(self) -> None:
-        """A trainer process for another run: the one before is ended if it has not."""
+        """A trainer process for another run: the one before is ended if it has not. Raises UnavailableError if a
+        process of the former run does not end: then there is none for another."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=END_TRAINER_S)
+        self.end()
+        with self._changing:  # or its end would count as that of the next
+            self.process, self._reported = self._started(), False
+
+    def end(self) -> None:
+        """End the trainer and what it left. Raises UnavailableError."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        with self._changing:  # or its end would count as that of the next
-            self.process, self._reported = self._started(), False
+        self._end_left()
+
+    def _end_left(self) -> None:
+        process.kill_marked(self._mark, spared=LOG_PUMP, spared_s=LAST_WORDS_S)
 
 
 class Agent:
@@ -165,14 +186,14 @@ class Agent:
             self._machine.look(blameless=not self._stopping)
             self._carry_notice()
             self._renew_lease(time.monotonic())
-        except OSError as error:  # a full disk: without a renewed lease, the run stops by itself
+        except (OSError, ProviderError) as error:  # a full disk: without a renewed lease, the run stops by itself
             say(str(error))
 
     def _attempt(self, exchange: Callable[[], None]) -> bool:
         """Whether it succeeded. If not, the machine's console says why, once."""
         try:
             exchange()
-        except (ObjectStoreError, Garbled, SiteError, OSError) as error:
+        except (ObjectStoreError, Garbled, SiteError, OSError, ProviderError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 say(str(error))

@@ -12,9 +12,11 @@ ended. A pid alone does not identify a process; its start time and boot do.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -45,6 +47,7 @@ _SIGNALS_TO_RESET = (
 )
 _KILL_ROUNDS = 12
 _ROUND_MS = 250
+_SOFT, _HARD = -3, -2  # columns of /proc/PID/limits
 _QUIET_SCANS = 2  # a scan of /proc can miss a process that starts meanwhile; the next scan finds it
 
 # The umask keeps an instance's files private to their owner, whatever umask its launcher inherited.
@@ -206,6 +209,36 @@ def kill_session(session: int) -> None:
     _kill_until_none(f"session {session}", lambda: _of_session(session))
 
 
+def mark(pid: int, name: str) -> None:
+    """Mark a process of this user, and all that it starts from now on, however they detach from it.
+
+    The mark is the soft limit on real-time CPU time, below the hard one, which is an instance's. Does nothing if the
+    process has ended.
+    """
+    with suppress(ProcessLookupError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_RTTIME)
+        resource.prlimit(pid, resource.RLIMIT_RTTIME, (_mark_of(name), hard))
+
+
+def kill_marked(name: str, *, spared: bytes = b"", spared_s: float = 0.0) -> None:
+    """Like `kill_all` for the processes with this mark. Those with `spared` in their command have so many seconds to
+    end by themselves."""
+    marks = {str(_mark_of(name)).encode()}
+
+    def find() -> list[Process]:
+        return [each for each in _snapshot() if each.alive and _is_limited(each.pid, marks, _SOFT)]
+
+    def hurried() -> list[Process]:
+        return [each for each in find() if not (spared and spared in _command(each.pid))]
+
+    _kill_until_none(name, hurried)
+    for process in find():
+        if (handle := _open(process)) is not None:
+            _await_death(handle, round(spared_s * 1000))
+            os.close(handle)
+    _kill_until_none(name, find)
+
+
 def reap(children: set[int]) -> None:
     """Collect children of this process that have ended, and remove them from `children`."""
     for pid in tuple(children):
@@ -274,13 +307,23 @@ def _limit_of(instance_id: str) -> int:
     return 1 << 62 | int.from_bytes(blake2b(instance_id.encode(), digest_size=7).digest())
 
 
-def _is_limited(pid: int, limits: set[bytes]) -> bool:
+def _mark_of(name: str) -> int:
+    """A mark below that of every instance: at least 73,000 years of CPU time."""
+    return 1 << 61 | int.from_bytes(blake2b(name.encode(), digest_size=7).digest())
+
+
+def _is_limited(pid: int, limits: set[bytes], which: int = _HARD) -> bool:
     try:
         lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()
     except OSError:  # gone
         return False
-    hard = next((line.split()[-2] for line in lines if line.startswith(b"Max realtime timeout")), b"")
-    return hard in limits
+    return next((line.split()[which] for line in lines if line.startswith(b"Max realtime timeout")), b"") in limits
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""  # gone
 
 
 def _is_named(pid: int, names: set[bytes]) -> bool:
@@ -341,7 +384,7 @@ def _send(handle: int, number: signal.Signals) -> None:
         return
 
 
-def _await_death(handle: int) -> None:
+def _await_death(handle: int, for_ms: int = _ROUND_MS) -> None:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    poll.poll(_ROUND_MS)
+    poll.poll(for_ms)

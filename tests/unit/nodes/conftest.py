@@ -43,10 +43,6 @@ class Stub(Machine):
     def command(self) -> list[str]:
         return [sys.executable, "-S", "-c", TRAINER, str(self.folder)]
 
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
 
 class Direct(Crew):
     """Calls the actor itself, in this process."""
@@ -96,7 +92,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     monkeypatch.setenv("TRADEWIND_METADATA", str(folder / "metadata.json"))
     stub = Stub(folder)
     yield stub
-    stub.close()
+    stub.end()
 
 
 @pytest.fixture
