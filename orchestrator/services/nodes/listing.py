@@ -8,6 +8,7 @@ that the others say.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
@@ -28,6 +29,8 @@ from providers.instance import Instance
 from providers.offer import provider_of
 from trainers.errors import ObjectStoreError, StoreUnavailable
 from trainers.objects.base import ObjectStore
+
+AT_ONCE = 16  # reads in a bucket: one takes tens of milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def nodes(installation: Installation, ref: str | None = None) -> NodeList:
         described = _described(installation, tx, answers, machines)
         unmanaged = _unmanaged(installation, tx, strays, answers.at_ms)
     store, trouble = _reports(installation)
-    found = list(_with_reports(installation, store, trouble, described))
+    found = _with_reports(installation, store, trouble, described)
     return NodeList(
         at_ms=installation.clock.now_ms(),
         job=None if job is None else job.name,
@@ -232,14 +235,19 @@ def _with_reports(
     store: ObjectStore | None,
     trouble: str,
     described: Sequence[tuple[Node, str | None]],
-) -> Iterator[Node]:
-    """The machines with what they reported. A store that does not answer is not asked again for each of them."""
-    for node, token in described:
-        found, why = None, trouble
-        if store is not None and token is not None and not trouble:
-            try:
-                found = heard(installation, store, token, node.run_id)
-            except ObjectStoreError as error:
-                why = error.message
-                trouble = why if isinstance(error, StoreUnavailable) else ""
-        yield replace(node, heard=found, unreadable=why)
+) -> Sequence[Node]:
+    """The machines with what they reported. Once a store does not answer, it is asked about no more of them."""
+    silent = [trouble] if trouble else []
+
+    def reported(node: Node, token: str | None) -> Node:
+        if store is None or token is None or silent:
+            return replace(node, unreadable=silent[0] if silent else "")
+        try:
+            return replace(node, heard=heard(installation, store, token, node.run_id))
+        except ObjectStoreError as error:
+            if isinstance(error, StoreUnavailable):
+                silent.append(error.message)
+            return replace(node, unreadable=error.message)
+
+    with ThreadPoolExecutor(AT_ONCE, "reports") as pool:
+        return list(pool.map(lambda each: reported(*each), described))
