@@ -11,9 +11,13 @@ import shutil
 import subprocess
 import sys
 
-from scripts import browser, postgres
+from scripts import browser, machines, postgres
 
-NEEDED = {"the page tests need a browser": browser, "the store's tests need a Postgres server": postgres}
+NEEDED = {
+    "the page tests need a browser": browser,
+    "the store's tests need a Postgres server": postgres,
+    "the tests of machines that people own need an SSH server": machines,
+}
 
 
 def install(packages: list[str]) -> None:
@@ -29,7 +33,7 @@ def main() -> int:
     absent = [each.PACKAGE for each in NEEDED.values() if each.find() is None and not os.environ.get(each.VARIABLE)]
     if absent and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"installing Debian's {' and '.join(absent)} for the tests", file=sys.stderr)
-        install(absent)
+        install([name for names in absent for name in names.split()])
     missing = {why: each.REMEDY for why, each in NEEDED.items() if each.find() is None}
     for why, remedy in missing.items():
         print(f"{why}: {remedy}", file=sys.stderr)

@@ -59,9 +59,9 @@ class Fault:
 
 
 class LoopbackServer:
-    """`url` is where it listens. `requests` is what it was asked, in order, faulty ones too."""
+    """`url` is where it listens: on loopback, or on `address`. `requests` is what it was asked, in order, faulty ones too."""
 
-    def __init__(self, cloud: Cloud, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, cloud: Cloud, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.throttled: Response | None = None
@@ -70,17 +70,17 @@ class LoopbackServer:
         self._chance = random.Random(7)
         self._deciding = threading.Lock()
         self._ended = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer((address, 0), _handler(self))
         self._server.daemon_threads = True
         self._server.block_on_close = False
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._scheme = "http" if tls is None else "https"
+        self._address, self._scheme = address, "http" if tls is None else "https"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://{self._address}:{self._server.server_address[1]}"
 
     def asked(self, part: str) -> list[Request]:
         """Requests whose path or form holds `part`."""
