@@ -59,7 +59,7 @@ class Fault:
 
 
 class LoopbackServer:
-    """`url` is where it listens: on loopback, or on `address`. `requests` is what it was asked, in order, faulty ones too."""
+    """`url` is where it listens, on `address`. `requests` is what it was asked, in order, faulty ones too."""
 
     def __init__(self, cloud: Cloud, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
         self.requests: list[Request] = []

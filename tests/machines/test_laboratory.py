@@ -90,7 +90,7 @@ def test_processes_are_killed_paused_and_ended_by_a_reboot(lab: Laboratory) -> N
     one.run(start)
     until(one.processes)
     one.pause()
-    assert [_state(pid) for pid in one.processes()] == ["T"]
+    until(lambda: [_state(pid) for pid in one.processes()] == ["T"])
     one.resume()
     boot = one.run("cat /proc/sys/kernel/random/boot_id").stdout
     one.reboot()
