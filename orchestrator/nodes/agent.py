@@ -36,8 +36,8 @@ from orchestrator.nodes.cluster import Cluster
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
 from orchestrator.nodes.session import end_machine
+from providers import processes
 from providers.errors import ProviderError
-from providers.local import process
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
@@ -79,7 +79,7 @@ class Machine:
             (self.folder / left).unlink(missing_ok=True)
         self._mark = secrets.token_hex(16)
         started = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
-        process.mark(started.pid, self._mark)  # it executes nothing of a job before it is ordered to
+        processes.mark(started.pid, self._mark)  # it executes nothing of a job before it is ordered to
         return started
 
     def look(self, *, blameless: bool) -> None:
@@ -110,7 +110,7 @@ class Machine:
         self._end_left()
 
     def _end_left(self) -> None:
-        process.kill_marked(self._mark, spared=LOG_PUMP, spared_s=LAST_WORDS_S)
+        processes.kill_marked(self._mark, spared=LOG_PUMP, spared_s=LAST_WORDS_S)
 
 
 class Agent:

@@ -11,8 +11,8 @@ import os
 import sys
 
 from orchestrator.errors import SiteError
+from providers import processes
 from providers.errors import ProviderError
-from providers.local import process
 
 
 def end_session(session: int) -> None:
@@ -21,7 +21,7 @@ def end_session(session: int) -> None:
     Raises SiteError with those that do not die.
     """
     try:
-        process.kill_session(session)
+        processes.kill_session(session)
     except ProviderError as error:
         raise SiteError(str(error), hint=error.hint) from error
 

@@ -21,7 +21,7 @@ from providers.billing.charges import Usage
 from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason
 from providers.local.prices import PriceOverride
-from providers.local.process import Leader
+from providers.processes import Leader
 
 _VERSION = 3
 _SCHEMA = """

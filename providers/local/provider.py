@@ -21,6 +21,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
+from providers import processes
 from providers.base import LaunchSpec, Quota
 from providers.billing.charges import Usage, charges, rate_card
 from providers.clock import Clock
@@ -221,7 +222,7 @@ class LocalProvider:
 
     def tick(self) -> None:
         """Bring every live instance up to date. Short; call it as often as you like."""
-        process.reap(self._children)
+        processes.reap(self._children)
         for record in self._books.living():
             # A machine that cannot start or end stays PENDING or STOPPING, is tried again at the next tick, and does
             # not affect the others. The call that requested it has raised the error.
@@ -269,7 +270,7 @@ class LocalProvider:
 
     def processes_left(self) -> list[int]:
         """Pids of all live processes of all instances that ever existed."""
-        return [found.pid for found in process.living(self._books.leaders())]
+        return [found.pid for found in processes.living(self._books.leaders())]
 
     # --- launching ---
 
@@ -392,10 +393,10 @@ class LocalProvider:
                 raise self.classify(error) from error
 
     def _gone(self, record: Record) -> bool:
-        if record.leader is not None and process.is_alive(record.leader):
+        if record.leader is not None and processes.is_alive(record.leader):
             return False
         home = self._home(record.id)
-        return all(switch.is_switch(each, home) for each in process.living({record.id: record.leader}))
+        return all(switch.is_switch(each, home) for each in processes.living({record.id: record.leader}))
 
     def _end_now(self, instance_id: str, reason: EndReason) -> None:
         self._books.begin_ending(instance_id, reason, self._clock.now_ms())
@@ -408,7 +409,7 @@ class LocalProvider:
         if record.gentle and not self._gone(record):
             now_s = self._clock.monotonic_s()
             if record.sigterm_at_s is None:
-                process.signal_all(record.id, record.leader, signal.SIGTERM)
+                processes.signal_all(record.id, record.leader, signal.SIGTERM)
                 self._books.sigterm_sent(record.id, now_s)
                 return
             if now_s - record.sigterm_at_s < GRACE_S:
@@ -421,8 +422,8 @@ class LocalProvider:
             leader = record.leader or process.claimed_by(self._home(record.id))
         except OSError as error:
             raise self.classify(error) from error
-        process.kill_all(record.id, leader)
-        process.reap(self._children)
+        processes.kill_all(record.id, leader)
+        processes.reap(self._children)
         ended_ms = self._clock.now_ms()
         if record.ending_reason is EndReason.EXPIRED and record.ending_at_ms is not None:
             ended_ms = record.ending_at_ms

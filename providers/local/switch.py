@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from providers import processes
 from providers.errors import ProviderError
 from providers.local import process
 from providers.local.metadata import replace_file
@@ -68,7 +69,7 @@ def fired(folder: Path) -> bool:
     return (folder / _FIRED).exists()
 
 
-def is_switch(found: process.Process, folder: Path) -> bool:
+def is_switch(found: processes.Process, folder: Path) -> bool:
     """True if this process of the instance is its switch."""
     switch = process.claimed_by(folder, _CLAIM)
     return switch is not None and (found.pid, found.start_ticks) == (switch.pid, switch.start_ticks)
@@ -81,7 +82,7 @@ def main() -> int:
         (folder / _FIRED).touch()
     while True:
         try:
-            process.kill_all(os.environ[process.ID_VARIABLE], process.claimed_by(folder))
+            processes.kill_all(os.environ[processes.ID_VARIABLE], process.claimed_by(folder))
             return 0
         except ProviderError as error:
             sys.stderr.write(f"the time to live has run out, but the instance does not end: {error}\n")

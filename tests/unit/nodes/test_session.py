@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes.session import end_session
-from providers.local import process
+from providers import processes
 from providers.procfs import process_start
 
 
@@ -17,7 +17,7 @@ def test_a_session_that_does_not_die_is_an_error_that_names_its_processes(monkey
     leader = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         with monkeypatch.context() as patience:
-            patience.setattr(process, "_KILL_ROUNDS", 0)
+            patience.setattr(processes, "_KILL_ROUNDS", 0)
             with pytest.raises(SiteError, match=f"session {leader.pid} do not end: {leader.pid}") as caught:
                 end_session(leader.pid)
         assert "ps" in caught.value.hint

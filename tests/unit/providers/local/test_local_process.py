@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from providers import processes
 from providers.clock import boot_id
 from providers.errors import UnavailableError
 from providers.local import process
-from providers.local.process import Leader
+from providers.processes import Leader
 
 FAMILY = """
 trap '' TERM
@@ -114,7 +115,7 @@ def test_of_many_launchers_exactly_one_continues(tmp_path):
     leader = process.claimed_by(home)
     assert losers == 7
     assert children == {leader.pid}
-    process.kill_all("local-many", leader)
+    processes.kill_all("local-many", leader)
     assert os.waitpid(leader.pid, 0)[1] == signal.SIGKILL
     assert (home / "starts").read_text().split() in ([str(leader.pid)], [])
 
@@ -144,13 +145,13 @@ def test_what_a_machine_writes_is_its_owners_alone_whatever_the_umask_was(tmp_pa
 def test_a_recycled_pid_or_another_boot_is_not_the_machine():
     me = os.getpid()
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    assert process.is_alive(Leader(me, ticks, boot_id()))
-    assert not process.is_alive(Leader(me, ticks - 1, boot_id()))
-    assert not process.is_alive(Leader(me, ticks, "another boot"))
+    assert processes.is_alive(Leader(me, ticks, boot_id()))
+    assert not processes.is_alive(Leader(me, ticks - 1, boot_id()))
+    assert not processes.is_alive(Leader(me, ticks, "another boot"))
     session = os.getsid(0)  # 0 in a container that was entered from outside
-    assert process.living({"local-none": Leader(session, -1, boot_id())}) == []
-    assert process.living({"local-none": Leader(session, ticks, "another boot")}) == []
-    assert process.living({"local-none": Leader(0, -1, boot_id())}) == []
+    assert processes.living({"local-none": Leader(session, -1, boot_id())}) == []
+    assert processes.living({"local-none": Leader(session, ticks, "another boot")}) == []
+    assert processes.living({"local-none": Leader(0, -1, boot_id())}) == []
 
 
 def test_a_zombie_is_dead(tmp_path):
@@ -158,10 +159,10 @@ def test_a_zombie_is_dead(tmp_path):
     pid = process.start("local-zombie", home, "exit 0")
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
     leader = process.claimed_by(home)
-    assert not process.is_alive(leader)
-    assert process.living({"local-zombie": leader}) == []
+    assert not processes.is_alive(leader)
+    assert processes.living({"local-zombie": leader}) == []
     children = {pid}
-    process.reap(children)
+    processes.reap(children)
     assert children == set()
 
 
@@ -198,9 +199,9 @@ def test_a_session_is_killed_whatever_groups_it_has():
     leader = subprocess.Popen(["bash", "-c", script], start_new_session=True, pass_fds=[write])
     os.close(write)
     assert os.read(read, 2) == b"x\n"
-    process.kill_session(leader.pid)
+    processes.kill_session(leader.pid)
     assert os.read(read, 1) == b""  # whoever could have written is dead
     os.close(read)
     assert leader.wait() == -signal.SIGKILL
-    process.kill_session(leader.pid)
-    process.kill_session(0)
+    processes.kill_session(leader.pid)
+    processes.kill_session(0)

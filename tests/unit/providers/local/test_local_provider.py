@@ -13,9 +13,9 @@ from providers.errors import CapacityError, NotFoundError, QuotaError, Unavailab
 from providers.instance import EndReason, InstanceState
 from providers.local import LocalProvider
 from providers.local.metadata import Notice, read_notice
-from providers.local.process import signal_all
 from providers.local.provider import HISTORY_MS
 from providers.money import cost_nano_usd, usd
+from providers.processes import signal_all
 
 WAIT = "say up; while :; do sleep 0.05; done"  # short naps: bash runs a trap only between commands
 STUBBORN = f"trap 'say term' TERM; {WAIT}"
