@@ -27,6 +27,10 @@ from trainers.errors import MalformedMessage
 TrainerState = Literal[
     "starting", "restored", "training", "quiesced", "checkpointed_and_stopped", "finished", "failed", "fenced"
 ]
+LAST_STATES: tuple[TrainerState, ...] = ("checkpointed_and_stopped", "finished", "failed", "fenced")
+"""Those in which a run has ended."""
+EXIT_CODES: Mapping[TrainerState, int] = {"finished": 0, "checkpointed_and_stopped": 0, "failed": 1, "fenced": 3}
+"""The exit status of the process that executed a run, by its last state."""
 Awaited = Literal["begin", "step", "save", "end"]
 
 
@@ -56,7 +60,7 @@ class Progress:
     run restores, waits for its fence or is quiesced. `save_wall_s` is the duration of the latest save.
     `not_finite_step` is the first step of this run whose loss was NaN or infinite. `stopped_early` is set by a program
     that called run.stop(). `permanent`: the program could not be loaded or called with its arguments, and would fail on
-    any machine.
+    any machine. `peer_lost`: a failed run of several processes ended because a process on another machine did.
     """
 
     state: TrainerState = "starting"
@@ -77,6 +81,7 @@ class Progress:
     not_finite_step: int | None = None
     stopped_early: bool = False
     permanent: bool = False
+    peer_lost: bool = False
 
 
 PROGRESS: Mapping[str, checked_json.Check] = {
@@ -98,6 +103,7 @@ PROGRESS: Mapping[str, checked_json.Check] = {
     "not_finite_step": checked_json.optional(checked_json.count),
     "stopped_early": checked_json.yes_no,
     "permanent": checked_json.yes_no,
+    "peer_lost": checked_json.yes_no,
 }
 """The check of each field of a Progress."""
 _QUIESCE: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}

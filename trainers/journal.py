@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainers.control import Awaited, ControlDirectory, Progress, TrainerState
+from trainers.control import LAST_STATES, Awaited, ControlDirectory, Progress, TrainerState
 
 _PROGRESS_PERIOD_S = 0.1
 
@@ -20,16 +20,21 @@ class Journal:
     """The folder of one run: `<run>/control/progress.json`, `<run>/metrics.jsonl`, `<run>/log`."""
 
     def __init__(
-        self, control: ControlDirectory, monotonic: Callable[[], float], mask: Callable[[str], str] = str
+        self,
+        control: ControlDirectory,
+        monotonic: Callable[[], float],
+        mask: Callable[[str], str] = str,
+        last: ControlDirectory | None = None,
     ) -> None:
         """`mask` removes the values of secrets from texts. The runner sets `settle`, which waits until the log is
-        written.
+        written. `last`: where the final state goes, if another process publishes it.
         """
         self.mask = mask
         self.settle: Callable[[], None] = lambda: None
         self.folder = control.path.parent
         self.progress = Progress()
         self._control = control
+        self._last = last or control
         self._monotonic = monotonic
         self._written_at = -math.inf
         control.path.mkdir(parents=True, exist_ok=True)
@@ -87,7 +92,8 @@ class Journal:
 
     def _write(self) -> None:
         self._written_at = self._monotonic()
-        self._control.write_progress(self.progress)
+        place = self._last if self.progress.state in LAST_STATES else self._control
+        place.write_progress(self.progress)
 
 
 def _open_lines(path: Path) -> Any:

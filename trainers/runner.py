@@ -13,6 +13,7 @@ import faulthandler
 import importlib
 import inspect
 import os
+import re
 import runpy
 import sys
 import traceback
@@ -20,29 +21,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from trainers.checkpoint import store
-from trainers.control import ControlDirectory, TrainerState
+from trainers.control import EXIT_CODES, ControlDirectory, TrainerState
 from trainers.errors import EntryError
 from trainers.journal import Journal
 from trainers.objects.opening import open_store
-from trainers.process import same_hashes
+from trainers.process import launcher, same_hashes
 from trainers.process.log_pump import MaskedLog
 from trainers.process.masking import Mask
 from trainers.process.prewarm import STACKS_SIGNAL
+from trainers.process.ranks import Rank
 from trainers.process.run_context import RunContext, RunEnded, Timers, opened
 from trainers.process.unmanaged import watched
 from trainers.spec import CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE, TrainerSpec
 
 FENCE_POLL_S = 0.02
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_LOST_CONTACT = re.compile(
+    r"closed by peer|reset by peer|Connection refused|Broken pipe|ncclRemoteError|ncclSystemError|remote process exited"
+    r"|Socket Timeout|Timed out waiting|timed out in \w+|client socket has timed out|Connection was likely closed"
+)
 _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log has all of it
+
+
+def run(spec: TrainerSpec, *, secrets: Mapping[str, str] = MappingProxyType({})) -> TrainerState:
+    """Run the job's code on this machine to its end: in this process or, for a run of several, in one child for each
+    rank. Otherwise like `execute`. Raises TrainerError for an impossible spec.
+    """
+    if not spec.distributed:
+        return execute(spec, secrets=secrets)
+    with suppress(ModuleNotFoundError):
+        import torch  # noqa: F401  (once, for all children; without it, they report why they fail)
+    return launcher.launch(spec, lambda rank: execute(rank.spec, rank=rank, secrets=secrets), secrets=secrets)
 
 
 def execute(
     spec: TrainerSpec,
     *,
+    rank: Rank | None = None,
     timers: Timers | None = None,
     on_step: Callable[[int], None] | None = None,
     secrets: Mapping[str, str] = MappingProxyType({}),
@@ -52,16 +70,22 @@ def execute(
     Changes this process permanently (environment, folder, threads, generators), so it allows one run per process.
     Standard output and error go to `<run folder>/log`. `on_step` is called with each recorded step. `secrets` are
     already in the environment; their values are removed from everything written about the run, and if there are any,
-    output goes to the log until the process ends. Raises OSError if the run folder cannot be written.
+    output goes to the log until the process ends. `rank`: one of the processes of a run of several, whose output
+    already goes to the log (trainers.process.launcher). Raises OSError if the run folder cannot be written.
     """
     timers = timers or Timers()
-    control = ControlDirectory(spec.control_dir)
-    journal = Journal(control, timers.monotonic, mask=Mask(secrets).text)
+    control, mask = ControlDirectory(spec.control_dir), Mask(secrets).text
+    if rank is None:
+        journal = Journal(control, timers.monotonic, mask)
+    else:
+        own = ControlDirectory(rank.folder / "control")
+        journal = Journal(own if rank.local_rank else control, timers.monotonic, mask, last=own)
     journal.enter("starting")
-    context = RunContext(spec, control, journal, timers, on_step=on_step)
-    with closing(journal), _captured(journal, secrets), opened(context):
+    context = RunContext(spec, control, journal, timers, rank=rank, on_step=on_step)
+    output = _captured(journal, secrets) if rank is None else _explained(sys.stderr)
+    with closing(journal), output, opened(context):
         try:
-            _enter_environment(spec, journal.folder)
+            _enter_environment(spec, journal.folder, rank)
             if spec.manifest is None:
                 _await_fence(context)
             with watched(context):
@@ -82,7 +106,8 @@ def execute(
             if context.leaving is not None:
                 journal.enter(context.leaving)
             else:
-                journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=_is_permanent(error, context))
+                permanent, peer_lost = _is_permanent(error, context), rank is not None and lost_contact(error)
+                journal.enter("failed", error=text[-_LONGEST_ERROR:], permanent=permanent, peer_lost=peer_lost)
             # the program may have replaced sys.stderr or closed the descriptor
             with suppress(OSError), open(2, "w", closefd=False, errors="backslashreplace") as stderr:
                 stderr.write(text)
@@ -102,9 +127,9 @@ def main(arguments: list[str] | None = None) -> int:
     spec = TrainerSpec.load(options.spec)
     if options.standalone:
         take_over(spec)
-    state = execute(spec)
+    state = run(spec)
     sys.stderr.write(f"{state}: {Path(spec.control_dir) / 'progress.json'}\n")
-    return {"finished": 0, "checkpointed_and_stopped": 0, "fenced": 3}.get(state, 1)
+    return EXIT_CODES.get(state, 1)
 
 
 def take_over(spec: TrainerSpec) -> None:
@@ -138,7 +163,7 @@ def _await_fence(context: RunContext) -> None:
         context.journal.expect("begin")
 
 
-def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
+def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -> None:
     saved = run_folder / "spec.json"
     if not saved.exists():
         spec.save(saved)
@@ -152,6 +177,7 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path) -> None:
             CHECKPOINT_VARIABLE: f"{spec.checkpoint_root.rstrip('/')}/{spec.job_id}",
             "OMP_NUM_THREADS": str(spec.threads),
             "MKL_NUM_THREADS": str(spec.threads),
+            **(rank.variables() if rank is not None else {}),
         }
     )
     if not Path(spec.workdir).is_dir():
@@ -314,6 +340,18 @@ def would_repeat(error: BaseException) -> bool:
     return isinstance(error, EntryError | ImportError | SyntaxError)
 
 
+def lost_contact(error: BaseException) -> bool:
+    """Whether an error, or one that caused it, says that another rank cannot be reached. Only a hint: torch has no type
+    of its own for the errors of gloo.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, RuntimeError) and _LOST_CONTACT.search(str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 def _of_the_job(error: BaseException) -> Any:
     """The traceback without this module's own frames, which do not help the job's author."""
     frame = error.__traceback__
@@ -324,11 +362,7 @@ def _of_the_job(error: BaseException) -> Any:
 
 @contextmanager
 def _captured(journal: Journal, secrets: Mapping[str, str]) -> Iterator[None]:
-    """Append all output of this process, including C libraries and children, to the run's log.
-
-    Also the stacks of all threads when a signal kills this process and whenever STACKS_SIGNAL arrives. The signal
-    handler itself writes them, so this works while the program runs C code or waits for a lock.
-    """
+    """Append all output of this process, including C libraries and children, to the run's log."""
     sys.stdout.flush()
     sys.stderr.flush()
     streams, copies = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
@@ -341,18 +375,30 @@ def _captured(journal: Journal, secrets: Mapping[str, str]) -> Iterator[None]:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
         sys.stdout = sys.stderr = file
-        faulthandler.enable(file)
-        faulthandler.register(STACKS_SIGNAL, file)
         try:
-            yield
+            with _explained(file):
+                yield
         finally:
-            faulthandler.unregister(STACKS_SIGNAL)
-            faulthandler.disable()
             sys.stdout, sys.stderr = streams
             for descriptor, copy in zip((1, 2), copies, strict=True):
                 if not secrets:  # otherwise exit handlers of the job could print secrets elsewhere
                     os.dup2(copy, descriptor)
                 os.close(copy)
+
+
+@contextmanager
+def _explained(file: IO[str]) -> Iterator[None]:
+    """Write the stacks of all threads to `file` when a signal kills this process and whenever STACKS_SIGNAL arrives.
+
+    The signal handler itself writes them, so this works while the program runs C code or waits for a lock.
+    """
+    faulthandler.enable(file)
+    faulthandler.register(STACKS_SIGNAL, file)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(STACKS_SIGNAL)
+        faulthandler.disable()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,11 @@ class TrainerSpec:
     `throttle` in (0, 1]: the fraction of this host's speed that the simulated machine has; the session sleeps for the
     rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
     the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
-    training time that saves may take, `keep` how many checkpoints are kept, `threads` the CPU threads.
+    training time that saves may take, `keep` how many checkpoints are kept, `threads` the CPU threads of each process.
+
+    A run may have several processes (ranks): `processes` on each of `nodes` machines; `node_rank` is this machine's
+    number, from 0. Rank 0 listens on `master_addr`:`master_port`, which every machine must reach; a run of one machine
+    may leave both empty. Each machine has its own `control_dir`; that of machine 0 has the progress of the run.
     """
 
     job_id: str
@@ -78,6 +82,23 @@ class TrainerSpec:
     seed: int = 0
     throttle: float = 1.0
     manifest: str | None = None
+    nodes: int = 1
+    node_rank: int = 0
+    processes: int = 1
+    master_addr: str = ""
+    master_port: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes on all machines."""
+        return self.nodes * self.processes
+
+    @property
+    def distributed(self) -> bool:
+        """Whether the program is started like one of torchrun, with RANK and so on: if it has several processes, and
+        for one process if `master_port` is given.
+        """
+        return self.world_size > 1 or self.master_port != 0
 
     def to_json(self) -> dict[str, object]:
         """All fields as a dict for JSON."""

@@ -131,12 +131,12 @@ def exit_status(folder: Path) -> int | None:
         return None
 
 
-def describe_exit(status: int) -> str:
+def describe_exit(status: int, process: str = "the trainer") -> str:
     """An exit status in words."""
     if status >= 0:
-        return f"the trainer exited with status {status} without a final report"
+        return f"{process} exited with status {status} without a final report"
     why = "out of memory?" if -status == signal.SIGKILL else (signal.strsignal(-status) or "unknown").lower()
-    return f"the trainer was killed by signal {-status} ({why})"
+    return f"{process} was killed by signal {-status} ({why})"
 
 
 def main(folder: str) -> int:
@@ -241,12 +241,12 @@ def _load() -> str:
 
 
 def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
-    from trainers.runner import execute
+    from trainers.runner import run
     from trainers.spec import TrainerSpec
 
     secrets: Mapping[str, str] = order["secrets"]
     os.environ.update(secrets)
-    return _masked(_attempt(lambda: execute(TrainerSpec.from_json(order["spec"]), secrets=secrets)), secrets)
+    return _masked(_attempt(lambda: run(TrainerSpec.from_json(order["spec"]), secrets=secrets)), secrets)
 
 
 @contextmanager

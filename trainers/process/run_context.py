@@ -13,6 +13,7 @@ from trainers.control import ControlDirectory, TrainerState
 from trainers.journal import Journal
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
+from trainers.process.ranks import Rank
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ class Timers:
 class RunContext:
     """One run: its spec, control directory, journal and clocks, and its session once the program has called attach().
 
-    `leaving` is the final state of a program without a session that is being ended (trainers.process.unmanaged).
+    `rank` is set in a run of several processes. `leaving` is the final state of a program without a session that is
+    being ended (trainers.process.unmanaged).
     """
 
     spec: TrainerSpec
     control: ControlDirectory
     journal: Journal
     timers: Timers
+    rank: Rank | None = None
     session: Session | None = None
     leaving: TrainerState | None = None
     on_step: Callable[[int], None] | None = None

@@ -13,14 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainers.control import TrainerState
+from trainers.control import EXIT_CODES, TrainerState
 from trainers.errors import TrainerError
 from trainers.process.run_context import RunContext
 
 GRACE_S = 5.0  # from SIGTERM to the end
 POLL_S = 0.5
 NOTICE_MARGIN_S = 1.0  # ends this long before the machine is taken away
-EXIT_CODES = {"checkpointed_and_stopped": 0, "fenced": 3}  # as those of trainers.runner
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Job:
         order.save(path)
         assert self.nursery.stdin is not None
         assert self.nursery.stdout is not None
-        self.nursery.stdin.write(json.dumps({"spec": str(path), "secrets": secrets or {}}) + "\n")
+        self.nursery.stdin.write(json.dumps({"specs": [str(path)], "secrets": secrets or {}}) + "\n")
         self.nursery.stdin.flush()
         status = self.nursery.stdout.readline().strip()
         progress = control.progress()

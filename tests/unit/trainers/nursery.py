@@ -1,7 +1,7 @@
 """Loads torch once, then forks a trainer process for every spec that it is sent: real processes, cheap to kill.
 
-stdin: one JSON line per run {"spec": path, "secrets": {name: value}}; stdout: its exit status ("killed 9", "finished",
-"left 0" ...).
+stdin: one JSON line per run {"specs": [path of each machine], "secrets": {name: value}}; stdout: the exit statuses of
+its machines, with commas ("killed 9", "finished", "left 0" ...).
 """
 
 import atexit
@@ -17,6 +17,7 @@ import torch._dynamo  # what the first optimizer would load
 
 from trainers import runner
 from trainers.loop import session  # noqa: F401
+from trainers.process import launcher
 from trainers.process.run_context import Timers
 from trainers.spec import TrainerSpec
 
@@ -29,20 +30,39 @@ def ticking() -> Timers:
     return Timers(monotonic=lambda: next(ticks) * 0.2, sleep=lambda _: None, cpu=lambda: 0.0)
 
 
+def execute(spec: TrainerSpec, secrets: dict[str, str]) -> str:
+    """Execute the order of one machine in this process."""
+    if spec.distributed:
+        return launcher.launch(
+            spec, lambda rank: runner.execute(rank.spec, rank=rank, timers=ticking(), secrets=secrets), secrets=secrets
+        )
+    return runner.execute(spec, timers=ticking(), secrets=secrets)
+
+
+def start(spec: TrainerSpec, secrets: dict[str, str]) -> int:
+    """Fork the process of a machine."""
+    child = os.fork()
+    if child == 0:
+        os.environ.update(secrets)
+        state = execute(spec, secrets)
+        atexit._run_exitfuncs()  # what the job left for the end of its process
+        os._exit(10 + STATES.index(state))
+    return child
+
+
+def outcome(child: int) -> str:
+    """Wait for a machine and describe its end."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    known = STATES[code - 10] if code >= 10 else f"left {code}"  # left: by os._exit, past all of ours
+    return f"killed {-code}" if code < 0 else known
+
+
 def serve() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         order = json.loads(line)
-        spec, secrets = TrainerSpec.load(Path(order["spec"])), order["secrets"]
-        child = os.fork()
-        if child == 0:
-            os.environ.update(secrets)
-            state = runner.execute(spec, timers=ticking(), secrets=secrets)
-            atexit._run_exitfuncs()  # what the job left for the end of its process
-            os._exit(10 + STATES.index(state))
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        known = STATES[code - 10] if code >= 10 else f"left {code}"  # left: by os._exit, past all of ours
-        answers.write((f"killed {-code}" if code < 0 else known) + "\n")
+        children = [start(TrainerSpec.load(Path(path)), order["secrets"]) for path in order["specs"]]
+        answers.write(",".join(map(outcome, children)) + "\n")
 
 
 if __name__ == "__main__":
