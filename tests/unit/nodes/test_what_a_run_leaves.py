@@ -18,11 +18,11 @@ import os, subprocess, sys, time
 daemon = "import os, time; open('daemon', 'w').write(str(os.getpid())); time.sleep(3600)"
 detached = "start_new_session=True, env={}"
 middle = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {daemon!r}], {detached})"
-subprocess.run([sys.executable, "-S", "-c", middle], cwd=sys.argv[1], check=True)
 pump = "import sys, time; data = sys.stdin.read(); time.sleep(0.2); open('last words', 'w').write(data)"
 read, write = os.pipe()
 subprocess.Popen([sys.executable, "-S", "-c", pump, "-m", "trainers.process.log_pump"], stdin=read, cwd=sys.argv[1])
 os.write(write, b"said at the end")
+subprocess.run([sys.executable, "-S", "-c", middle], cwd=sys.argv[1], check=True)
 while not os.path.exists("daemon"):
     time.sleep(0.01)
 if sys.argv[2] == "stays":
