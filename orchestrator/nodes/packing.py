@@ -1,0 +1,219 @@
+"""Packing: a folder of code as one archive, the same bytes for the same files, for machines without that folder.
+
+`.tradewindignore` in the folder names what stays behind, in the syntax of .gitignore; IGNORED stays behind always. What
+an archive cannot hold safely is refused, with the name of the file: links that lead out of the folder, pipes, sockets
+and devices.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import stat
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILE = ".tradewindignore"
+IGNORED = frozenset({".git", "__pycache__", ".venv"})
+LARGE_BYTES = 100_000_000
+MOST_BYTES = 5_000_000_000
+MOST_FILES = 100_000
+_SECRET_NAMES = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials", "credentials.*", "*credentials.json"),
+    *(".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".git-credentials", ".dockercfg", "*.tfstate"),
+    *("token", "tokens", "token.txt", "token.json", "tokens.json", "*.token", "*_token", "*-token"),
+    *("secrets", "secrets.*", "secret.*", "service-account*.json", "service_account*.json"),
+)
+_SECRET_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".azure", ".gcloud", ".kube", ".docker", ".huggingface"})
+_NO_SECRET = ("*.pub", "*.example", "*.sample", "*.template", "*.dist")
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----", re.MULTILINE)
+_LOOKED_AT_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What would be packed: paths relative to `folder`, sorted, of folders, files and links. `secret_like` are files
+    whose name, folder or beginning is that of a key or password."""
+
+    folder: Path
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    links: tuple[str, ...]
+    size_bytes: int
+    secret_like: tuple[str, ...]
+
+
+def contents(folder: Path, *, without: Sequence[Path] = ()) -> Contents:
+    """What is in a folder of code, except what is ignored and the folders `without`. Raises UsageError."""
+    ignored = _ignored(folder)
+    apart = {os.path.realpath(each) for each in without}
+    found = _Found(folder, os.path.realpath(folder))
+    for path, entry in _below(folder, "", ignored, apart):
+        found.add(path, entry)
+        if len(found.files) + len(found.folders) > MOST_FILES:
+            raise _refused(f"{folder} has more than {MOST_FILES:,} files", "leave data out")
+    if found.size_bytes > MOST_BYTES:
+        size = f"{found.size_bytes / 1e9:.1f} GB; at most {MOST_BYTES / 1e9:.0f} GB of code is uploaded"
+        raise _refused(f"{folder} has {size}", "leave data out")
+    secret_like = tuple(path for path in sorted(found.files) if _is_secret_like(folder, path))
+    folders, files, links = (tuple(sorted(each)) for each in (found.folders, found.files, found.links))
+    return Contents(folder, folders, files, links, found.size_bytes, secret_like)
+
+
+def pack(packed: Contents, target: BinaryIO) -> str:
+    """Write the archive (tar, gzip) to `target`. Returns its SHA-256 in hexadecimal. Raises UsageError, OSError."""
+    hashed = _Hashed(target)
+    zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=hashed, mtime=0)  # type: ignore[arg-type]
+    with zipped, tarfile.open(mode="w", fileobj=zipped, format=tarfile.PAX_FORMAT) as archive:
+        for path in packed.folders:
+            archive.addfile(_info(path, tarfile.DIRTYPE, 0o755))
+        for path in packed.files:
+            _add_file(archive, packed.folder, path)
+        for path in packed.links:
+            info = _info(path, tarfile.SYMTYPE, 0o777)
+            info.linkname = _inside(packed.folder, path)
+            archive.addfile(info)
+    return hashed.digest()
+
+
+class _Found:
+    """What a search has found so far."""
+
+    def __init__(self, folder: Path, real: str) -> None:
+        self._folder, self._real = folder, real
+        self.folders: list[str] = []
+        self.files: list[str] = []
+        self.links: list[str] = []
+        self.size_bytes = 0
+
+    def add(self, path: str, entry: os.DirEntry[str]) -> None:
+        """Raises UsageError for what cannot be packed."""
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            _inside(self._folder, path)
+            self.links.append(path)
+        elif stat.S_ISDIR(status.st_mode):
+            self.folders.append(path)
+        elif stat.S_ISREG(status.st_mode):
+            self.files.append(path)
+            self.size_bytes += status.st_size
+        else:
+            raise _refused(f"{self._folder / path} is not a regular file: it cannot be uploaded", "remove it", path)
+
+
+class _Hashed:
+    """A file that is only written to, and its hash."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target, self._hash = target, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._target.write(data)
+
+    def flush(self) -> None:
+        self._target.flush()
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _ignored(folder: Path) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    path = folder / IGNORE_FILE
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return GitIgnoreSpec.from_lines(lines)
+    except (OSError, ValueError) as error:  # also of an undecodable file, or a pattern that is none
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="correct it: its syntax is that of .gitignore"
+        ) from error
+
+
+def _below(
+    folder: Path, prefix: str, ignored: GitIgnoreSpec, apart: set[str]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every entry at any depth that is not ignored, with its path relative to `folder`."""
+    try:
+        with os.scandir(folder / prefix) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise _refused(f"{folder / prefix} cannot be read: {error.strerror}", "make it readable", prefix) from error
+    for entry in entries:
+        path = f"{prefix}/{entry.name}" if prefix else entry.name
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.name in IGNORED or ignored.match_file(f"{path}/" if is_folder else path):
+            continue
+        if is_folder and os.path.realpath(entry.path) in apart:
+            continue
+        yield path, entry
+        if is_folder:
+            yield from _below(folder, path, ignored, apart)
+
+
+def _inside(folder: Path, path: str) -> str:
+    """The target of a link, relative to the link's folder, without leaving `folder`. Raises UsageError."""
+    target, parent = os.readlink(folder / path), os.path.dirname(path)
+    real = os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))
+    if _leaves(real):
+        raise _refused(f"{folder / path} leads out of train.workdir, to {target}", "replace it by a copy", path)
+    if os.path.isabs(target) or _leaves(os.path.normpath(os.path.join(parent, target))):
+        return os.path.relpath(real, parent or ".")
+    return target
+
+
+def _leaves(relative: str) -> bool:
+    return relative == ".." or relative.startswith("../")
+
+
+def _is_secret_like(folder: Path, path: str) -> bool:
+    *parents, name = path.lower().split("/")
+    if any(fnmatchcase(name, each) for each in _NO_SECRET):
+        return False
+    if not _SECRET_FOLDERS.isdisjoint(parents) or any(fnmatchcase(name, each) for each in _SECRET_NAMES):
+        return True
+    try:
+        with open(folder / path, "rb") as file:
+            return _PRIVATE_KEY.search(file.read(_LOOKED_AT_BYTES)) is not None
+    except OSError as error:
+        raise _refused(f"{folder / path} cannot be read: {error.strerror}", "make it readable", path) from error
+
+
+def _info(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    """An entry without owner and time."""
+    info = tarfile.TarInfo(path)
+    info.type, info.mode = kind, mode
+    return info
+
+
+def _add_file(archive: tarfile.TarFile, folder: Path, path: str) -> None:
+    try:
+        handle = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(0, "it is not a regular file any more")
+            info = _info(path, tarfile.REGTYPE, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+            info.size = status.st_size
+            archive.addfile(info, file)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise _refused(f"{folder / path} cannot be packed: {why}", "try again when nothing changes it", path) from error
+
+
+def _refused(what: str, remedy: str, path: str = "") -> UsageError:
+    named = f"/{path}" if path else "it"
+    return UsageError(what, hint=f"{remedy}, or name {named} in {IGNORE_FILE}")
