@@ -125,7 +125,7 @@ class NodeRuntime:
             if run is not None and run.run_id == run_id:
                 return run
             grant = self._granted(token, run_id, secrets)
-            return RunOrder(run_id, str(self._runs_dir / run_id), wanted, grant=grant)
+            return RunOrder(run_id, str(self._runs_dir / run_id), setup=wanted, grant=grant)
 
         self._change(token, prepared)
 

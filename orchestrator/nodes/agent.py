@@ -2,8 +2,9 @@
 
     python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR
 
-STORE is the URL of the store of control objects, TOKEN the machine's launch token, TEMP_DIR a short path for Ray. The
-boot token is in $TRADEWIND_BOOT_TOKEN, the machine's own folder in $TRADEWIND_INSTANCE_DIR.
+STORE is the URL of the store of control objects, <store_root>/control/<installation>, TOKEN the machine's launch token,
+TEMP_DIR a short path for Ray. The boot token is in $TRADEWIND_BOOT_TOKEN, the machine's own folder in
+$TRADEWIND_INSTANCE_DIR.
 
 The agent starts the trainer's process, which loads its libraries, and meanwhile Ray. It polls its orders and carries
 them out, reports what the run says, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
@@ -33,6 +34,7 @@ from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store
 from orchestrator.nodes.cluster import Cluster
+from orchestrator.nodes.courier import Courier
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
 from orchestrator.nodes.session import end_machine
@@ -42,12 +44,16 @@ from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+from trainers.objects.retry import Patience
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 BOOT_VARIABLE = "TRADEWIND_BOOT_TOKEN"
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
+TRANSFERS = Patience(request_s=120.0)
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
@@ -123,10 +129,12 @@ class Agent:
         crew: Crew,
         machine: Machine,
         access: Mapping[str, str] = MappingProxyType({}),
+        root: ObjectStore | None = None,
     ) -> None:
-        """`access`: environment variables with which a trainer reaches checkpoints in a bucket."""
+        """`access`: environment variables with which a trainer reaches checkpoints in a bucket. `root`: the store of
+        the jobs' code, logs and outputs, for a machine with folders of its own."""
         self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
-        self._access = access
+        self._access, self._root = access, root
         self._key = sealing.new_key()
         self._boot = secrets.token_hex(8)
         self._metadata = os.environ.get("TRADEWIND_METADATA")
@@ -137,6 +145,7 @@ class Agent:
         self._order: Order | None = None
         self._run: RunOrder | None = None
         self._control: ControlDirectory | None = None
+        self._courier: Courier | None = None
         self._notice_s: float | None = None
         self._beat = 0
         self._urgent: tuple[object, ...] = ()
@@ -215,7 +224,9 @@ class Agent:
         before, run = self._run, order.run
         if before is not None and (run is None or run.run_id != before.run_id):
             self._crew.end()
-            self._run = self._control = before = None
+            if self._courier is not None:
+                self._courier.close()
+            self._run = self._control = self._courier = before = None
         if run is not None:
             begins, trains = before is None, run.spec is not None and (before is None or before.spec is None)
             secrets = self._secrets(run) if trains or (begins and run.setup is not None) else {}
@@ -228,18 +239,37 @@ class Agent:
         if self._used:
             self._machine.renew()
         self._used, self._notice_s = True, None
-        self._control = ControlDirectory(Path(run.run_dir) / "control")
+        self._courier = courier = self._couriered(run)
+        run_dir = Path(run.run_dir) if courier is None else courier.run_dir
+        self._control = ControlDirectory(run_dir / "control")
         self._control.path.mkdir(parents=True, exist_ok=True)
         if self._stopping:
             self._control.request_stop()
-        self._crew.begin(run.run_id, run.run_dir, run.setup, secrets)
+        self._crew.begin(run.run_id, str(run_dir), with_setup=run.setup is not None)
+        setup = run.setup
+        if courier is not None:
+            courier.begin(lambda: None if setup is None else self._crew.set_up(courier.setup(setup), secrets))
+        elif setup is not None:
+            self._crew.set_up(setup, secrets)
+
+    def _couriered(self, run: RunOrder) -> Courier | None:
+        """Raises SiteError."""
+        if run.files is None:
+            return None
+        if self._root is None:
+            raise SiteError("this machine has no store for the files of jobs", hint="the job continues elsewhere")
+        return Courier(self._root.child(run.files.place), run.files, run.run_id, self._machine.folder, say)
 
     def _follow(self, run: RunOrder, before: RunOrder | None, secrets: Mapping[str, str]) -> None:
         """Carry out how an order differs from the one `before` for the same run."""
         assert self._control is not None
         if run.spec is not None and (before is None or before.spec is None):
             in_bucket = "://" in str(run.spec.get("checkpoint_root", ""))
-            self._crew.train(run.spec, {**self._access, **secrets} if in_bucket else secrets)
+            values = {**self._access, **secrets} if in_bucket else secrets
+            if self._courier is None:
+                self._crew.train(run.spec, values)
+            else:
+                self._courier.train(run.spec, lambda spec: self._crew.train(spec, values))
         if run.hold is None:
             self._control.clear_quiesce()
         elif before is None or run.hold != before.hold:
@@ -262,6 +292,8 @@ class Agent:
         """Report what is new, and otherwise that this machine lives."""
         run_id = None if self._run is None else self._run.run_id
         said, ago_s = (None, 0.0) if run_id is None else self._crew.heard(run_id)
+        if self._courier is not None and (passed := self._courier.heard(said)) is not said:
+            said, self._eager_until = passed, now + EAGER_S
         number = 0 if self._order is None else self._order.number
         news = {} if said is None else said
         urgent = (number, run_id, news.get("state"), news.get("manifest"))
@@ -287,6 +319,8 @@ class Agent:
         if notice is not None and self._notice_s != notice.deadline_monotonic_s:
             control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
             self._notice_s = notice.deadline_monotonic_s
+            if self._courier is not None:
+                self._courier.hurry()
 
     def _renew_lease(self, now: float) -> None:
         """A run may train for the length of its lease from the last exchange with the store."""
@@ -301,6 +335,7 @@ def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     os.umask(PRIVATE_UMASK)
     boot_token = os.environ.pop(BOOT_VARIABLE, "")  # the trainer has no use for it
     store = control_store(url)
+    root = open_store(url.rpartition("/control/")[0], TRANSFERS)
     access = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
     machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
     cluster = Cluster(Path(temp_dir))
@@ -315,7 +350,7 @@ def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     crew = Crew(cluster, failed)
     threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
     crew.start()
-    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access)
+    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root)
     signal.signal(signal.SIGTERM, agent.stop)
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)

@@ -38,14 +38,21 @@ class Crew(threading.Thread):
         self._asked_at = self._eager_until = 0.0
         self._heard: tuple[str | None, Said | None, float] = (None, None, time.monotonic())
 
-    def begin(self, run_id: str, run_dir: str, setup: Said | None, secrets: Mapping[str, str]) -> None:
-        """Start the run's actor, which waits for the trainer's process, and have it set up its environment."""
+    def begin(self, run_id: str, run_dir: str, *, with_setup: bool) -> None:
+        """Start the run's actor, which waits for the trainer's process, and with_setup then for `set_up`."""
         self._heard = (run_id, {"state": "starting"}, time.monotonic())
 
         def act() -> None:
             self._run_id = run_id
-            self._actor = self._cluster.actor(run_dir, with_setup=setup is not None)
-            if setup is not None:
+            self._actor = self._cluster.actor(run_dir, with_setup=with_setup)
+
+        self._order(act)
+
+    def set_up(self, setup: Said, secrets: Mapping[str, str]) -> None:
+        """Have the run that was begun set up its environment."""
+
+        def act() -> None:
+            if self._actor is not None:  # it may have died
                 self._actor.set_up.remote(dict(setup), dict(secrets))
 
         self._order(act)

@@ -27,8 +27,20 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFiles:
+    """Where a machine that has no folder in common with the control plane finds the job's code, and leaves its log and
+    outputs: `place` is a key below the installation's `store_root`, `code` the digest of the code (nodes.unpacking),
+    `rank` the machine's number in the run."""
+
+    place: str
+    code: str
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunOrder:
-    """The run that a machine shall execute.
+    """The run that a machine shall execute, in the folder `run_dir`; with `files` in folders of its own, which then
+    replace those that `setup` and `spec` name.
 
     It sets up `setup` (trainers.spec.SetupSpec), loads its libraries, and waits until there is a `spec`
     (trainers.spec.TrainerSpec). `grant` is the digest of the sealed secrets that it needs; None: it needs none. `stop`:
@@ -36,7 +48,8 @@ class RunOrder:
     """
 
     run_id: str
-    run_dir: str
+    run_dir: str = ""
+    files: JobFiles | None = None
     setup: Mapping[str, object] | None = None
     spec: Mapping[str, object] | None = None
     grant: str | None = None

@@ -75,7 +75,7 @@ def contents(folder: Path, *, without: Sequence[Path] = ()) -> Contents:
 def pack(packed: Contents, target: BinaryIO) -> str:
     """Write the archive (tar, gzip) to `target`. Returns its SHA-256 in hexadecimal. Raises UsageError, OSError."""
     hashed = _Hashed(target)
-    zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=hashed, mtime=0)  # type: ignore[arg-type]
+    zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=hashed, mtime=0)
     with zipped, tarfile.open(mode="w", fileobj=zipped, format=tarfile.PAX_FORMAT) as archive:
         for path in packed.folders:
             archive.addfile(_info(path, tarfile.DIRTYPE, 0o755))

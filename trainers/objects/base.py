@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
 
 from trainers.errors import InvalidKey
 
@@ -101,6 +101,10 @@ class ObjectStore(Protocol):
 
     def put(self, key: str, data: Bytes) -> None:
         """Write an object, whatever is there now."""
+        ...
+
+    def put_file(self, key: str, file: BinaryIO) -> None:
+        """Write an object of what is in a file from its present position on, a piece at a time, however large it is."""
         ...
 
     def put_if_absent(self, key: str, data: Bytes) -> bool:

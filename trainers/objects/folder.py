@@ -151,6 +151,14 @@ class FolderStore:
         except OSError as error:
             raise _unwritable(path, error) from error
 
+    def put_file(self, key: str, file: BinaryIO) -> None:
+        """See ObjectStore.put_file."""
+        path, begin = self._path(key), file.tell()
+        try:
+            _put(path, lambda handle: _copy(file, begin, handle))
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
     def put_if_absent(self, key: str, data: Bytes) -> bool:
         """See ObjectStore.put_if_absent."""
         path = self._path(key)
@@ -196,14 +204,8 @@ class FolderStore:
         with _opened(self._path(source)) as file:
             if file is None:
                 return False
-
-            def write(handle: int) -> None:
-                file.seek(0)
-                with open(handle, "wb", closefd=False) as copy:
-                    shutil.copyfileobj(file, copy, 2**20)
-
             try:
-                _put(onto, write)
+                _put(onto, lambda handle: _copy(file, 0, handle))
             except OSError as error:
                 raise _unwritable(onto, error) from error
             return True
@@ -415,6 +417,12 @@ def _write(handle: int, data: Bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
+
+
+def _copy(file: BinaryIO, begin: int, handle: int) -> None:
+    file.seek(begin)
+    with open(handle, "wb", closefd=False) as copy:
+        shutil.copyfileobj(file, copy, 2**20)
 
 
 def _delete(path: str) -> None:

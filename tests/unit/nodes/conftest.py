@@ -54,8 +54,12 @@ class Direct(Crew):
         self.ended: list[str] = []
         self.secrets: Mapping[str, str] = {}
 
-    def begin(self, run_id: str, run_dir: str, setup: Said | None, secrets: Mapping[str, str]) -> None:
-        self.run_id, self.actor = run_id, RunActor(run_dir, setup is not None)
+    def begin(self, run_id: str, run_dir: str, *, with_setup: bool) -> None:
+        self.run_id, self.actor = run_id, RunActor(run_dir, with_setup)
+
+    def set_up(self, setup: Said, secrets: Mapping[str, str]) -> None:
+        assert self.actor is not None
+        self.actor.set_up(setup, secrets)
 
     def train(self, spec: Said, secrets: Mapping[str, str]) -> None:
         assert self.actor is not None

@@ -8,6 +8,7 @@ import socket
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,7 @@ TREES = st.recursive(
     lambda inner: st.dictionaries(NAMES, st.one_of(FILES, inner), max_size=4),
     max_leaves=12,
 )
-Tree = dict[str, object]
+Tree = dict[str, Any]
 
 
 def _write(folder: Path, tree: Tree) -> None:

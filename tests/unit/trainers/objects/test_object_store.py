@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from trainers.errors import InvalidKey, UnreadableObject
+from trainers.objects import bucket
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
 
@@ -44,6 +47,20 @@ class TestObjectStore:
         store.put("a", b"")
         assert content(store, "a") == b""
         assert store.get_range("a", 0, 4) == b""
+
+    @pytest.mark.parametrize("size_bytes", [0, 1, 12 << 20])
+    def test_a_file_is_put_from_where_it_stands(self, store: ObjectStore, tmp_path: Path, size_bytes: int) -> None:
+        data = random.Random(0).randbytes(size_bytes)
+        (tmp_path / "file").write_bytes(b"before" + data)
+        store.put("a/b", b"something else")
+        with open(tmp_path / "file", "rb") as file, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bucket, "PART_BYTES", 5 << 20)
+            file.seek(len("before"))
+            store.put_file("a/b", file)
+        found = store.get("a/b", 20 << 20)
+        assert found is not None
+        assert found.data == data
+        assert keys(store) == ["a/b"]
 
     def test_an_object_is_put_once_if_absent(self, store: ObjectStore) -> None:
         assert store.put_if_absent("a/b", bytearray(b"one"))

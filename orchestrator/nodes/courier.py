@@ -1,0 +1,246 @@
+"""Courier: carries the code of a run to a machine with folders of its own, and its log and outputs away from it.
+
+Two threads, so that neither a large output delays the log nor a store that does not answer delays the machine's lease
+and reports. What cannot be shipped waits on the machine's disk, where it is, and training goes on. Until the log and
+the outputs of a run that ends are in the store, its last state is held back: the control plane ends the machine on it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import SiteError
+from orchestrator.nodes.messages import JobFiles
+from orchestrator.nodes.outputs import OutputWriter
+from orchestrator.nodes.trail import TrailWriter, log_prefix, metrics_prefix
+from orchestrator.nodes.unpacking import CodeError, unpacked
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore, is_key
+
+Said = Mapping[str, object]
+
+LOOK_S = 0.5
+SHIP_EVERY_S = 5.0  # a log that grows all the time: a put in a bucket costs $0.000005
+STUCK_S = 60.0
+"""A run whose log or outputs cannot be stored is over after so long without any progress."""
+HELD_S = 10.0
+"""A run that waits for its successor does so for 30 s; the successor should find its outputs."""
+_OVER = ("finished", "failed", "checkpointed_and_stopped")
+_NOT_YET: Said = {"still_s": 0.0, "error": None, "weights_hash": None, "permanent": False}
+
+
+class Courier:
+    """Of one run. `say` prints to the machine's console."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        files: JobFiles,
+        run_id: str,
+        folder: Path,
+        say: Callable[[str], None],
+        *,
+        look_s: float = LOOK_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`store` is that of the job, `folder` the machine's own. Raises SiteError for names that lead elsewhere."""
+        job = files.place.rpartition("/")[2]
+        if not is_key(run_id) or "/" in run_id or not is_key(job) or not is_key(files.code) or "/" in files.code:
+            raise SiteError(f"the order for {run_id!r} names folders that are none", hint="it is written again")
+        self._store, self._files, self._say, self._monotonic = store, files, say, monotonic
+        self._look_s, self._ship_every_s = look_s, SHIP_EVERY_S if store.remote else look_s
+        self.run_dir = folder / "runs" / run_id
+        self._environments, self._code, self._outputs_dir = (
+            folder / "environments",
+            folder / "code",
+            folder / "outputs" / job,
+        )
+        self._workdir: Path | None = None
+        self._problem = ""
+        self._complaint = ""
+        self._calling = threading.Lock()  # held while somebody outside is called: not after `close`
+        self._closed = False
+        self._prepared: Callable[[], None] = _nothing
+        self._spec: Said | None = None
+        self._train: Callable[[Said], None] = lambda _spec: None
+        self._wake = threading.Condition()
+        self._wanted = self._logs = self._outputs = 0  # what was asked for, and which of it was shipped
+        self._manifest: object = None
+        self._last = "starting"
+        self._over: str | None = None
+        self._over_at = self._moved_at = monotonic()
+        rank = files.rank
+        self._trails = [
+            TrailWriter(store, log_prefix(run_id, rank), self.run_dir / "log"),
+            TrailWriter(store, metrics_prefix(run_id, rank), self.run_dir / "metrics.jsonl"),
+        ]
+        self._shipped_at = float("-inf")
+
+    def begin(self, prepared: Callable[[], None]) -> None:
+        """Fetch the code, then call `prepared`; from now on, ship the log."""
+        self._prepared = prepared
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        for work in (self._run_errands, self._ship_logs):
+            threading.Thread(target=work, name="courier", daemon=True).start()
+
+    def setup(self, ordered: Said) -> dict[str, object]:
+        """The ordered set-up with this machine's folders. Only after `prepared` was called."""
+        log = str(self.run_dir / "log")
+        return {**ordered, "root": str(self._environments), "log": log, "workdir": str(self._workdir)}
+
+    def train(self, ordered: Said, train: Callable[[Said], None]) -> None:
+        """Once the code and the outputs so far are here, call `train` with the ordered spec, with this machine's
+        folders in it."""
+        with self._wake:
+            self._train, self._spec = train, ordered
+            self._wake.notify_all()
+
+    def heard(self, said: Said | None) -> Said | None:
+        """What the control plane shall hear of what the run says of itself."""
+        if self._problem:
+            return {"state": "failed", "error": self._problem, "setup_failed": True}
+        if said is None or not isinstance(state := said.get("state"), str):
+            return said
+        if self._workdir is None and state == "prepared":
+            return {**said, "state": "starting"}
+        if said.get("manifest") != self._manifest:
+            self._manifest = said.get("manifest")
+            self.hurry()
+        if state not in (*_OVER, "quiesced"):
+            self._last, self._over = state, None
+            return said
+        if self._over != state:
+            self._over, self._over_at = state, self._monotonic()
+            self.hurry()
+        if self._settled() or self._given_up(self._over_at):
+            return said
+        return {**said, **_NOT_YET, "state": self._last}
+
+    def hurry(self) -> None:
+        """Ship everything now."""
+        with self._wake:
+            self._wanted += 1
+            self._wake.notify_all()
+
+    def close(self) -> None:
+        """The run has ended: ship the rest, and stop. Nobody is called any more."""
+        with self._calling:
+            self._closed = True
+        self.hurry()
+
+    # -- errands ----------------------------------------------------------------------------------------------------
+    def _run_errands(self) -> None:
+        if not self._attempted(self._fetch_code):
+            return
+        self._call(self._prepared)
+        with self._wake:
+            self._wake.wait_for(lambda: self._spec is not None or self._closed)
+        spec = self._spec
+        if spec is None or not isinstance(generation := spec.get("generation"), int):
+            return
+        writer = OutputWriter(self._store, self._outputs_dir, generation, self._complain, self._moved)
+        if not self._attempted(writer.take_over):
+            return
+        folders = {"control_dir": self.run_dir / "control", "output_dir": self._outputs_dir, "workdir": self._workdir}
+        self._call(lambda: self._train({**spec, **{name: str(path) for name, path in folders.items()}}))
+        self._ship_outputs(writer)
+
+    def _fetch_code(self) -> None:
+        try:
+            self._workdir = unpacked(self._store, self._files.code, self._code)
+        except CodeError as error:
+            self._problem = f"{error} ({error.hint})"
+
+    def _ship_outputs(self, writer: OutputWriter) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._outputs < self._wanted)
+                wanted, last = self._wanted, self._closed
+            if not self._attempted(writer.ship):
+                return
+            self._outputs = wanted
+            self._moved()
+            if last:
+                return
+
+    def _attempted(self, work: Callable[[], None]) -> bool:
+        """Repeat `work` until it succeeds; False if the run has ended and it has not for STUCK_S."""
+        closed_at: float | None = None
+        while True:
+            try:
+                work()
+            except (ObjectStoreError, OSError) as error:
+                self._tell(str(error))
+            else:
+                return not self._problem
+            if self._closed:
+                closed_at = self._monotonic() if closed_at is None else closed_at
+                if self._given_up(closed_at):
+                    return False
+            with self._wake:
+                self._wake.wait(4 * self._look_s)
+
+    def _call(self, outside: Callable[[], None]) -> None:
+        with self._calling:
+            if not self._closed:
+                outside()
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+    def _ship_logs(self) -> None:
+        closed_at: float | None = None
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._logs < self._wanted, timeout=self._look_s)
+                wanted, closed = self._wanted, self._closed
+            if wanted == self._logs and self._monotonic() - self._shipped_at < self._ship_every_s:
+                continue
+            try:
+                for each in self._trails:
+                    while each.waiting_bytes:
+                        each.ship()
+                        self._moved()
+                        self._shipped_at = self._moved_at
+            except (ObjectStoreError, OSError) as error:
+                self._tell(str(error))
+                with self._wake:
+                    self._wake.wait(4 * self._look_s)
+            else:
+                self._logs = wanted
+                if closed:
+                    return
+            if closed:
+                closed_at = self._monotonic() if closed_at is None else closed_at
+                if self._given_up(closed_at):
+                    return
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+    def _settled(self) -> bool:
+        """Whether everything of a run that has ended, or waits, is in the store."""
+        return self._logs == self._wanted and (self._spec is None or self._outputs == self._wanted)
+
+    def _given_up(self, since: float) -> bool:
+        now = self._monotonic()
+        if self._over == "quiesced":
+            return now - since > HELD_S
+        return now - max(since, self._moved_at) > STUCK_S
+
+    def _moved(self) -> None:
+        self._moved_at = self._monotonic()
+
+    def _complain(self, why: str) -> None:
+        """Tell the job's owner, in the log."""
+        with suppress(OSError), open(self.run_dir / "log", "a") as log:
+            log.write(f"[an output is not stored: {why}]\n")
+
+    def _tell(self, why: str) -> None:
+        if why != self._complaint:
+            self._complaint = why
+            self._say(why)
+
+
+def _nothing() -> None:
+    """What is called until somebody waits for the code."""

@@ -1,0 +1,213 @@
+"""Outputs: the files that a job's program writes to its output folder, in the store of the job.
+
+    outputs/<generation>/<path>
+
+Each generation of a job (one run) writes below its own number, and the newest generation that has a path counts. So a
+machine that was replaced, and ships late, changes nothing of its successor's. Paths come from programs and machines:
+they are read as names below one folder, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import unquote_to_bytes
+
+from trainers.errors import ObjectStoreError, StoreThrottled, StoreUnavailable, UnreadableObject
+from trainers.objects.base import LONGEST_SEGMENT_BYTES, Listed, ObjectStore, is_key
+
+OUTPUTS = "outputs"
+MOST_FILES = 100_000
+MOST_FILE_BYTES = 100 << 30
+PIECE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of a job's outputs in its store."""
+
+    path: str
+    key: str
+    size_bytes: int
+
+
+def stored_outputs(store: ObjectStore, *, before: int | None = None) -> dict[str, Stored]:
+    """The outputs of a job by path, of the newest generation `before` that one that has them. Raises
+    ObjectStoreError."""
+    newest: dict[str, tuple[int, Listed]] = {}
+    for listed in store.list(OUTPUTS):
+        number, _, name = listed.key.removeprefix(f"{OUTPUTS}/").partition("/")
+        path = path_of(name)
+        if path is None or not number.isdecimal() or (before is not None and int(number) >= before):
+            continue
+        if path not in newest or newest[path][0] < int(number):
+            newest[path] = (int(number), listed)
+    return {path: Stored(path, each.key, each.size_bytes) for path, (_, each) in newest.items()}
+
+
+def name_of(path: str) -> str | None:
+    """The path of a file as part of a key; None if it is too long for one."""
+    name = "/".join(_encoded(segment) for segment in path.split("/"))
+    return name if is_key(name) and is_key(f"{OUTPUTS}/{10**9}/{name}") else None
+
+
+def path_of(name: str) -> str | None:
+    """The inverse, for any name: None if it does not lead below a folder, or is none that `name_of` makes."""
+    path = os.fsdecode(unquote_to_bytes(name))
+    if "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
+        return None
+    return path if name_of(path) == name else None
+
+
+def _encoded(segment: str) -> str:
+    """A segment in which `%` marks bytes that keys do not allow."""
+    if is_key(segment) and "%" not in segment:
+        return segment
+    return "".join(
+        letter if letter != "%" and is_key(f"_{letter}") and (place or letter != ".") else _escaped(letter)
+        for place, letter in enumerate(segment)
+    )
+
+
+def _escaped(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(letter))
+
+
+def copy_out(
+    store: ObjectStore, stored: Stored, target: Path, progress: Callable[[int], None] = lambda _bytes: None
+) -> None:
+    """Copy an object to a file, a piece at a time; the file appears when it is complete.
+
+    `progress` is told the bytes of each piece. Raises ObjectStoreError, also if the object changed meanwhile, OSError.
+    """
+    partial = target.with_name(f".{secrets.token_hex(8)}.partial")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    found = store.head(stored.key)
+    if found is None:
+        raise UnreadableObject(f"{store.where(stored.key)} was deleted meanwhile", hint="try again")
+    try:
+        with open(partial, "xb") as file:
+            for begin in range(0, found.size_bytes, PIECE_BYTES):
+                piece = store.get_range(stored.key, begin, min(begin + PIECE_BYTES, found.size_bytes)) or b""
+                file.write(piece)
+                progress(len(piece))
+            written = file.tell()
+        if written != found.size_bytes or store.head(stored.key) != found:
+            raise UnreadableObject(f"{store.where(stored.key)} changed while it was read", hint="try again")
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class OutputWriter:
+    """Ships what a run changes in its output folder. One thread at a time.
+
+    `complain` is called once with why a file cannot be shipped, `moved` with each piece that is.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        folder: Path,
+        generation: int,
+        complain: Callable[[str], None],
+        moved: Callable[[], None],
+    ) -> None:
+        self._store, self._folder, self._generation = store, folder, generation
+        self._complain, self._moved = complain, moved
+        self._known: dict[str, tuple[int, int, int]] = {}
+        self._complaints: set[str] = set()
+
+    def take_over(self) -> None:
+        """Bring what earlier generations have left, except files that this machine has. Raises ObjectStoreError,
+        OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path, stored in stored_outputs(self._store, before=self._generation).items():
+            target = self._folder / path
+            if path in self._known or os.path.lexists(target) or not _is_below(target.parent, self._folder):
+                continue
+            try:
+                copy_out(self._store, stored, target, lambda _bytes: self._moved())
+            except (FileExistsError, NotADirectoryError):  # a file here is a folder there
+                continue
+            if (status := _status(target)) is not None:
+                self._known[path] = status
+
+    def ship(self) -> None:
+        """Ship new and changed files. A file that is written meanwhile is shipped again by the next call. Raises
+        ObjectStoreError."""
+        first: ObjectStoreError | None = None
+        for number, path in enumerate(files_below(self._folder)):
+            if number == MOST_FILES:
+                self._refuse("", f"there are more than {MOST_FILES} files in the output folder; the rest is not stored")
+                return
+            status = _status(self._folder / path)
+            if status is None or self._known.get(path) == status:
+                continue
+            name = name_of(path)
+            if name is None:
+                self._refuse(path, f"its name is too long: at most {LONGEST_SEGMENT_BYTES} bytes for each part")
+            elif status[0] > MOST_FILE_BYTES:
+                self._refuse(path, f"it is larger than {MOST_FILE_BYTES >> 30} GiB")
+            else:
+                try:
+                    self._put(path, f"{OUTPUTS}/{self._generation}/{name}")
+                except (StoreUnavailable, StoreThrottled):
+                    raise
+                except ObjectStoreError as error:  # of this file, perhaps: the others come first
+                    first = first or error
+                    continue
+            self._known[path] = status
+        if first is not None:
+            raise first
+
+    def _put(self, path: str, key: str) -> None:
+        with suppress(FileNotFoundError), open(self._folder / path, "rb") as file:
+            self._store.put_file(key, cast(BinaryIO, _Watched(file, self._moved)))
+
+    def _refuse(self, path: str, why: str) -> None:
+        if path not in self._complaints:
+            self._complaints.add(path)
+            self._complain(f"{path}: {why}" if path else why)
+
+
+class _Watched:
+    """A file that tells when it is read."""
+
+    def __init__(self, file: BinaryIO, moved: Callable[[], None]) -> None:
+        self._file, self._moved = file, moved
+        self.tell, self.seek = file.tell, file.seek
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        self._moved()
+        return self._file.read(size_bytes)
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """The paths, relative to `folder`, of the regular files in it, and of links to such files."""
+    real = os.path.realpath(folder)
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            if os.path.isfile(path) and os.path.realpath(path).startswith(f"{real}/"):
+                yield os.path.relpath(path, folder)
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _status(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file does: size, time, and its number on the disk; None if it is no file any more."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None

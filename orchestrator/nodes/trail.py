@@ -1,0 +1,124 @@
+"""Trails: files that a run appends to, such as its log, as pieces in a store, which can be read while it runs.
+
+A piece is PIECE_BYTES of the file; only the last one grows. It is a sequence of gzip members, one for each time that
+something was added, so that a reader fetches only what is new; and it is replaced as a whole, so that no piece is ever
+half written and the number of objects stays small.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainers.objects.base import ObjectStore
+
+PIECE_BYTES = 1 << 20
+MOST_BYTES = 4 << 30
+MOST_PACKED_BYTES = 2 * PIECE_BYTES
+LEVEL = 6
+_GZIP = 31  # wbits: zlib.h
+
+
+def log_prefix(run_id: str, rank: int = 0) -> str:
+    """Where the log of a run's machine is, below the place of its job."""
+    return f"logs/{run_id}/{rank}"
+
+
+def metrics_prefix(run_id: str, rank: int = 0) -> str:
+    """Where its metrics are."""
+    return f"{log_prefix(run_id, rank)}/metrics"
+
+
+class TrailWriter:
+    """Ships a file, which may not exist yet. One thread at a time."""
+
+    def __init__(self, store: ObjectStore, prefix: str, path: Path) -> None:
+        self._store, self._prefix, self._path = store, prefix, path
+        self._number = self._size_bytes = 0  # of the present piece
+        self._packed = b""
+        self._shipped = 0
+        self._pending: tuple[int, bytes] | None = (
+            None  # what was tried last: how long the piece is then, and its content
+        )
+        self._stopped = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of the file has not been shipped."""
+        if self._stopped:
+            return 0
+        try:
+            return max(0, self._path.stat().st_size - self._shipped)
+        except FileNotFoundError:
+            return 0
+
+    def ship(self) -> None:
+        """Ship what has been added, until the end of the present piece. Raises ObjectStoreError, OSError."""
+        if self._pending is None:
+            self._pending = self._next()
+        if self._pending is None:
+            return
+        size_bytes, packed = self._pending
+        self._store.put(f"{self._prefix}/{self._number}", packed)  # if it fails, the same bytes are put again
+        self._shipped += size_bytes - self._size_bytes
+        self._pending, self._size_bytes, self._packed = None, size_bytes, packed
+        if size_bytes == PIECE_BYTES:
+            self._number, self._size_bytes, self._packed = self._number + 1, 0, b""
+
+    def _next(self) -> tuple[int, bytes] | None:
+        if not self.waiting_bytes:
+            return None
+        with open(self._path, "rb") as file:
+            file.seek(self._shipped)
+            data = file.read(PIECE_BYTES - self._size_bytes)
+        if self._shipped + len(data) > MOST_BYTES:
+            self._stopped = True
+            data = f"\n[the rest is not kept: this has more than {MOST_BYTES >> 30} GiB]\n".encode()
+            data = data[: PIECE_BYTES - self._size_bytes]
+        return self._size_bytes + len(data), self._packed + gzip.compress(data, LEVEL, mtime=0)
+
+
+class TrailReader:
+    """Reads what a TrailWriter has shipped so far, whatever its machine may have written instead."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+        self._number = self._read_bytes = self._size_bytes = 0
+        self._member = zlib.decompressobj(_GZIP)
+
+    def news(self) -> Iterator[bytes]:
+        """What was added since the last call. Raises ObjectStoreError."""
+        while True:
+            key = f"{self._prefix}/{self._number}"
+            packed = self._store.get_range(key, self._read_bytes, self._read_bytes + MOST_PACKED_BYTES)
+            if not packed:
+                return
+            self._read_bytes += len(packed)
+            try:
+                yield from self._unpacked(packed)
+            except zlib.error:
+                yield f"\n[{self._store.where(key)} is damaged]\n".encode()
+                self._advance()
+                continue
+            if self._size_bytes >= PIECE_BYTES:
+                self._advance()
+
+    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+        """At most the rest of a piece. Raises zlib.error."""
+        while packed and self._size_bytes < PIECE_BYTES:
+            data = self._member.decompress(packed, PIECE_BYTES - self._size_bytes)
+            self._size_bytes += len(data)
+            if data:
+                yield data
+            if not self._member.eof:
+                break
+            packed, self._member = self._member.unused_data, zlib.decompressobj(_GZIP)
+        if self._size_bytes < PIECE_BYTES and self._read_bytes > MOST_PACKED_BYTES:
+            raise zlib.error("it is longer than its content")
+
+    def _advance(self) -> None:
+        self._number += 1
+        self._read_bytes = self._size_bytes = 0
+        self._member = zlib.decompressobj(_GZIP)

@@ -1,0 +1,220 @@
+"""Outputs through a store: every file arrives under its own name and no other, of the newest generation that has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.nodes import outputs
+from orchestrator.nodes.outputs import OutputWriter, copy_out, files_below, name_of, path_of, stored_outputs
+from trainers.errors import StoreReadOnly, StoreUnavailable, UnreadableObject
+from trainers.objects.base import ObjectStore, is_key
+from trainers.objects.folder import FolderStore
+
+SEGMENTS = st.text(min_size=1, max_size=20).filter(
+    lambda name: not any(letter in name for letter in "/\0") and name not in (".", "..")
+)
+
+
+def _encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@given(st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join).filter(_encodable))
+@example(".hidden/%2e/100%/a\nb/\udcff")
+def test_every_path_has_a_key_of_its_own(path: str) -> None:
+    name = name_of(path)
+    if name is not None:
+        assert is_key(name)
+        assert path_of(name) == path
+
+
+@given(st.text(max_size=40))
+@example("../x")
+@example("%2E%2E/x")
+@example("%2e%2e/x")
+@example("/etc/passwd")
+@example("a/%2F/b")
+@example("a%00b")
+@example("a//b")
+@example("%61")
+def test_no_name_leads_out_and_no_two_names_are_one_path(name: str) -> None:
+    path = path_of(name)
+    if path is not None:
+        assert not os.path.isabs(path)
+        assert os.path.normpath(path) == path
+        assert not path.startswith("..")
+        assert name_of(path) == name
+
+
+def test_a_path_that_is_too_long_has_no_key() -> None:
+    assert name_of("x" * 201) is None
+    assert name_of("/".join(["x" * 200] * 5)) is None
+
+
+class Machine:
+    """An output folder of one generation, and what is said about it."""
+
+    def __init__(self, store: ObjectStore, folder: Path, generation: int) -> None:
+        self.folder, self.complaints = folder, list[str]()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.writer = OutputWriter(store, folder, generation, self.complaints.append, lambda: None)
+
+    def write(self, path: str, data: bytes) -> None:
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / path).write_bytes(data)
+
+    def read(self) -> dict[str, bytes]:
+        return {path: (self.folder / path).read_bytes() for path in files_below(self.folder)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+def _contents(store: ObjectStore) -> dict[str, bytes]:
+    found = {}
+    for path, each in stored_outputs(store).items():
+        content = store.get(each.key, 1 << 20)
+        assert content is not None
+        found[path] = content.data
+    return found
+
+
+def test_what_is_new_or_changed_is_shipped_and_nothing_else(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, put = Machine(store, tmp_path / "out", 1), list[str]()
+    put_file = store.put_file
+
+    def counted(key: str, file: BinaryIO) -> None:
+        put.append(key)
+        put_file(key, file)
+
+    monkeypatch.setattr(store, "put_file", counted)
+    machine.write("model.pt", b"one")
+    machine.write("runs/.hidden/events%", b"e")
+    machine.writer.ship()
+    machine.writer.ship()
+    assert put == ["outputs/1/model.pt", "outputs/1/runs/%2Ehidden/events%25"]
+    machine.write("model.pt", b"changed")
+    machine.writer.ship()
+    assert put[2:] == ["outputs/1/model.pt"]
+    assert _contents(store) == machine.read() == {"model.pt": b"changed", "runs/.hidden/events%": b"e"}
+
+
+def test_the_next_machine_finds_what_the_one_before_left_and_a_late_one_changes_nothing(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    first, second = Machine(store, tmp_path / "1", 9), Machine(store, tmp_path / "2", 10)
+    first.write("history.csv", b"a\n")
+    first.write("kept", b"kept")
+    first.writer.ship()
+    second.writer.take_over()
+    assert second.read() == first.read()
+    second.write("history.csv", b"a\nb\n")
+    second.writer.ship()
+    assert sorted(store.keys()) == ["outputs/10/history.csv", "outputs/9/history.csv", "outputs/9/kept"]
+    first.write("history.csv", b"a\nwritten by a machine that was replaced\n")
+    first.writer.ship()
+    assert _contents(store) == {"history.csv": b"a\nb\n", "kept": b"kept"}
+
+
+def test_a_retry_on_the_same_machine_keeps_what_is_there(store: FolderStore, tmp_path: Path) -> None:
+    first = Machine(store, tmp_path / "out", 1)
+    first.write("a", b"shipped")
+    first.writer.ship()
+    first.write("a", b"newer, not shipped")
+    again = Machine(store, tmp_path / "out", 2)
+    again.writer.take_over()
+    assert again.read() == {"a": b"newer, not shipped"}
+    again.writer.ship()
+    assert _contents(store) == {"a": b"newer, not shipped"}
+
+
+def test_links_out_pipes_and_folders_are_not_shipped(store: FolderStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "out", 1)
+    (tmp_path / "secret").write_text("secret")
+    (machine.folder / "link").symlink_to(tmp_path / "secret")
+    (machine.folder / "folder").symlink_to("/etc")
+    machine.write("real", b"real")
+    (machine.folder / "inside").symlink_to("real")
+    os.mkfifo(machine.folder / "pipe")
+    machine.writer.ship()
+    assert _contents(store) == {"real": b"real", "inside": b"real"}
+
+
+def test_what_cannot_be_shipped_is_said_once_and_the_rest_is(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MOST_FILE_BYTES", 10)
+    monkeypatch.setattr(outputs, "MOST_FILES", 3)
+    machine = Machine(store, tmp_path / "out", 1)
+    for path in ("a" * 201, "large", "small", "too many"):
+        machine.write(path, b"x" * (20 if path == "large" else 1))
+    machine.writer.ship()
+    machine.writer.ship()
+    assert list(_contents(store)) == ["small"]
+    assert len(machine.complaints) == 3
+    for words in ("its name is too long", "large: it is larger than", "more than 3 files"):
+        assert any(words in complaint for complaint in machine.complaints)
+
+
+@pytest.mark.parametrize(("error", "others"), [(StoreUnavailable("no answer"), False), (StoreReadOnly("not it"), True)])
+def test_a_file_that_fails_is_tried_again(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, others: bool
+) -> None:
+    machine = Machine(store, tmp_path / "out", 1)
+    machine.write("a", b"a")
+    machine.write("b", b"b")
+    put_file = store.put_file
+
+    def failing(key: str, file: object) -> None:
+        if key.endswith("a"):
+            raise error
+        put_file(key, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put_file", failing)
+        with pytest.raises(type(error)):
+            machine.writer.ship()
+    assert _contents(store) == ({"b": b"b"} if others else {})
+    machine.writer.ship()
+    assert _contents(store) == {"a": b"a", "b": b"b"}
+
+
+def test_keys_that_a_machine_made_up_are_no_outputs(store: FolderStore, tmp_path: Path) -> None:
+    for key in ("outputs/x/a", "outputs/1/%2E%2E/out", "outputs/1/%2e", "outputs/1/%2Fetc", "outputs/flat"):
+        store.put(key, b"x")
+    assert stored_outputs(store) == {}
+
+
+def test_a_file_appears_only_complete(store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "PIECE_BYTES", 4)
+    store.put("outputs/1/a", b"0123456789")
+    stored, target, seen = stored_outputs(store)["a"], tmp_path / "to" / "a", list[int]()
+    copy_out(store, stored, target, seen.append)
+    assert (target.read_bytes(), seen) == (b"0123456789", [4, 4, 2])
+    store.put("outputs/1/a", b"new content")
+    target.write_bytes(b"before")
+
+    def replaced(_size: int) -> None:
+        store.put("outputs/1/a", b"replaced meanwhile")
+
+    with pytest.raises(UnreadableObject, match="changed"):
+        copy_out(store, stored, target, replaced)
+    assert target.read_bytes() == b"before"
+    store.delete("outputs/1/a")
+    with pytest.raises(UnreadableObject, match="deleted"):
+        copy_out(store, stored, target)
+    assert [path.name for path in target.parent.iterdir()] == ["a"]
