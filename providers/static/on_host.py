@@ -9,7 +9,7 @@ the standard library and bash. Each machine has a folder:
     machines/<id>/beat          when its supervisor last lived
     machines/<id>/ending, ended why and when it ends; that its end is complete
     machines/<id>/output.log    what the user data printed (its last 64 kB, once it has ended)
-    machines/<id>/work/         its working folder, while it lives
+    machines/<id>/files/        its working folder, while it lives
 
 All instants are seconds of CLOCK_BOOTTIME, which no change of the wall clock affects, and count only within one boot.
 The caller gets durations, and its own instant of the launch back. A machine's supervisor adopts all its processes, so
@@ -194,7 +194,7 @@ class OnHost:
                 _finish(home, "failed", now_s())
 
     def _record(self, home: Path, request: Json, slot: int) -> None:
-        (home / "work").mkdir(parents=True)
+        (home / "files").mkdir(parents=True)
         (home / "user_data").write_text(request["user_data"], encoding="utf-8")
         accepted_s = now_s()
         if (time_to_live_s := request["time_to_live_s"]) is not None:
@@ -306,7 +306,7 @@ def _watch(home: Path, told: int) -> None:
 def _start(home: Path, library: ctypes.CDLL) -> None:
     record = _read(home / "record.json")
     environment = {name: value for name, value in os.environ.items() if name in _INHERITED}
-    environment |= {ID_VARIABLE: home.name, "TRADEWIND_INSTANCE_DIR": str(home / "work"), **record["environment"]}
+    environment |= {ID_VARIABLE: home.name, "TRADEWIND_INSTANCE_DIR": str(home / "files"), **record["environment"]}
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -317,7 +317,7 @@ def _start(home: Path, library: ctypes.CDLL) -> None:
     with (home / "output.log").open("ab") as log:
         subprocess.Popen(
             ["bash", str(home / "user_data")],
-            cwd=home / "work",
+            cwd=home / "files",
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -352,7 +352,7 @@ def _finish(home: Path, reason: str, at_s: float) -> None:
 def _complete(home: Path) -> None:
     """Kill every process of an ending machine, and keep only its record. Raises ProviderError."""
     kill_all(home.name, None)
-    shutil.rmtree(home / "work", ignore_errors=True)
+    shutil.rmtree(home / "files", ignore_errors=True)
     (home / "user_data").unlink(missing_ok=True)
     with suppress(OSError), (home / "output.log").open("r+b") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES))

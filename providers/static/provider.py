@@ -158,7 +158,7 @@ class StaticProvider:
         """See AllowsShell.shell."""
         for name in self._by_host([instance_id]):
             host = self._hosts[name]
-            folder = f"{host.folder}/machines/{instance_id}/work"
+            folder = f"{host.folder}/machines/{instance_id}/files"
             there = folder.replace("~", '"$HOME"', 1) if folder.startswith("~") else quoted_command([folder])
             run = quoted_command(command) if command else "exec ${SHELL:-bash} -l"
             return self._ssh.command(host, f"cd {there} && {run}", terminal=not command)
