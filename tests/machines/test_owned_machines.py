@@ -26,7 +26,7 @@ from providers.instance import EndReason, Instance, InstanceState
 from providers.static import StaticProvider
 from providers.static import ssh as ssh_module
 from providers.static.hosts import read_hosts
-from tests.machines.lab import Host, Kind, Laboratory, laboratory
+from tests.machines.lab import USER, Host, Kind, Laboratory, laboratory
 from tests.machines.owned import declared
 
 NVIDIA_SMI = "#!/bin/bash\necho 'NVIDIA GeForce RTX 4090'\necho 'NVIDIA GeForce RTX 4090'\n"
@@ -362,4 +362,7 @@ def test_a_command_of_a_person_runs_in_the_folder_of_the_machine(lab: Laboratory
     machine = owner.launch()
     command = owner.cloud.shell(machine, ["bash", "-c", 'pwd; echo "$1"', "-", "a b"])
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-    assert done.stdout.split("\n")[:2] == [f"/home/ada/{owner.hosts[0].folder[2:]}/machines/{machine}/files", "a b"]
+    assert done.stdout.split("\n")[:2] == [
+        f"{owner.hosts[0].folder.replace('~', f'/home/{USER}')}/machines/{machine}/files",
+        "a b",
+    ]
