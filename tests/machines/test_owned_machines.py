@@ -362,7 +362,5 @@ def test_a_command_of_a_person_runs_in_the_folder_of_the_machine(lab: Laboratory
     machine = owner.launch()
     command = owner.cloud.shell(machine, ["bash", "-c", 'pwd; echo "$1"', "-", "a b"])
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-    assert done.stdout.split("\n")[:2] == [
-        f"{owner.hosts[0].folder.replace('~', f'/home/{USER}')}/machines/{machine}/files",
-        "a b",
-    ]
+    home = owner.hosts[0].folder.replace("~", f"/home/{USER}")
+    assert done.stdout.split("\n")[:2] == [f"{home}/machines/{machine}/files", "a b"]
