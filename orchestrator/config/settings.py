@@ -17,7 +17,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.paths import why_no_path
 from providers.traits import own_clock
 
@@ -216,26 +215,11 @@ class LocalProvider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticProvider:
-    """Machines that somebody owns."""
-
-    hosts: OwnedHosts = _setting(  # noqa: RUF009 - it is dataclasses.field
-        OwnedHosts(),
-        "Machines that you own and reach through SSH, by name, each with its options (docs/owned-machines.md); JSON in "
-        "the environment.",
-        read_owned_hosts,
-        '{ desk1 = { address = "desk1.lan", user = "ada", gpu = "RTX-4090", vcpus = 16, memory_gb = 64 } }',
-        "none",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
     """Where machines come from."""
 
     enabled: tuple[str, ...] = _setting(("local",), "The providers that jobs may use.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
-    static: StaticProvider = field(default_factory=StaticProvider)
 
     @property
     def clock_factor(self) -> float:
@@ -337,6 +321,26 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """How machines of other hosts reach `store_root`. They get credentials that are limited to their job."""
+
+    role: str | None = _setting(
+        None,
+        "The role whose rights machines get, limited to their job (AWS: its ARN, for `sts:AssumeRole`).",
+        _text,
+        '"arn:aws:iam::123456789012:role/tradewind-machines"',
+        "none: those of the control plane's own user (`sts:GetFederationToken`)",
+    )
+    share_credentials: bool = _setting(
+        False,
+        "Whether machines get the control plane's own credentials, for stores that issue no limited ones. Then every "
+        "job's program can read and delete whatever the control plane can.",
+        _yes_no,
+        "true",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
     """Stalled runs: a step or a save does not come, or the program does not start or end. Time spent restoring,
     quiesced and waiting does not count. A job file may set its own limit (train.stall_after)."""
@@ -425,6 +429,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     stalls: Stalls = field(default_factory=Stalls)
     secrets: Secrets = field(default_factory=Secrets)
+    machines: Machines = field(default_factory=Machines)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

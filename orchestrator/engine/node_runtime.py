@@ -7,12 +7,10 @@ Reports come from a thread that polls them. Everything on the machines outlives 
 
 from __future__ import annotations
 
-import os
-import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +21,12 @@ from orchestrator.config.private import private_folder
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.errors import MissingExtraError, SiteError
+from orchestrator.formats.codec import dumps
 from orchestrator.installation import Installation
 from orchestrator.nodes import sealing
-from orchestrator.nodes.agent import BOOT_VARIABLE
+from orchestrator.nodes.access.issuing import Issuer
+from orchestrator.nodes.access.lending import Lender
+from orchestrator.nodes.boot.launching import Launching, Remote, unusable
 from orchestrator.nodes.channel import (
     Channel,
     Pace,
@@ -36,14 +37,15 @@ from orchestrator.nodes.channel import (
     runs_known,
     unreachable,
 )
+from orchestrator.nodes.handover import BOOT_FD
+from orchestrator.nodes.key_file import KeyFile
 from orchestrator.nodes.listener import Heard, Listener
-from orchestrator.nodes.messages import Hold, Order, RunOrder
+from orchestrator.nodes.messages import Hold, NodeFacts, Order, RunOrder
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
-KEY_BYTES = 32
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -51,9 +53,15 @@ def node_runtime(installation: Installation) -> NodeRuntime:
     config = installation.config
     if "://" not in installation.control_root:
         private_folder(Path(installation.control_root).parent)
+    store, key = control_store(installation.control_root), KeyFile(installation.state_dir / "control.key")
+    machines, install_id = config.machines, installation.store.install_id
+    issuer = Issuer(role=machines.role, share=machines.share_credentials)
+    launching = Launching(str(config.store_root), install_id, key, issuer)
     return NodeRuntime(
-        control_store(installation.control_root),
-        key_path=installation.state_dir / "control.key",
+        store,
+        key=key,
+        launching=launching,
+        lender=Lender(store, issuer, launching.scope) if store.remote else None,
         runs_dir=installation.state_dir / "runs",
         environments=installation.state_dir / "environments",
         temp_dir=config.site.temp_dir,
@@ -71,21 +79,30 @@ def require_ray() -> None:
 class NodeRuntime:
     """Implements orchestrator.engine.runtime.Runtime.
 
-    `key_path` is the installation's secret key, made when it is first needed; `environments` the folder of the job
-    environments of machines on this host; `temp_dir` a short path for their Ray.
+    `key` is the installation's secret key; `environments` the folder of the job environments of machines on this host;
+    `temp_dir` a short path for their Ray. `launching` makes the user data of machines of other hosts, and `lender`
+    keeps their access to the store valid.
     """
 
     def __init__(
-        self, store: ObjectStore, *, key_path: Path, runs_dir: Path, environments: Path, temp_dir: Path, lease_s: float
+        self,
+        store: ObjectStore,
+        *,
+        key: Callable[[], bytes],
+        runs_dir: Path,
+        environments: Path,
+        temp_dir: Path,
+        lease_s: float,
+        launching: Launching | None = None,
+        lender: Lender | None = None,
     ) -> None:
-        self._store = store
-        self._key_path, self._runs_dir, self._environments, self._temp_dir = key_path, runs_dir, environments, temp_dir
+        self._store, self._key, self._launching, self._lender = store, key, launching, lender
+        self._runs_dir, self._environments, self._temp_dir = runs_dir, environments, temp_dir
         self._lease_s = lease_s
         self._listener, self._beat_s = Listener(store), Pace.of(store).beat_s
         self._epoch = 0
         self._machines: dict[str, str | None] = {}
         self._orders: dict[str, tuple[Order, str]] = {}
-        self._key: bytes | None = None
 
     def lead(self, epoch: int) -> None:
         """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
@@ -93,24 +110,41 @@ class NodeRuntime:
         self._machines.clear()
         self._orders.clear()
 
-    def bootstrap(self, *, token: str) -> str:
+    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
         """See Runtime.bootstrap."""
         try:
             require_ray()
         except MissingExtraError as error:
             raise SiteError(str(error), hint=error.hint) from error
+        if remote is not None:
+            assert self._launching is not None
+            try:
+                return self._launching.user_data(token, remote)
+            except ObjectStoreError as error:
+                raise unusable(error) from error
         command = [sys.executable, "-m", "orchestrator.nodes.agent", self._store.url, token, str(self._temp_dir)]
-        secret = sealing.boot_token(self._installation_key(), token)
+        secret = sealing.boot_token(self._key(), token)
         end = [sys.executable, "-m", "orchestrator.nodes.session"]
+        given = shlex.quote(dumps({"boot_token": secret}))
         # A machine does not outlive its agent. SIGTERM is the agent's to handle; the shell waits for it.
         return (
-            f"#!/usr/bin/env bash\nexport {BOOT_VARIABLE}={secret}\ntrap : TERM\n{shlex.join(command)}\n"
-            f"exec {shlex.join(end)}\n"
+            f"#!/usr/bin/env bash\ntrap : TERM\nexec 4< <(printf %s {given})\n"
+            f"{BOOT_FD}=4 {shlex.join(command)}\nexec {shlex.join(end)} 4<&-\n"
         )
 
     def joined(self, token: str) -> bool:
         """See Runtime.joined."""
-        return self._public_key(self._heard(token), token) is not None
+        public_key = self._public_key(self._heard(token), token)
+        if public_key is not None and self._lender is not None:
+            self._lender.lend(token, public_key)
+        return public_key is not None
+
+    def boot_error(self, token: str) -> str | None:
+        """See Runtime.boot_error."""
+        facts = self._heard(token).facts
+        if facts is not None and facts.error and self._is_proven(facts, token):
+            return facts.error
+        return None if self._lender is None else self._lender.refused(token)
 
     def prepare(
         self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
@@ -194,6 +228,8 @@ class NodeRuntime:
     def close(self) -> None:
         """See Runtime.close."""
         self._listener.close()
+        if self._lender is not None:
+            self._lender.close()
 
     # -- orders -----------------------------------------------------------------------------------------------------
     def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder]) -> None:
@@ -255,16 +291,11 @@ class NodeRuntime:
     def _public_key(self, heard: Heard, token: str) -> str | None:
         """The key of the machine's agent, if it has shown that it is the machine that was booted."""
         facts = heard.facts
-        if facts is None:
-            return None
-        expected = sealing.boot_token(self._installation_key(), token)
-        return facts.public_key if sealing.is_proven(expected, facts.boot, facts.public_key, facts.proof) else None
+        return None if facts is None or facts.error or not self._is_proven(facts, token) else facts.public_key
 
-    def _installation_key(self) -> bytes:
-        if self._key is None:
-            with _written(self._key_path):
-                self._key = _key_in(self._key_path)
-        return self._key
+    def _is_proven(self, facts: NodeFacts, token: str) -> bool:
+        expected = sealing.boot_token(self._key(), token)
+        return sealing.is_proven(expected, facts.boot, facts.public_key, facts.proof, facts.error)
 
     # -- reports ----------------------------------------------------------------------------------------------------
     def _report(self, run_id: str) -> RunReport | None:
@@ -273,6 +304,8 @@ class NodeRuntime:
         if token is None:
             return RunReport(run_id, "absent")
         heard = self._heard(token)
+        if self._lender is not None and (public_key := self._public_key(heard, token)) is not None:
+            self._lender.lend(token, public_key)
         if heard.report is None and heard.garbled is None:
             return None
         silent_s = max(0.0, heard.read_s - heard.since_s - self._beat_s)
@@ -316,30 +349,3 @@ def _retried() -> Iterator[None]:
         yield
     except ObjectStoreError as error:
         raise unreachable(error) from error
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        hint = "free some space, or give its owner write permission"
-        raise SiteError(f"{path} cannot be written: {error}", hint=hint) from error
-
-
-def _key_in(path: Path) -> bytes:
-    """The key in a file, which is made, atomically, if there is none. Raises OSError."""
-    if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}.tmp")
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):  # another process was faster
-            os.link(partial, path)
-        partial.unlink()
-    key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        hint = "delete it: running machines are replaced, and their jobs continue from their checkpoints"
-        raise SiteError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}", hint=hint)
-    return key

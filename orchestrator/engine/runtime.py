@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
+from orchestrator.nodes.boot.launching import Remote
 from trainers.control import Awaited
 from trainers.spec import SetupSpec
 
@@ -75,14 +76,19 @@ class RunReport:
     permanent: bool = False  # a failed run states that another attempt would fail the same way
     setup_failed: bool = False  # it failed while setting up its environment
     setup_s: float | None = None  # wall seconds of that setup
+    peer_lost: bool = False  # a failed run of several machines: its process lost contact with one on another machine
 
 
 class Runtime(Protocol):
     """The machines and runs of an installation. Every method raises SiteError if it has to be asked again."""
 
-    def bootstrap(self, *, token: str) -> str:
-        """The user data of the machine with this launch token: the same text each time. Raises SiteError while no
-        machine could start."""
+    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
+        """The user data of the machine with this launch token: the same text each time. `remote`: it shares nothing
+        with this host. Raises SiteError while no machine could start."""
+        ...
+
+    def boot_error(self, token: str) -> str | None:
+        """Why the machine with this launch token cannot be used, if it says so or the store lets it not in."""
         ...
 
     def joined(self, token: str) -> bool:

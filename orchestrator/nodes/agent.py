@@ -3,8 +3,8 @@
     python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR
 
 STORE is the URL of the store of control objects, <store_root>/control/<installation>, TOKEN the machine's launch token,
-TEMP_DIR a short path for Ray. The boot token is in $TRADEWIND_BOOT_TOKEN, the machine's own folder in
-$TRADEWIND_INSTANCE_DIR.
+TEMP_DIR a short path for Ray. The boot token comes through a pipe (nodes.handover), the machine's own folder is in
+$TRADEWIND_INSTANCE_DIR. A machine of another host is lent its access to the store after it has introduced itself.
 
 The agent starts the trainer's process, which loads its libraries, and meanwhile Ray. It polls its orders and carries
 them out, reports what the run says, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
@@ -26,16 +26,19 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, MappingProxyType
-from typing import NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
+from orchestrator.nodes.access.borrowed import Access, BorrowedAccess, OwnAccess
+from orchestrator.nodes.boot.contact import Contact
 from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store
 from orchestrator.nodes.cluster import Cluster
 from orchestrator.nodes.courier import Courier
 from orchestrator.nodes.crew import Crew
+from orchestrator.nodes.handover import Handover
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
 from orchestrator.nodes.session import end_machine
 from providers import processes
@@ -43,13 +46,12 @@ from providers.errors import ProviderError
 from providers.local.metadata import read_notice
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
-from trainers.errors import ObjectStoreError
+from trainers.errors import ObjectStoreError, StoreDenied
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
-BOOT_VARIABLE = "TRADEWIND_BOOT_TOKEN"
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
@@ -58,6 +60,9 @@ START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
 LOG_PUMP, LAST_WORDS_S = b"trainers.process.log_pump", 5.0  # it ends when all that write to it have
+if TYPE_CHECKING:
+    from nacl.public import PrivateKey
+
 _VOLATILE = ("still_s",)
 
 
@@ -128,14 +133,17 @@ class Agent:
         pace: Pace,
         crew: Crew,
         machine: Machine,
-        access: Mapping[str, str] = MappingProxyType({}),
+        access: Access | None = None,
         root: ObjectStore | None = None,
+        key: PrivateKey | None = None,
+        contact: Contact | None = None,
     ) -> None:
-        """`access`: environment variables with which a trainer reaches checkpoints in a bucket. `root`: the store of
-        the jobs' code, logs and outputs, for a machine with folders of its own."""
+        """`access`: how this machine reaches the store. One that still has to be let in has a `contact`; its access is
+        sealed to `key`. `root`: the store of code, logs and outputs, for a machine with folders of its own."""
         self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
-        self._access, self._root = access, root
-        self._key = sealing.new_key()
+        self._access, self._root = OwnAccess({}) if access is None else access, root
+        self._contact = contact
+        self._key = sealing.new_key() if key is None else key
         self._boot = secrets.token_hex(8)
         self._metadata = os.environ.get("TRADEWIND_METADATA")
         self._stopping = False
@@ -160,7 +168,7 @@ class Agent:
         facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
         while True:
             try:
-                return self._channel.put_facts(facts)
+                return (self._contact or self._channel).put_facts(facts)
             except ObjectStoreError as error:
                 say(str(error))
                 time.sleep(1.0)
@@ -173,11 +181,31 @@ class Agent:
 
     def talk(self, ended: threading.Event) -> None:
         """Exchange messages until the machine ends. Runs in its own thread: a store may take long to answer."""
+        if self._contact is not None and not self._let_in(self._contact, ended):
+            return
         while not ended.wait(self._pace.eager_s if time.monotonic() < self._eager_until else self._pace.poll_s):
             self.exchange()
 
+    def _let_in(self, contact: Contact, ended: threading.Event) -> bool:
+        """Wait for access to the store. False if there will be none: the machine then ends."""
+        while True:
+            try:
+                sealed = contact.access()
+                if sealed is not None:
+                    self._access.take(sealed)
+                    return True
+            except StoreDenied as error:
+                say(str(error))
+                ended.set()
+                return False
+            except (ObjectStoreError, SiteError) as error:
+                say(str(error))
+            if ended.wait(self._pace.eager_s):
+                return False
+
     def exchange(self) -> None:
         """Exchange messages with the store once, and act on them."""
+        self._attempt(lambda: self._access.refresh(self._channel.access))
         began = time.monotonic()
         heard = self._attempt(self._listen)
         told = self._attempt(lambda: self._report(began))
@@ -265,7 +293,7 @@ class Agent:
         assert self._control is not None
         if run.spec is not None and (before is None or before.spec is None):
             in_bucket = "://" in str(run.spec.get("checkpoint_root", ""))
-            values = {**self._access, **secrets} if in_bucket else secrets
+            values = {**self._access.variables(), **secrets} if in_bucket else secrets
             if self._courier is None:
                 self._crew.train(run.spec, values)
             else:
@@ -333,28 +361,27 @@ class Agent:
 def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     """Run the agent until Ray dies. Returns an exit code."""
     os.umask(PRIVATE_UMASK)
-    boot_token = os.environ.pop(BOOT_VARIABLE, "")  # the trainer has no use for it
-    store = control_store(url)
-    root = open_store(url.rpartition("/control/")[0], TRANSFERS)
-    access = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
+    given, key = Handover.taken(), sealing.new_key()
+    store, root, access = _opened(url, token, given, key)
     machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
     cluster = Cluster(Path(temp_dir))
     ended = threading.Event()
 
     def failed(why: str) -> None:
         if not cluster.up:
-            start_again(int(attempt), why, {BOOT_VARIABLE: boot_token, **access})
+            start_again(int(attempt), why, given)
         say(why)
         ended.set()
 
     crew = Crew(cluster, failed)
     threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
     crew.start()
-    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root)
+    contact = None if given.urls is None else Contact(given.urls)
+    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root, key, contact)
     signal.signal(signal.SIGTERM, agent.stop)
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)
-    if agent.introduce(boot_token):
+    if agent.introduce(given.boot_token):
         threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
         while not ended.wait(LOOK_S):
             agent.look()
@@ -362,6 +389,19 @@ def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
         say("this machine has started before: it ends")
     end_machine()
     return 1
+
+
+def _opened(url: str, token: str, given: Handover, key: PrivateKey) -> tuple[ObjectStore, ObjectStore, Access]:
+    """The store of control objects, the root of all stores, and the access to both. Raises ObjectStoreError."""
+    os.environ.update(given.variables)  # stores read them when they are opened
+    try:
+        borrowed = None if given.urls is None else BorrowedAccess(key, token, given.variables)
+        credentials = None if borrowed is None else borrowed.credentials
+        root = open_store(url.rpartition("/control/")[0], TRANSFERS, credentials)
+        return control_store(url, credentials), root, borrowed or OwnAccess(given.variables)
+    finally:
+        for name in given.variables:
+            del os.environ[name]
 
 
 def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
@@ -373,8 +413,8 @@ def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
         time.sleep(START_LOOK_S)
 
 
-def start_again(attempt: int, why: str, environment: Mapping[str, str]) -> NoReturn:
-    """Restart this process in the same session, with these variables, or end it after START_ATTEMPTS."""
+def start_again(attempt: int, why: str, given: Handover) -> NoReturn:
+    """Restart this process in the same session, with what it was given, or end it after START_ATTEMPTS."""
     say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
     end_machine()  # what the attempt has left
     with suppress(ChildProcessError):
@@ -383,8 +423,7 @@ def start_again(attempt: int, why: str, environment: Mapping[str, str]) -> NoRet
     if attempt >= START_ATTEMPTS:
         os._exit(1)  # other threads may still be waiting for Ray
     time.sleep(START_PAUSE_S)
-    os.environ.update(environment)
-    os.execv(sys.executable, [sys.executable, "-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
+    given.pass_on(["-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
 
 
 def say(message: str) -> None:

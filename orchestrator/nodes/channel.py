@@ -3,6 +3,7 @@
     <token>/order     the control plane: nodes.messages.Order
     <token>/grants/<digest>   the control plane: the secrets of the ordered run, sealed to the machine's key
     <token>/node      the agent: NodeFacts
+    <token>/access    the control plane: credentials for the store, sealed to the machine's key (nodes.access)
     <token>/report    the agent: NodeReport
     runs/<run>        the control plane: the launch token of the machine that executes the run
 
@@ -21,6 +22,7 @@ from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, NodeFacts, NodeReport, Order
 from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects.base import ObjectStore
+from trainers.objects.credentials import Credentials
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
@@ -137,6 +139,11 @@ class Channel:
         """Publish that the machine has started; False if another start of it was published before."""
         return self._store.put_if_absent(f"{self.token}/node", dumps(facts).encode())
 
+    def access(self) -> bytes | None:
+        """The newest sealed credentials for the store; None if there are none."""
+        found = self._store.get(f"{self.token}/access", MOST_BYTES)
+        return None if found is None else found.data
+
     def put_report(self, report: NodeReport) -> None:
         """Replace the report, whose length nodes.crew limits."""
         self._store.put(self.report_key, dumps(report).encode())
@@ -149,9 +156,9 @@ class Channel:
         return None if found is None else _decoded(form, found.data)
 
 
-def control_store(root: str | Path) -> ObjectStore:
+def control_store(root: str | Path, credentials: Credentials | None = None) -> ObjectStore:
     """The store of control objects. A request that is not answered soon fails: both ends ask again by themselves."""
-    return open_store(root, Patience(connect_s=2.0, request_s=5.0, tries=1))
+    return open_store(root, Patience(connect_s=2.0, request_s=5.0, tries=1), credentials)
 
 
 def put_run(store: ObjectStore, run_id: str, token: str) -> None:

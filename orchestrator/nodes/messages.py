@@ -77,11 +77,12 @@ class Order:
 class NodeFacts:
     """A machine that has started. `boot` is random; a machine starts once. `public_key` (X25519, hexadecimal) is
     that of the boot: what is sealed to it, only this agent's memory can open. `proof` shows that the agent has the
-    token of its user data (nodes.sealing)."""
+    token of its user data (nodes.sealing). A machine that cannot be used has no key, but an `error`."""
 
     boot: str
     public_key: str
     proof: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,14 @@ def proof(token: str, boot: str, public_key: str) -> str:
     return hmac.new(token.encode(), words, sha256).hexdigest()
 
 
-def is_proven(token: str, boot: str, public_key: str, shown: str) -> bool:
-    """Whether the agent that published this has the boot token."""
-    expected = proof(token, boot, public_key)
+def error_proof(token: str, boot: str, error: str) -> str:
+    """What a machine that cannot be used publishes with the reason (also orchestrator.nodes.boot.program)."""
+    return hmac.new(token.encode(), f"error:{boot}:{error}".encode(errors="replace"), sha256).hexdigest()
+
+
+def is_proven(token: str, boot: str, public_key: str, shown: str, error: str = "") -> bool:
+    """Whether the agent that published this, or a boot that failed with this error, has the boot token."""
+    expected = error_proof(token, boot, error) if error else proof(token, boot, public_key)
     return hmac.compare_digest(expected.encode(), shown.encode(errors="replace"))
 
 
@@ -70,9 +75,32 @@ def opened(key: PrivateKey, sealed: bytes, run_id: str) -> dict[str, str]:
         raise SiteError(f"the secrets of {run_id} cannot be opened: {error}", hint="they are sealed again") from error
 
 
+def locked(installation_key: bytes, content: str) -> bytes:
+    """A text that only this installation can read again. Raises MissingExtraError."""
+    return bytes(_box(installation_key).encrypt(content.encode()))
+
+
+def unlocked(installation_key: bytes, sealed: bytes) -> str:
+    """The text of `locked`. Raises SiteError if it is of another installation, or damaged."""
+    from nacl.exceptions import CryptoError
+
+    try:
+        return bytes(_box(installation_key).decrypt(sealed)).decode()
+    except (CryptoError, UnicodeDecodeError) as error:
+        hint = "give each installation its own store_root; if its control.key was lost, its machines are replaced"
+        raise SiteError(f"this cannot be read with the key of this installation: {error}", hint=hint) from error
+
+
 def digest(sealed: bytes) -> str:
     """The name by which an order refers to sealed secrets."""
     return blake2b(sealed, digest_size=16).hexdigest()
+
+
+def _box(installation_key: bytes) -> Any:
+    _nacl()
+    import nacl.secret
+
+    return nacl.secret.SecretBox(hmac.new(installation_key, b"lock", sha256).digest())
 
 
 def _nacl() -> Any:

@@ -1,13 +1,14 @@
 """Session: ends every process of a machine.
 
-    python -m orchestrator.nodes.session
+    python -m orchestrator.nodes.session [FOLDER...]
 
-What a machine of this host executes when its agent has ended, however that was.
+What a machine executes when its agent has ended, however that was. It deletes these folders.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from orchestrator.errors import SiteError
@@ -36,3 +37,5 @@ def end_machine() -> None:
 
 if __name__ == "__main__":
     end_machine()
+    for folder in sys.argv[1:]:
+        shutil.rmtree(folder, ignore_errors=True)

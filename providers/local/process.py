@@ -19,8 +19,9 @@ _INHERITED = (
     *("VIRTUAL_ENV", "LD_LIBRARY_PATH"),
 )
 _STORE_ACCESS = "AWS_"
-"""What a machine's agent needs to reach a bucket. It keeps these variables from the job's program, except as secrets
-that are masked in its log."""
+"""What a machine's agent needs to reach a bucket. It reads these variables from a pipe, because the job's program can
+read what the machine's processes were started with."""
+_ACCESS_VARIABLE, _ACCESS_FD = "TRADEWIND_ACCESS_FD", 3
 _SIGNALS_TO_RESET = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -41,7 +42,7 @@ read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 set -o noclobber
 { echo "$boot $stat" > claim; } 2> /dev/null || exit 0
-[ ! -f switch ] || (bash switch > /dev/null &)
+[ ! -f switch ] || (bash switch > /dev/null 3<&- &)
 exec bash user_data
 """
 
@@ -51,9 +52,7 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
 
     Raises UnavailableError if the folder cannot be written or no process can be started.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_STORE_ACCESS)
-    }
+    environment = {name: value for name, value in os.environ.items() if name in _INHERITED}
     environment |= {
         ID_VARIABLE: instance_id,
         _LIMIT_VARIABLE: str(mark_of(instance_id)),
@@ -67,11 +66,16 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
         if not (folder / "metadata.json").exists():
             write_notice(folder / "metadata.json", None)
         replace_file(folder / "user_data", user_data)
+        access = _access()
+    except OSError as error:
+        raise _not_started(instance_id, folder, error) from error
+    try:
         return os.posix_spawnp(
             "bash",
             ["bash", "-c", _LAUNCHER],
-            environment,
+            {**environment, _ACCESS_VARIABLE: str(_ACCESS_FD)},
             file_actions=[
+                (os.POSIX_SPAWN_DUP2, access, _ACCESS_FD),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(folder / "output.log"), log, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
@@ -81,10 +85,31 @@ def start(instance_id: str, folder: Path, user_data: str) -> int:
             setsigdef=_SIGNALS_TO_RESET,
         )
     except OSError as error:
-        raise UnavailableError(
-            f"the machine {instance_id} could not be started: {error}",
-            hint=f"check that bash is installed and that {folder} can be written, then try again",
-        ) from error
+        raise _not_started(instance_id, folder, error) from error
+    finally:
+        os.close(access)
+
+
+def _access() -> int:
+    """The reading end of a pipe with this process's access to stores. Raises OSError."""
+    pairs = [f"{name}={value}\0" for name, value in os.environ.items() if name.startswith(_STORE_ACCESS)]
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        os.write(writer, "".join(pairs).encode())
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return reader
+
+
+def _not_started(instance_id: str, folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"the machine {instance_id} could not be started: {error}",
+        hint=f"check that bash is installed and that {folder} can be written, then try again",
+    )
 
 
 def was_started(folder: Path) -> bool:

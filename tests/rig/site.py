@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
+from orchestrator.nodes.boot.launching import Remote
 from providers.clock import Clock
 from providers.fake import FakeCloud
 from providers.instance import Instance, InstanceState
@@ -58,6 +59,7 @@ class SimSite:
         self._deaf: set[str] = set()
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.asked_for_stacks: list[str] = []
+        self.boot_errors: dict[str, str] = {}
         self._kept: dict[str, str] = {}
         self._garbled: dict[str, Mapping[str, object]] = {}
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
@@ -152,9 +154,13 @@ class SimSite:
         ]
 
     # -- Runtime ------------------------------------------------------------------------------------------------------
-    def bootstrap(self, *, token: str) -> str:
+    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
         """The command with which a machine joins the site."""
         return f"join {token}"
+
+    def boot_error(self, token: str) -> str | None:
+        """Why the machine with this token cannot be used."""
+        return self.boot_errors.get(token)
 
     def joined(self, token: str) -> bool:
         """Whether the machine with this token is up."""

@@ -2,7 +2,8 @@
 
 Settings come from the environment variables of AWS's own tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; without a key, the machine's role is used. Plain
-HTTP is used on this machine only, unless AWS_ALLOW_HTTP is true.
+HTTP is used on this machine only, unless AWS_ALLOW_HTTP is true. Machines of a job ask for credentials at an
+endpoint of their own (trainers.objects.credentials).
 
 Requests are repeated here and not by obstore: a conditional put whose first answer was lost finds its own object when
 it is repeated. It is then read back and compared before that counts as a conflict. A conflict on the first try is one.
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 from trainers.errors import ObjectStoreError, StoreDenied, StoreNotFound, UnreadableObject
 from trainers.objects import refusals
 from trainers.objects.base import Bytes, Found, Listed, checked_key, checked_prefix, is_key
+from trainers.objects.credentials import Credentials, of_this_machine
 from trainers.objects.retry import Patience
 
 if TYPE_CHECKING:
@@ -253,8 +255,9 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
     return parts.netloc, prefix
 
 
-def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
-    """The store of an URL s3://bucket/prefix. Raises ObjectStoreError; sends no request."""
+def open_bucket(url: str, patience: Patience | None = None, credentials: Credentials | None = None) -> BucketStore:
+    """The store of an URL s3://bucket/prefix; `credentials` are asked for when they are needed, instead of those of the
+    environment. Raises ObjectStoreError; sends no request."""
     bucket, prefix = bucket_and_prefix(url)
     try:
         from obstore.exceptions import BaseError
@@ -273,6 +276,7 @@ def open_bucket(url: str, patience: Patience | None = None) -> BucketStore:
                 "timeout": timedelta(seconds=patience.request_s),
             },
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=patience.request_s)},
+            credential_provider=credentials or of_this_machine(),
         )
     except (BaseError, ValueError) as error:
         raise refusals.named(error, url) from error

@@ -9,14 +9,16 @@ from urllib.parse import unquote, urlsplit
 from trainers.errors import StoreNotFound
 from trainers.objects.base import ObjectStore
 from trainers.objects.bucket import open_bucket
+from trainers.objects.credentials import Credentials
 from trainers.objects.folder import FolderStore
 from trainers.objects.retry import Patience
 
 Root: TypeAlias = ObjectStore | str | Path
 
 
-def open_store(root: Root, patience: Patience | None = None) -> ObjectStore:
-    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is. `patience` is for buckets.
+def open_store(root: Root, patience: Patience | None = None, credentials: Credentials | None = None) -> ObjectStore:
+    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is. `patience` and
+    `credentials` are for buckets.
 
     Sends no request and creates nothing. Raises ObjectStoreError.
     """
@@ -27,7 +29,7 @@ def open_store(root: Root, patience: Patience | None = None) -> ObjectStore:
     if not separator or isinstance(root, Path):
         return FolderStore(text)
     if scheme.lower() == "s3":
-        return open_bucket(f"s3://{rest}", patience)
+        return open_bucket(f"s3://{rest}", patience, credentials)
     if scheme.lower() == "file":
         parts = urlsplit(text)
         if parts.netloc in ("", "localhost") and parts.path and not (parts.query or parts.fragment):

@@ -17,12 +17,14 @@ from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Migration, Run, Step
+from orchestrator.nodes.boot.launching import Remote
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
 from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
 from providers.offer import provider_of
+from providers.traits import traits_of
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
@@ -84,7 +86,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
-        user_data=ctx.runtime.bootstrap(token=migration.token),
+        user_data=ctx.runtime.bootstrap(token=migration.token, remote=_remote(ctx, migration.offer_id, job)),
         tags={
             "tradewind-install": ctx.installation.store.install_id,
             "tradewind-job": job.id,
@@ -94,6 +96,17 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
         },
         time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
     )
+
+
+def _remote(ctx: Context, offer_id: str, job: Job) -> Remote | None:
+    """What a machine of another host must know of its job; None for one of this host."""
+    if traits_of(provider_of(offer_id)).shares_host:
+        return None
+    with ctx.installation.store.read() as tx:
+        offer = tx.offer(offer_id)
+    real = offer is not None and offer.gpu is not None and not offer.simulated
+    gpu, count = (offer.gpu, offer.gpu_count) if real and offer is not None else (None, 0)
+    return Remote(job.id, ctx.checkpoint_root(job), gpu, count)
 
 
 def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
@@ -135,6 +148,9 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
 def ready(ctx: Context, move: Move) -> bool:
     """Wait until the machine has joined the installation and a trainer with its libraries loaded waits on it."""
     migration, target = move.migration, move.target
+    remote = not traits_of(provider_of(migration.offer_id)).shares_host
+    if remote and (error := ctx.runtime.boot_error(migration.token)) is not None:  # it may have ended because of it
+        return abort(ctx, move, error, cause="ready", at_once=True)
     if abandoned(ctx, move):
         return True
     if (missing := ctx.secrets.missing(move.job)) is not None:

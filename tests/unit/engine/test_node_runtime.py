@@ -16,8 +16,8 @@ from orchestrator.engine.node_runtime import NodeRuntime
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.agent import BOOT_VARIABLE
 from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.key_file import KeyFile
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order
 from trainers.objects.folder import FolderStore
 
@@ -33,7 +33,7 @@ class Machine:
         self.key = sealing.new_key()
         self.beat = 0
         script = runtime.bootstrap(token=token)
-        self.boot_token = script.split(f"{BOOT_VARIABLE}=")[1].split()[0]
+        self.boot_token = script.split('"boot_token":"')[1].partition('"')[0]
 
     def introduce(self, *, token: str | None = None, boot: str = "boot") -> bool:
         public = sealing.public_half(self.key)
@@ -64,7 +64,7 @@ def open_runtime(tmp_path: Path) -> Iterator[Callable[[], NodeRuntime]]:
         opened.append(
             NodeRuntime(
                 FolderStore(tmp_path / "control"),
-                key_path=tmp_path / "key",
+                key=KeyFile(tmp_path / "key"),
                 runs_dir=tmp_path / "runs",
                 environments=tmp_path / "environments",
                 temp_dir=tmp_path / "ray",

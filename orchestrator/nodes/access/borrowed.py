@@ -1,0 +1,162 @@
+"""Borrowed: the access to the store that a machine's agent has in memory, for itself and for its job's program."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.errors import SiteError
+from orchestrator.nodes import sealing
+from orchestrator.nodes.access.lending import purpose
+
+if TYPE_CHECKING:
+    from nacl.public import PrivateKey
+    from obstore.store import S3Credential
+
+LOOK_PARTS = 12  # of the time that credentials last: how often the agent looks for newer ones
+
+
+class Access(Protocol):
+    """How a trainer reaches checkpoints in a bucket."""
+
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables for it."""
+        ...
+
+    def take(self, sealed: bytes) -> bool:
+        """Use these credentials from now on. Raises SiteError."""
+        ...
+
+    def refresh(self, read: Callable[[], bytes | None]) -> None:
+        """Look for newer credentials if it is time. Raises SiteError, ObjectStoreError."""
+        ...
+
+
+class OwnAccess:
+    """The variables that the agent was started with."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+
+    def variables(self) -> Mapping[str, str]:
+        """See Access.variables."""
+        return self._variables
+
+    def take(self, sealed: bytes) -> bool:  # noqa: ARG002
+        """See Access.take. Nothing is lent to this one."""
+        return False
+
+    def refresh(self, read: Callable[[], bytes | None]) -> None:
+        """See Access.refresh. These do not change."""
+
+
+class BorrowedAccess:
+    """Credentials that the control plane has sealed to the agent's key, and replaces before they expire.
+
+    `plain` are the other variables that lead to the store. Programs of the job get them from an endpoint on the
+    loopback interface, as in a container of AWS, so that they always have the newest.
+    """
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        token: str,
+        plain: Mapping[str, str],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._key, self._token, self._plain, self._monotonic = key, token, dict(plain), monotonic
+        self._seen = b""
+        self._content: Mapping[str, str] = {}
+        self._taken_at = self._looked_at = 0.0
+        self._for_s = 0.0
+        self._endpoint: _Endpoint | None = None
+        self._starting = threading.Lock()
+
+    def take(self, sealed: bytes) -> bool:
+        """Use these credentials from now on; False if they are the present ones. Raises SiteError if they are for
+        another machine or damaged."""
+        self._looked_at = self._monotonic()
+        if sealed == self._seen:
+            return False
+        content = sealing.opened(self._key, sealed, purpose(self._token))
+        try:
+            for_s = float(content.pop("for_s"))
+        except (KeyError, ValueError) as error:
+            raise SiteError("the credentials do not say how long they last", hint="they are read again") from error
+        self._seen, self._content, self._for_s, self._taken_at = sealed, content, for_s, self._looked_at
+        return True
+
+    def refresh(self, read: Callable[[], bytes | None]) -> None:
+        """See Access.refresh."""
+        if self._monotonic() - self._looked_at >= self._for_s / LOOK_PARTS:
+            sealed = read()
+            if sealed is not None:
+                self.take(sealed)
+
+    def credentials(self) -> S3Credential:
+        """The present ones, for obstore. `expires_at` is by this machine's clock."""
+        content, left_s = self._content, self._taken_at + self._for_s - self._monotonic()
+        found: S3Credential = {
+            "access_key_id": content.get("AWS_ACCESS_KEY_ID", ""),
+            "secret_access_key": content.get("AWS_SECRET_ACCESS_KEY", ""),
+            "token": content.get("AWS_SESSION_TOKEN"),
+            "expires_at": datetime.now(UTC) + timedelta(seconds=min(left_s, self._for_s / LOOK_PARTS)),  # noqa: TID251
+        }
+        return found
+
+    def variables(self) -> Mapping[str, str]:
+        """See Access.variables. They contain no credentials, only where to ask for them."""
+        with self._starting:
+            if self._endpoint is None:
+                self._endpoint = _Endpoint(self.credentials)
+        return {**self._plain, **self._endpoint.variables()}
+
+
+class _Endpoint:
+    """Answers who has its token."""
+
+    def __init__(self, credentials: Callable[[], S3Credential]) -> None:
+        self._token = secrets.token_hex(24)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._token, credentials))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="access", daemon=True).start()
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{self._server.server_address[1]}/access",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self._token,
+        }
+
+
+def _handler(token: str, credentials: Callable[[], S3Credential]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not secrets.compare_digest(self.headers.get("Authorization", "").encode(), token.encode()):
+                self.send_error(403)
+                return
+            now = credentials()
+            expires_at = now["expires_at"]
+            assert expires_at is not None
+            answer = {
+                "AccessKeyId": now["access_key_id"],
+                "SecretAccessKey": now["secret_access_key"],
+                "Token": now["token"] or "",
+                "Expiration": expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    return Handler

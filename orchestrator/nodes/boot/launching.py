@@ -1,0 +1,171 @@
+"""Launching: makes the user data of machines that share nothing with the control plane, and knows what each may reach.
+
+What was made first for a launch token is kept, sealed, as the object `boot`: a repeated launch must have the same user
+data, which signed URLs alone would change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestrator.errors import SiteError
+from orchestrator.formats.codec import dumps, loads
+from orchestrator.nodes import sealing
+from orchestrator.nodes.access.issuing import Issuer
+from orchestrator.nodes.access.lending import ACCESS
+from orchestrator.nodes.access.policy import Scope, scope_of
+from orchestrator.nodes.access.signing import Place, Presigner, own_credentials, quoted, utc_now
+from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
+from orchestrator.nodes.boot.user_data import user_data
+from orchestrator.nodes.channel import MOST_SECRET_BYTES
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+from trainers.objects.bucket import bucket_and_prefix
+from trainers.objects.opening import open_store
+from trainers.objects.retry import Patience
+
+VALID_S = 3600
+"""For how long a machine may take from its order to its first contact."""
+MACHINES = ("x86_64", "aarch64")  # for which Ray and torch are published
+DISK_BYTES = 1 << 30
+LARGE_BYTES = 12 << 30  # torch with CUDA's libraries
+BOOT = "boot"
+_PASSED_ON = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A machine of another host: for which job it is rented, where that has its checkpoints, and the GPUs that its
+    offer declares (`gpu` is a name of providers.hardware, None for none)."""
+
+    job_id: str
+    checkpoint_root: str
+    gpu: str | None = None
+    gpu_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    user_data: str
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+class Launching:
+    """`root` is the URL of everything that the installation stores; `key` returns the installation's key."""
+
+    def __init__(
+        self,
+        root: str,
+        installation_id: str,
+        key: Callable[[], bytes],
+        issuer: Issuer,
+        now: Callable[[], datetime] = utc_now,
+        environ: Mapping[str, str] = os.environ,
+        files: Callable[[], RuntimeFiles] = runtime_files,
+    ) -> None:
+        self._root, self._installation_id, self._key, self._issuer = root, installation_id, key, issuer
+        self._now, self._environ, self._make_files = now, environ, files
+        self._opened: ObjectStore | None = None
+        self._files: RuntimeFiles | None = None
+        self._issues = False
+
+    def user_data(self, token: str, machine: Remote) -> str:
+        """The user data of this machine. Raises SiteError, ObjectStoreError."""
+        record = self._record(token)
+        if record is None:
+            made = self._made(token, machine)
+            sealed = sealing.locked(self._key(), dumps(made))
+            record = made if self._store.put_if_absent(self._boot_key(token), sealed) else self._record(token)
+            if record is None:
+                raise SiteError(f"the user data of {token} is gone", hint="it is asked again")
+        return record.user_data
+
+    def scope(self, token: str) -> Scope | None:
+        """What the machine with this token may reach; None if it was not made here. Raises SiteError,
+        ObjectStoreError."""
+        record = self._record(token)
+        return None if record is None else Scope(record.writes, record.reads)
+
+    @property
+    def _store(self) -> ObjectStore:
+        if self._opened is None:
+            self._opened = open_store(self._root, Patience(connect_s=2.0, request_s=30.0, tries=1))
+        return self._opened
+
+    def _boot_key(self, token: str) -> str:
+        return f"control/{self._installation_id}/{token}/{BOOT}"
+
+    def _record(self, token: str) -> _Record | None:
+        if not self._store.remote:
+            return None
+        found = self._store.get(self._boot_key(token), MOST_SECRET_BYTES)
+        return None if found is None else loads(_Record, sealing.unlocked(self._key(), found.data).encode())
+
+    def _made(self, token: str, machine: Remote) -> _Record:
+        control = f"control/{self._installation_id}/{token}"
+        jobs = f"{self._root}/jobs/{self._installation_id}/{machine.job_id}"
+        writes = (f"{self._root}/{control}", f"{machine.checkpoint_root}/{machine.job_id}", jobs)
+        scope = scope_of(writes)  # before anything is stored
+        files = self._uploaded()
+        scope = scope_of(writes, (f"{self._root}/runtime/{files.digest}",))
+        if not self._issues:  # before money is spent on a machine that could not be let in
+            self._issuer.issue(scope, f"tw-{token}")
+            self._issues = True
+        bucket, prefix = bucket_and_prefix(self._root)
+        place = Place.of(self._environ)
+        signer = Presigner(own_credentials(self._environ), place, self._now(), VALID_S)
+
+        def path(key: str) -> str:
+            return quoted("/" + "/".join(part for part in (bucket, prefix, key) if part))
+
+        def signed(method: str, key: str, *, if_absent: bool = False) -> tuple[str, str]:
+            return path(key), signer.suffix(method, path(key), if_absent=if_absent)
+
+        objects = {
+            "runtime": signed("GET", _archive_key(files)),
+            "node": signed("PUT", f"{control}/node", if_absent=True),
+            "registered": signed("GET", f"{control}/node"),
+            "access": signed("GET", f"{control}/{ACCESS}"),
+        }
+        config = {
+            "token": token,
+            "boot_token": sealing.boot_token(self._key(), token),
+            "store": f"{self._root}/control/{self._installation_id}",
+            "machines": MACHINES,
+            "gpu": machine.gpu,
+            "gpus": machine.gpu_count,
+            "runtime": {
+                "digest": files.digest,
+                "sha256": files.sha256,
+                "pins": files.pins,
+                "url": f"{self._root}/{_archive_key(files)}",
+                "disk_bytes": DISK_BYTES,
+                "large_bytes": LARGE_BYTES,
+            },
+            "urls": {"endpoint": place.endpoint, "query": signer.query, "objects": objects},
+            "environment": {name: self._environ[name] for name in _PASSED_ON if name in self._environ},
+        }
+        node_url = signer.url("PUT", path(f"{control}/node"), if_absent=True)
+        return _Record(user_data(config, node_url), scope.writes, scope.reads)
+
+    def _uploaded(self) -> RuntimeFiles:
+        """The runtime, which is in the store when this returns."""
+        if self._files is None:
+            files = self._make_files()
+            if self._store.head(_archive_key(files)) is None:
+                self._store.put_if_absent(_archive_key(files), files.archive)
+            self._files = files
+        return self._files
+
+
+def _archive_key(files: RuntimeFiles) -> str:
+    return f"runtime/{files.digest}/runtime.zip"
+
+
+def unusable(error: ObjectStoreError) -> SiteError:
+    """A refusal of the store, in the words of whoever wants to rent a machine."""
+    return SiteError(f"machines of other hosts cannot be prepared: {error.message}", hint=error.hint)

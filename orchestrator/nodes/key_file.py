@@ -1,0 +1,55 @@
+"""KeyFile: the secret key of an installation. What only its control planes may know is derived from it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from orchestrator.errors import SiteError
+
+KEY_BYTES = 32
+
+
+class KeyFile:
+    """The key in a file, which is made when it is first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key: bytes | None = None
+
+    def __call__(self) -> bytes:
+        """The key. Raises SiteError."""
+        if self._key is None:
+            with _named_errors(self._path):
+                self._key = _key_in(self._path)
+        return self._key
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or give its owner write permission"
+        raise SiteError(f"{path} cannot be written: {error}", hint=hint) from error
+
+
+def _key_in(path: Path) -> bytes:
+    """The key in a file, which is made, atomically, if there is none. Raises OSError."""
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):  # another process was faster
+            os.link(partial, path)
+        partial.unlink()
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        hint = "delete it: running machines are replaced, and their jobs continue from their checkpoints"
+        raise SiteError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}", hint=hint)
+    return key

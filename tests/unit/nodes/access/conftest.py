@@ -1,0 +1,32 @@
+"""A guarded S3 service, and the environment of whoever owns its bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clouds.guarded_s3 import GuardedS3
+from tests.clouds.s3 import environment
+from tests.clouds.server import LoopbackServer, serving
+
+
+@pytest.fixture
+def s3() -> GuardedS3:
+    return GuardedS3()
+
+
+@pytest.fixture
+def server(s3: GuardedS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    with serving(s3) as started:
+        for name, value in environment(started).items():
+            monkeypatch.setenv(name, value)
+        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
+            monkeypatch.delenv(name, raising=False)
+        yield started
+
+
+@pytest.fixture
+def root(s3: GuardedS3, server: LoopbackServer) -> str:
+    """The URL of an installation's place in the bucket."""
+    return f"s3://{s3.bucket}/tw"

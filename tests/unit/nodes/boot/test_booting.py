@@ -1,0 +1,327 @@
+"""User data on real processes: what it finds out about a machine that cannot be used, and whom it tells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SiteError
+from orchestrator.nodes import sealing
+from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
+from orchestrator.nodes.boot import launching, program
+from orchestrator.nodes.boot.launching import Launching, Remote
+from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
+from orchestrator.nodes.boot.user_data import MOST_BYTES
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.messages import NodeFacts
+from tests.clouds.guarded_s3 import GuardedS3
+from tests.clouds.s3 import SECRET, environment
+from tests.clouds.server import LoopbackServer, serving
+from tests.machines_from_nothing import Host, in_session
+from trainers.errors import StoreNotFound, StoreReadOnly
+from trainers.objects.opening import open_store
+
+TOKEN = "launch-1"
+KEY = b"k" * 32
+PATIENCE_S = 60.0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251
+
+
+@pytest.fixture(scope="module")
+def s3() -> GuardedS3:
+    return GuardedS3()
+
+
+@pytest.fixture(scope="module")
+def server(s3: GuardedS3) -> Iterator[LoopbackServer]:
+    with serving(s3) as started, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(started).items():
+            patch.setenv(name, value)
+        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
+            patch.delenv(name, raising=False)
+        yield started
+
+
+CACHED = cache(runtime_files)
+
+
+@dataclass
+class Plane:
+    """The control plane's end."""
+
+    root: str
+    clock: Callable[[], datetime] = now
+    files: Callable[[], RuntimeFiles] = CACHED
+
+    def launching(self) -> Launching:
+        return Launching(self.root, "install", lambda: KEY, Issuer(now), self.clock, files=self.files)
+
+    def user_data(self, token: str = TOKEN, *, gpu: str | None = None, gpu_count: int = 0) -> str:
+        return self.launching().user_data(token, Remote("job-1", f"{self.root}/checkpoints", gpu, gpu_count))
+
+    def told(self, token: str = TOKEN) -> NodeFacts:
+        facts = Channel(open_store(f"{self.root}/control/install"), token).facts()
+        assert facts is not None
+        boot_token = sealing.boot_token(KEY, token)
+        assert sealing.is_proven(boot_token, facts.boot, facts.public_key, facts.proof, facts.error)
+        return facts
+
+
+@pytest.fixture
+def plane(s3: GuardedS3, server: LoopbackServer, request: pytest.FixtureRequest) -> Plane:
+    return Plane(f"s3://{s3.bucket}/{request.node.name.replace('[', '-').replace(']', '')[:60]}")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+    yield host
+    host.end()
+
+
+def refused(host: Host, plane: Plane, user_data: str, **variables: str) -> str:
+    """What a machine that cannot be used tells the control plane, and its console; it leaves nothing running."""
+    process = host.boot(user_data, **variables)
+    assert process.wait(PATIENCE_S) == 1
+    facts = plane.told()
+    assert facts.public_key == ""
+    assert facts.error in host.said()
+    assert not in_session(process.pid)
+    return facts.error
+
+
+# What the control plane makes
+
+
+def test_user_data_is_short_and_the_same_for_the_same_token(plane: Plane) -> None:
+    text = plane.user_data()
+    assert len(text.encode()) < MOST_BYTES
+    plane.clock = lambda: now() + timedelta(minutes=5)
+    assert plane.user_data() == text
+    assert plane.user_data("launch-2") != text
+    assert text.startswith("#!/usr/bin/env bash\n")
+
+
+def test_user_data_holds_no_key_of_the_store_and_is_stored_only_sealed(plane: Plane, s3: GuardedS3) -> None:
+    text = plane.user_data()
+    assert SECRET not in text.replace("TRADEWIND", "")
+    store = open_store(plane.root)
+    boot_token = sealing.boot_token(KEY, TOKEN).encode()
+    for key in store.keys():  # noqa: SIM118
+        found = store.get(key, 1 << 24)
+        assert found is not None
+        assert boot_token not in found.data, key
+        assert b"X-Amz-Signature" not in found.data, key
+
+
+def test_another_installation_cannot_use_what_one_has_made(plane: Plane) -> None:
+    plane.user_data()
+    other = Launching(plane.root, "install", lambda: b"o" * 32, Issuer(now), now)
+    with pytest.raises(SiteError, match="key of this installation") as caught:
+        other.user_data(TOKEN, Remote("job-1", f"{plane.root}/checkpoints"))
+    assert "its own store_root" in caught.value.hint
+
+
+def test_a_long_session_token_of_the_control_plane_still_fits(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "own_credentials", lambda _: launching_credentials("t" * 1800))
+    monkeypatch.setattr(Issuer, "issue", lambda *_: None)
+    assert len(plane.user_data().encode()) < MOST_BYTES
+
+
+def launching_credentials(token: str) -> object:
+    from orchestrator.nodes.access.signing import Credentials
+
+    return Credentials("ASIAKEY", "hidden", token)
+
+
+def test_the_runtime_is_stored_once(plane: Plane, server: LoopbackServer) -> None:
+    before = len(server.requests)
+    plane.user_data("a")
+    plane.launching().user_data("b", Remote("job-1", f"{plane.root}/checkpoints"))
+    puts = [each for each in server.requests[before:] if each.method == "PUT" and "/runtime/" in each.path]
+    assert len(puts) == 1
+
+
+def test_the_same_files_are_the_same_runtime() -> None:
+    files = runtime_files()
+    assert files.digest == runtime_files().digest
+    assert len(files.archive) < 4 << 20
+
+
+def test_a_store_without_limited_credentials_rents_nothing(plane: Plane, s3: GuardedS3) -> None:
+    s3.with_sts = False
+    try:
+        with pytest.raises(NoLimitedAccess):
+            plane.user_data()
+    finally:
+        s3.with_sts = True
+
+
+def test_a_read_only_store_rents_nothing(plane: Plane, s3: GuardedS3) -> None:
+    s3.read_only = True
+    try:
+        with pytest.raises(StoreReadOnly):
+            plane.user_data()
+    finally:
+        s3.read_only = False
+
+
+def test_a_store_in_another_region_rents_nothing(plane: Plane, s3: GuardedS3) -> None:
+    s3.region = "eu-central-1"
+    try:
+        with pytest.raises(StoreNotFound, match="another region") as caught:
+            plane.user_data()
+        assert "AWS_REGION" in caught.value.hint
+    finally:
+        s3.region = "us-east-1"
+
+
+def test_a_folder_rents_nothing(tmp_path: Path) -> None:
+    plane = Plane(str(tmp_path))
+    with pytest.raises(SiteError, match="cannot reach") as caught:
+        plane.user_data()
+    assert "store_root" in caught.value.hint
+
+
+# What a machine finds out about itself
+
+
+def test_without_a_python_it_says_so(plane: Plane, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "curl").symlink_to(shutil.which("curl") or "curl")
+    (tools / "python3").write_text("#!/bin/sh\nexit 4\n")  # Python 3.10
+    (tools / "python3").chmod(0o755)
+    text = plane.user_data().replace("/opt/*/bin/python3 /usr/local/bin/python3", "")
+    host = Host(tmp_path, str(tools))
+    assert "no Python 3.11" in refused(host, plane, text)
+
+
+def test_a_wheel_with_another_hash_is_not_installed(plane: Plane, host: Host) -> None:
+    text = plane.user_data()
+    store = open_store(plane.root)
+    (archive,) = store.keys("runtime")
+    store.put(archive, b"forged")
+    error = refused(host, plane, text)
+    assert "SHA-256" in error
+    assert f"delete {store.where(archive)}" in error
+    assert not list(host.home.rglob("orchestrator"))
+
+
+def test_too_little_disk_is_named(plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "DISK_BYTES", 1 << 60)
+    error = refused(host, plane, plane.user_data())
+    assert "GiB free" in error
+    assert "larger disk" in error
+
+
+def test_another_architecture_is_named(plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "MACHINES", ("s390x",))
+    assert "not Linux on s390x" in refused(host, plane, plane.user_data())
+
+
+@pytest.mark.parametrize("listed", [(), ("NVIDIA A10G",), ("NVIDIA H100 80GB HBM3",)], ids=["none", "other", "few"])
+def test_gpus_that_are_not_as_declared_are_named(plane: Plane, tmp_path: Path, listed: tuple[str, ...]) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{name}'\n" for name in listed))
+    (tools / "nvidia-smi").chmod(0o755)
+    host = Host(tmp_path)
+    host.environment["PATH"] = f"{tools}:{host.environment['PATH']}"
+    error = refused(host, plane, plane.user_data(gpu="H100", gpu_count=2))
+    assert "2 x H100" in error
+    assert all(name in error for name in listed)
+
+
+def test_a_wrong_clock_is_named(plane: Plane, host: Host, server: LoopbackServer, s3: GuardedS3) -> None:
+    """The machine's clock cannot be changed here: the store's is."""
+    text = plane.user_data()
+    honest = server.cloud
+    server.cloud = lambda request: dated(honest(request))
+    try:
+        assert "60 minutes fast" in refused(host, plane, text)
+    finally:
+        server.cloud = honest
+
+
+def dated(answer):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+    from email.utils import format_datetime
+
+    return replace(answer, headers={**answer.headers, "Date": format_datetime(now() - timedelta(hours=1), usegmt=True)})
+
+
+def test_a_machine_that_started_too_late_says_so_on_its_console(plane: Plane, host: Host, s3: GuardedS3) -> None:
+    text = plane.user_data()
+    s3.late = timedelta(hours=2)
+    try:
+        assert host.boot(text).wait(PATIENCE_S) == 1
+    finally:
+        s3.late = timedelta()
+    assert "more than an hour" in host.said()
+    assert "cannot be told: 403" in host.said()
+
+
+def test_packages_that_cannot_be_installed_are_named(plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.nodes.boot import runtime_files as files
+
+    honest = files.required
+    monkeypatch.setattr(files, "required", lambda *_: [*honest(*_), "no-such-package-of-tradewind==1.0"])
+    plane.files = runtime_files
+    error = refused(host, plane, plane.user_data(), PIP_NO_INDEX="1")
+    assert "pip could not install" in error
+    assert "no-such-package-of-tradewind" in error
+
+
+def test_a_machine_does_not_speak_for_another(plane: Plane, host: Host) -> None:
+    """What it tells is proven with its own boot token."""
+    facts = NodeFacts("x", "", sealing.error_proof(sealing.boot_token(KEY, "launch-2"), "x", "forged"), "forged")
+    assert not sealing.is_proven(sealing.boot_token(KEY, TOKEN), facts.boot, facts.public_key, facts.proof, facts.error)
+    assert not sealing.is_proven(
+        sealing.boot_token(KEY, "launch-2"), facts.boot, facts.public_key, facts.proof, "another text"
+    )
+
+
+# GPUs as nvidia-smi names them
+
+NAMES = [
+    ("H100", "NVIDIA H100 80GB HBM3"),
+    ("H100-PCIE", "NVIDIA H100 PCIe"),
+    ("A100-80GB", "NVIDIA A100-SXM4-80GB"),
+    ("A100-40GB", "NVIDIA A100-PCIE-40GB"),
+    ("V100", "Tesla V100-SXM2-16GB"),
+    ("V100-32GB", "Tesla V100-SXM2-32GB"),
+    ("T4", "Tesla T4"),
+    ("L4", "NVIDIA L4"),
+    ("L40S", "NVIDIA L40S"),
+    ("RTX-4090", "NVIDIA GeForce RTX 4090"),
+    ("RTX-6000-ADA", "NVIDIA RTX 6000 Ada Generation"),
+    ("A4000", "NVIDIA RTX A4000"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_a_gpu_is_recognised_by_its_name(kind: str, name: str) -> None:
+    program._check_gpus(kind, 1, [name])
+
+
+@pytest.mark.parametrize(("kind", "name"), [("L4", "NVIDIA L40S"), ("A100-80GB", "NVIDIA A100-SXM4-40GB")])
+def test_a_similar_gpu_is_another_one(kind: str, name: str) -> None:
+    with pytest.raises(program.Unfit, match="declared"):
+        program._check_gpus(kind, 1, [name])
+
+
+def test_the_program_needs_nothing_but_the_standard_library() -> None:
+    code = f"import runpy; runpy.run_path({program.__file__!r}, run_name='boot')"
+    subprocess.run([shutil.which("python3") or "python3", "-I", "-S", "-c", code], check=True, env={"PATH": os.defpath})
