@@ -180,6 +180,8 @@ def _provider(name: str, config: Config, clock: Clock) -> Provider:
         if name == "local":
             local = config.providers.local
             return factory(config.state_dir / "local", clock, local.seed, background_preemptions=local.hazard)
+        if name == "static":
+            return factory(config.providers.static.hosts.hosts, config.state_dir / "static", clock)
         return factory(clock)
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from orchestrator.config.owned_hosts import OwnedHosts
 from orchestrator.config.settings import (
     CLOCK_FACTOR,
     MAX_TEMP_DIR_BYTES,
@@ -141,7 +142,7 @@ def _read(setting: Setting, given: _Given) -> object:
     value = setting.read(given.value)
     if isinstance(value, Path):
         return Path(os.path.abspath(given.base_dir / os.path.expanduser(value)))
-    return value.below(given.base_dir) if isinstance(value, PriceSources) else value
+    return value.below(given.base_dir) if isinstance(value, PriceSources | OwnedHosts) else value
 
 
 def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
@@ -166,6 +167,11 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iter
     factor = used.get("providers.local.clock_factor")
     if factor is not None and real and values[factor.name] != 1:
         yield factor.problem(f"must be 1 if a real cloud is enabled ({', '.join(real)})", "remove this setting")
+    enabled, owned = used.get("providers.enabled"), values.get("providers.static.hosts")
+    has_hosts = isinstance(owned, OwnedHosts) and bool(owned.hosts)
+    if enabled is not None and "static" in _enabled(values) and not has_hosts:
+        where = "[providers.static.hosts.NAME] (docs/owned-machines.md)"
+        yield enabled.problem("static has no hosts", f"declare one in {where}")
     temp_dir = used.get("site.temp_dir")
     if temp_dir is not None and len(os.fsencode(str(values[temp_dir.name]))) > MAX_TEMP_DIR_BYTES:
         yield temp_dir.problem(
@@ -178,9 +184,13 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iter
         yield shorter.problem("suspect_after_s must be less than lease_s")
 
 
-def _real_clouds(values: Mapping[str, object]) -> list[str]:
+def _enabled(values: Mapping[str, object]) -> tuple[str, ...]:
     enabled = values.get("providers.enabled", SETTINGS["providers.enabled"].default)
-    return [name for name in enabled if not traits_of(name).simulated] if isinstance(enabled, tuple) else []
+    return enabled if isinstance(enabled, tuple) else ()
+
+
+def _real_clouds(values: Mapping[str, object]) -> list[str]:
+    return [name for name in _enabled(values) if not traits_of(name).simulated]
 
 
 def _build(section: type[T], values: Mapping[str, object], prefix: str = "") -> T:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.paths import why_no_path
 from providers.traits import own_clock
 
@@ -215,11 +216,26 @@ class LocalProvider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaticProvider:
+    """Machines that somebody owns."""
+
+    hosts: OwnedHosts = _setting(  # noqa: RUF009 - it is dataclasses.field
+        OwnedHosts(),
+        "Machines that you own and reach through SSH, by name, each with its options (docs/owned-machines.md); JSON in "
+        "the environment.",
+        read_owned_hosts,
+        '{ desk1 = { address = "desk1.lan", user = "ada", gpu = "RTX-4090", vcpus = 16, memory_gb = 64 } }',
+        "none",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
     """Where machines come from."""
 
     enabled: tuple[str, ...] = _setting(("local",), "The providers that jobs may use.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
+    static: StaticProvider = field(default_factory=StaticProvider)
 
     @property
     def clock_factor(self) -> float:

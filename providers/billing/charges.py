@@ -100,6 +100,11 @@ RATE_CARDS = {
         write_request_nano_usd=5_000,
         bills_checkpoints=True,
     ),
+    "static": RateCard(
+        "owned machines: nothing besides the declared price",
+        region_egress_nano_usd_per_gb=0,
+        internet_egress_nano_usd_per_gb=0,
+    ),
     "fake": RateCard(
         _SIMULATED,
         60_000,

@@ -82,7 +82,8 @@ def furnish(folder: Path, plan: dict) -> None:
     ):
         (root / target).mkdir(exist_ok=True)
         mount("tmpfs", root / target, "tmpfs", data=f"mode={mode},size={size}")
-    (root / "var" / "tmp").mkdir(mode=0o1777)
+    (root / "var" / "tmp").mkdir()
+    (root / "var" / "tmp").chmod(0o1777)
     (root / "dev" / "fd").symlink_to("/proc/self/fd")
     (root / "dev" / "pts").mkdir()
     mount("devpts", root / "dev" / "pts", "devpts", data="newinstance,ptmxmode=0666,mode=620")

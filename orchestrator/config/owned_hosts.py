@@ -1,0 +1,45 @@
+"""OwnedHosts: the value of `providers.static.hosts`; providers.static checks what is in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from providers.static.hosts import Host
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedHosts:
+    """Machines that somebody owns. Shown and read from the environment as JSON; in a file, a table of tables."""
+
+    hosts: tuple[Host, ...] = ()
+
+    def below(self, base_dir: Path) -> OwnedHosts:
+        """The same with relative paths of keys made absolute from `base_dir`."""
+        from providers.static.hosts import below
+
+        return OwnedHosts(below(self.hosts, base_dir))
+
+    def __str__(self) -> str:
+        if not self.hosts:
+            return "{}"
+        from providers.static.hosts import as_tables
+
+        return json.dumps(as_tables(self.hosts))
+
+
+def read_owned_hosts(value: object) -> OwnedHosts:
+    """Parse the value of the setting. Raises ValueError."""
+    if isinstance(value, OwnedHosts):
+        return value
+    from providers.static.hosts import read_hosts
+
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('must be JSON such as {"desk1": {"address": "desk1.lan", "vcpus": 16, ...}}') from None
+    return OwnedHosts(read_hosts(value))

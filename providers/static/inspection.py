@@ -1,0 +1,51 @@
+"""Whether a host is what its declaration says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from providers.errors import SetupError
+from providers.hardware import GB, GPUS, gpus_named
+from providers.static.hosts import Host
+
+
+def wants_gpus(host: Host) -> bool:
+    """Whether `nvidia-smi` can confirm its GPUs."""
+    return host.gpu is not None and not GPUS[host.gpu].generation.startswith("CDNA")
+
+
+def check(host: Host, facts: Mapping[str, Any]) -> None:
+    """Raises SetupError for the first difference between a declaration and the facts that a host reported."""
+    section = f"[providers.static.hosts.{host.name}]"
+    if not facts["bash"]:
+        raise SetupError(f"{host.name} has no bash", hint="install bash there", scope="region")
+    if facts["architecture"] != host.architecture:
+        raise SetupError(
+            f"{host.name} is a machine of architecture {facts['architecture']}, not {host.architecture}",
+            hint=f"set architecture in {section} only if the packages that jobs need exist for it",
+            scope="region",
+        )
+    if facts["free_bytes"] < host.disk_gb * GB:
+        raise SetupError(
+            f"{host.name} has {facts['free_bytes'] / GB:.1f} GB of free disk space in {host.folder}; "
+            f"{host.disk_gb:g} GB are needed",
+            hint=f"free some space there, or set folder or disk_gb in {section}",
+            scope="region",
+        )
+    if wants_gpus(host):
+        _check_gpus(host, facts["gpus"] or {"names": [], "why": "nvidia-smi was not asked"}, section)
+
+
+def _check_gpus(host: Host, found: Mapping[str, Any], section: str) -> None:
+    names = [str(name) for name in found["names"]]
+    right = [name for name in names if host.gpu in gpus_named(name)]
+    if len(right) >= host.gpus:
+        return
+    seen = ", ".join(names) if names else f"none ({found['why'] or 'nvidia-smi lists none'})"
+    raise SetupError(
+        f"{host.name} is declared to have {host.gpus} x {host.gpu}; found: {seen}",
+        hint=f"correct gpu and gpus in {section}, or check the driver: {shlex.quote('nvidia-smi')} on {host.address}",
+        scope="region",
+    )

@@ -1,0 +1,51 @@
+"""What is sent to a host's Python: our own modules as text, a check of its version, and one request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from providers.static.on_host import ANSWER
+
+LEAST_PYTHON = (3, 11)
+_MODULES = ("providers.errors", "providers.clock", "providers.processes", "providers.static.on_host")
+_PROGRAM = """import sys
+if sys.version_info < {least!r}:
+    print({answer!r} + '{{"error": "python", "message": "%d.%d"}}' % sys.version_info[:2])
+    sys.exit(0)
+import types
+for name, text in {sources!r}:
+    module = sys.modules[name] = types.ModuleType(name)
+    if text is not None:
+        exec(compile(text, name, "exec"), module.__dict__)
+sys.modules["providers.static.on_host"].main({request!r})
+"""
+
+
+def program(request: Mapping[str, Any]) -> str:
+    """A Python program that carries out one request of providers.static.on_host."""
+    return _PROGRAM.format(least=LEAST_PYTHON, answer=ANSWER, sources=_sources(), request=json.dumps(request))
+
+
+def answer_in(output: str) -> Mapping[str, Any] | None:
+    """The answer in what a host printed, which may have a greeting around it; None if there is none."""
+    lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
+    try:
+        found = json.loads(lines[-1].removeprefix(ANSWER)) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@cache
+def _sources() -> tuple[tuple[str, str | None], ...]:
+    packages: tuple[tuple[str, str | None], ...] = (("providers", None), ("providers.static", None))
+    return (*packages, *((name, _source(name)) for name in _MODULES))
+
+
+def _source(name: str) -> str:
+    package, _, module = name.rpartition(".")
+    return files(package).joinpath(f"{module}.py").read_text(encoding="utf-8")

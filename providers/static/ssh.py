@@ -1,0 +1,268 @@
+"""Requests to a host through the system's `ssh`, and what its failures mean.
+
+The system's program is used instead of a library because it does what its users have set up: agents, hardware keys,
+jump hosts, ~/.ssh/config. One connection per host is kept open for CONNECTION_S after its last use, so most requests
+need no new handshake. Nothing that is secret is in the arguments: the request goes through the standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from providers.errors import (
+    AuthError,
+    CapacityError,
+    ConflictError,
+    CutOffError,
+    ProviderError,
+    SetupError,
+    TimedOutError,
+    UnavailableError,
+)
+from providers.static.hosts import Host
+from providers.static.program import LEAST_PYTHON, answer_in, program
+
+CALL_S = 25.0
+"""After this time a request counts as not answered."""
+CONNECT_S = 8
+CONNECTION_S = 30
+_NO_ANSWER = 255  # ssh's own exit code; all others are the host's
+
+
+class Ssh:
+    """Connections to hosts. `state_dir` keeps host keys that tradewind.toml names."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def ask(self, host: Host, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Carry out one request of providers.static.on_host. Raises ProviderError."""
+        check_key(host)
+        text = program({**request, "folder": host.folder, "slots": host.slots})
+        command = self.command(host, f"exec {shlex.quote(host.python)} -I -S -")
+        # A file for the errors: a connection that stays open may keep a pipe open, and so this call waiting.
+        with tempfile.TemporaryFile() as errors:
+            try:
+                done = subprocess.run(
+                    command,
+                    input=text.encode(),
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    timeout=CALL_S,
+                    env={**os.environ, "LC_ALL": "C"},
+                    check=False,
+                )
+            except FileNotFoundError as error:
+                raise SetupError("ssh is not installed", hint="apt-get install openssh-client") from error
+            except subprocess.TimeoutExpired as error:
+                self._hang_up(host)
+                raise TimedOutError(
+                    f"{host.name} did not answer within {CALL_S:.0f} s", hint=_check_by_hand(host)
+                ) from error
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip()
+        answer = answer_in(done.stdout.decode(errors="replace"))
+        if answer is None:
+            raise _failure(host, done.returncode, said)
+        if "error" in answer:
+            raise _refusal(host, str(answer["error"]), str(answer.get("message", "")))
+        return answer
+
+    def command(self, host: Host, remote: str, *, terminal: bool = False) -> tuple[str, ...]:
+        """The command line that runs `remote` in the host's shell."""
+        config = ("-F", host.ssh_config) if host.ssh_config else ()
+        options = {
+            "BatchMode": "yes",
+            "ConnectTimeout": str(CONNECT_S),
+            "ServerAliveInterval": "5",
+            "ServerAliveCountMax": "3",
+            "ControlMaster": "auto",
+            "ControlPath": str(self._socket(host)),
+            "ControlPersist": str(CONNECTION_S),
+            "StrictHostKeyChecking": "accept-new" if host.accept_new_host_key else "yes",
+            "ForwardAgent": "no",
+            "ForwardX11": "no",
+            "ClearAllForwardings": "yes",
+            "PermitLocalCommand": "no",
+            "RequestTTY": "force" if terminal else "no",
+            "LogLevel": "ERROR",
+        }
+        if host.key_file:
+            options |= {"IdentityFile": _quoted(host.key_file), "IdentitiesOnly": "yes"}
+        if host.host_key:
+            options |= {"UserKnownHostsFile": _quoted(self._known_host(host)), "GlobalKnownHostsFile": "none"}
+            options |= {"HostKeyAlias": host.name, "UpdateHostKeys": "no"}
+        elif host.known_hosts:
+            options["UserKnownHostsFile"] = _quoted(host.known_hosts)
+        given = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+        where = (*(("-p", str(host.port)) if host.port else ()), *(("-l", host.user) if host.user else ()))
+        return ("ssh", *config, *given, *where, "--", host.address, remote)
+
+    def _known_host(self, host: Host) -> str:
+        """A file with the declared key of this host alone."""
+        line = f"{host.name} {host.host_key}\n"
+        path = self._state_dir / "host-keys" / f"{host.name}-{blake2b(line.encode(), digest_size=6).hexdigest()}"
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = path.with_name(f".{path.name}.{os.getpid()}")
+            partial.write_text(line)
+            partial.replace(path)
+        return str(path)
+
+    def _socket(self, host: Host) -> Path:
+        """The shared connection of exactly this declaration in this installation."""
+        return _sockets() / blake2b(f"{self._state_dir}|{host!r}".encode(), digest_size=8).hexdigest()
+
+    def _hang_up(self, host: Host) -> None:
+        """Close the shared connection: the next call makes a new one."""
+        command = list(self.command(host, ""))
+        command[1:1] = ["-O", "exit"]
+        try:
+            subprocess.run(command, capture_output=True, timeout=5, stdin=subprocess.DEVNULL, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+
+
+def check_key(host: Host) -> None:
+    """Raises AuthError if the private key is missing, or others can read it."""
+    if host.key_file is None:
+        return
+    try:
+        mode = os.stat(host.key_file).st_mode
+        with open(host.key_file, "rb"):
+            pass
+    except OSError as error:
+        raise AuthError(
+            f"the key of {host.name}, {host.key_file}, cannot be read: {error.strerror}",
+            hint=f"correct key_file in [providers.static.hosts.{host.name}]",
+            scope="region",
+        ) from error
+    if mode & 0o077:
+        raise AuthError(
+            f"the key of {host.name}, {host.key_file}, can be read by others (mode {mode & 0o777:04o})",
+            hint=f"chmod 600 {shlex.quote(host.key_file)}",
+            scope="region",
+        )
+
+
+def login(host: Host) -> str:
+    """How a person reaches the host."""
+    port = f" -p {host.port}" if host.port else ""
+    key = f" -i {shlex.quote(host.key_file)}" if host.key_file else ""
+    return f"ssh{port}{key} {host.user + '@' if host.user else ''}{host.address}"
+
+
+def _check_by_hand(host: Host) -> str:
+    return f"check that the host is up and that this works: {login(host)} true"
+
+
+def _failure(host: Host, code: int, said: str) -> ProviderError:
+    """The error for a call without an answer."""
+    last = said.splitlines()[-1].strip() if said else ""
+    if code != _NO_ANSWER:
+        return _no_python(host, code, said)
+    if re.search(r"Permission denied|Too many authentication failures|No more authentication methods", said):
+        return AuthError(
+            f"{host.name} refuses the key: {last}",
+            hint=f"install it with: {login(host).replace('ssh', 'ssh-copy-id', 1)}",
+            scope="region",
+        )
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said or ("host key for" in said.lower() and "has changed" in said):
+        return AuthError(
+            f"the host key of {host.name} ({host.address}) has changed: somebody may be listening, or the host was "
+            "installed anew",
+            hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host; only if it is right, "
+            + ("correct host_key" if host.host_key else f"run: ssh-keygen -R {host.address}"),
+            scope="region",
+        )
+    if "Host key verification failed" in said:
+        return AuthError(
+            f"the host key of {host.name} ({host.address}) is not known, so it may be another machine",
+            hint=f"log in once and compare the key: {login(host)}; or set host_key or accept_new_host_key = true",
+            scope="region",
+        )
+    if "Could not resolve hostname" in said:
+        hint = f"correct address in [providers.static.hosts.{host.name}]"
+        return UnavailableError(f"{host.name}: the address {host.address!r} cannot be resolved", hint=hint)
+    if re.search(r"[Bb]ad configuration option|Bad owner or permissions|no such identity|invalid format", said):
+        return SetupError(f"ssh cannot be used for {host.name}: {last}", hint=_check_by_hand(host), scope="region")
+    if re.search(r"closed|reset|Broken pipe", said):
+        return CutOffError(f"the connection to {host.name} ended: {last}", hint=_check_by_hand(host))
+    return UnavailableError(f"{host.name} cannot be reached: {last or 'ssh failed'}", hint=_check_by_hand(host))
+
+
+def _no_python(host: Host, code: int, said: str) -> ProviderError:
+    if code in (126, 127):
+        least = ".".join(map(str, LEAST_PYTHON))
+        return SetupError(
+            f"{host.name} has no {host.python}",
+            hint=f"install Python {least} or newer there, or set python in [providers.static.hosts.{host.name}]",
+            scope="region",
+        )
+    last = said.splitlines()[-1].strip() if said else ""
+    if code < 0 or code > 128 or not said:  # killed, or the connection ended without a word
+        return CutOffError(f"{host.name} gave no answer (exit code {code}) {last}".strip(), hint=_check_by_hand(host))
+    return UnavailableError(
+        f"{host.python} on {host.name} failed (exit code {code}): {last}", hint=f"try: {login(host)} {host.python} -V"
+    )
+
+
+def _refusal(host: Host, kind: str, message: str) -> ProviderError:
+    """The error for what a host refused."""
+    section = f"[providers.static.hosts.{host.name}]"
+    if kind == "conflict":
+        return ConflictError(message, hint="use a new token for a new request")
+    if kind == "capacity":
+        return CapacityError(
+            f"{host.name} is in use: {message}", hint="wait, or end what runs there; other installations count, too"
+        )
+    if kind == "python":
+        least = ".".join(map(str, LEAST_PYTHON))
+        return SetupError(
+            f"{host.name} has Python {message}; {least} or newer is needed",
+            hint=f'install it there, and name it: python = "python{least}" in {section}',
+            scope="region",
+        )
+    if kind == "slots":
+        return SetupError(
+            f"{host.name}: {message}", hint=f"let all users of {host.address} write there", scope="region"
+        )
+    if kind == "bash":
+        return SetupError(f"{host.name} has no bash", hint="install bash there", scope="region")
+    if kind == "disk":
+        return SetupError(
+            f"{host.name} has too little free disk space: {message}",
+            hint=f"free some space in {host.folder} there, or set folder or disk_gb in {section}",
+            scope="region",
+        )
+    return UnavailableError(f"{host.name}: {message}", hint=_check_by_hand(host))
+
+
+def _sockets() -> Path:
+    """A private folder with a short path: that of a socket has at most 107 bytes."""
+    folder = Path(tempfile.gettempdir(), f"tradewind-ssh-{os.geteuid()}")
+    if len(os.fsencode(folder)) > 50:
+        folder = Path("/tmp", folder.name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
+        raise SetupError(f"{folder} belongs to somebody else, or others can enter it", hint=f"remove {folder}")
+    return folder
+
+
+def _quoted(path: str) -> str:
+    """A path as an option's value in ssh's own syntax."""
+    return '"' + path.replace("%", "%%") + '"'
+
+
+def quoted_command(words: Sequence[str]) -> str:
+    """Words as one command for the host's shell."""
+    return " ".join(map(shlex.quote, words))
