@@ -3,8 +3,8 @@
 A provider starts machines with the `user_data` that it is given and never reads it. All calls are synchronous and
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
-Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`);
-callers test for them with isinstance.
+Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
+`AllowsShell`, `ExaminesHosts`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -183,4 +183,29 @@ class MetersUsage(Protocol):
         """Put this checkpoint usage on the instance's bill, replacing any reported before. Allowed after the instance
         has ended. Raises NotFoundError.
         """
+        ...
+
+
+@runtime_checkable
+class AllowsShell(Protocol):
+    """Its machines may be logged in to."""
+
+    def shell(self, instance_id: str, command: Sequence[str]) -> Sequence[str]:
+        """The command line, for this host, that runs `command` on a machine in the folder of its files; a login shell
+        if `command` is empty. Raises ProviderError.
+        """
+        ...
+
+
+@runtime_checkable
+class ExaminesHosts(Protocol):
+    """Rents out hosts that its user declared, which may differ from their declarations."""
+
+    @property
+    def host_names(self) -> Sequence[str]:
+        """The declared hosts."""
+        ...
+
+    def examine(self, host_name: str) -> str:
+        """What was found on a host, in one line. Raises ProviderError, with the remedy, if no machine can start."""
         ...

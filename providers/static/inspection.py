@@ -10,6 +10,8 @@ from providers.errors import SetupError
 from providers.hardware import GB, GPUS, gpus_named
 from providers.static.hosts import Host
 
+CLOCKS_AGREE_S = 5.0
+
 
 def wants_gpus(host: Host) -> bool:
     """Whether `nvidia-smi` can confirm its GPUs."""
@@ -36,6 +38,26 @@ def check(host: Host, facts: Mapping[str, Any]) -> None:
         )
     if wants_gpus(host):
         _check_gpus(host, facts["gpus"] or {"names": [], "why": "nvidia-smi was not asked"}, section)
+
+
+def told(host: Host, facts: Mapping[str, Any], clock_ahead_ms: int) -> str:
+    """The facts in one line."""
+    gpus = ", ".join(facts["gpus"]["names"]) if wants_gpus(host) else f"{host.gpus} x {host.gpu} (not checked)"
+    ahead_s = clock_ahead_ms / 1000
+    clock = (
+        "agrees"
+        if abs(ahead_s) < CLOCKS_AGREE_S
+        else f"is {abs(ahead_s):,.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
+    )
+    parts = (
+        f"Python {facts['python']}",
+        facts["architecture"],
+        *((gpus,) if host.gpu else ()),
+        f"{facts['free_bytes'] / GB:.0f} GB free",
+        f"{facts['free_slots']} of {host.slots} slots free",
+        f"its clock {clock}",
+    )
+    return ", ".join(parts)
 
 
 def _check_gpus(host: Host, found: Mapping[str, Any], section: str) -> None:

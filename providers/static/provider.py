@@ -26,7 +26,7 @@ from providers.instance import EndReason, Instance, InstanceState
 from providers.offer import Offer
 from providers.price import PricePoint
 from providers.static.hosts import PROVIDER, Host
-from providers.static.inspection import check, wants_gpus
+from providers.static.inspection import check, told, wants_gpus
 from providers.static.on_host import INSTALL
 from providers.static.prices import DeclaredPrices
 from providers.static.ssh import Ssh, quoted_command
@@ -160,24 +160,25 @@ class StaticProvider:
             host = self._hosts[name]
             folder = f"{host.folder}/machines/{instance_id}/files"
             there = folder.replace("~", '"$HOME"', 1) if folder.startswith("~") else quoted_command([folder])
-            run = quoted_command(command) if command else "exec ${SHELL:-bash} -l"
+            run = quoted_command(command) if command else 'exec "$SHELL" -l'
             return self._ssh.command(host, f"cd {there} && {run}", terminal=not command)
         raise NotFoundError(f"no declared host has the machine {instance_id!r}")
 
-    # --- for tradewind doctor ---
-
-    def look(self, host_name: str) -> Json:
-        """What a host reports of itself, after the checks of a launch. Raises ProviderError."""
-        host = self._hosts[host_name]
-        asked_ms = self._clock.now_ms()
-        facts = self._ssh.ask(host, {"operation": "look", "gpus": wants_gpus(host)})
-        check(host, facts)
-        return {**facts, "clock_ahead_ms": int(facts["wall_ms"]) - (asked_ms + self._clock.now_ms()) // 2}
+    # --- ExaminesHosts ---
 
     @property
     def host_names(self) -> Sequence[str]:
         """The declared hosts."""
         return list(self._hosts)
+
+    def examine(self, host_name: str) -> str:
+        """See ExaminesHosts.examine: the checks of a launch, and how far the clocks differ."""
+        host = self._hosts[host_name]
+        asked_ms = self._clock.now_ms()
+        facts = self._ssh.ask(host, {"operation": "look", "gpus": wants_gpus(host)})
+        ahead_ms = int(facts["wall_ms"]) - (asked_ms + self._clock.now_ms()) // 2
+        check(host, facts)
+        return told(host, facts, ahead_ms)
 
     # --- launching ---
 

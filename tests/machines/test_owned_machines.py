@@ -268,7 +268,7 @@ def refused(lab: Laboratory, folder: Path, kind: type[ProviderError], said: str,
     assert hint in raised.value.hint
     assert sleeping(lab.hosts[host]) == 0
     with pytest.raises(ProviderError, match=said):
-        owner.cloud.look(host)
+        owner.cloud.examine(host)
 
 
 def test_a_refused_key(lab: Laboratory, tmp_path: Path) -> None:
@@ -302,13 +302,13 @@ def test_a_changed_host_key(lab: Laboratory, tmp_path: Path) -> None:
 
 def test_a_declared_host_key_is_accepted(lab: Laboratory, tmp_path: Path) -> None:
     right = " ".join((lab.folder / "one-key.pub").read_text().split()[:2])
-    assert Owner(lab, tmp_path, "one", host_key=right, known_hosts=None).cloud.look("one")["bash"]
+    assert Owner(lab, tmp_path, "one", host_key=right, known_hosts=None).cloud.examine("one")
 
 
 def test_a_new_host_key_is_accepted_where_the_user_says_so(lab: Laboratory, tmp_path: Path) -> None:
     known = tmp_path / "known"
     owner = Owner(lab, tmp_path, "one", known_hosts=str(known), accept_new_host_key=True)
-    assert owner.cloud.look("one")["bash"]
+    assert owner.cloud.examine("one")
     assert lab.hosts["one"].address in known.read_text()
 
 
@@ -364,3 +364,12 @@ def test_a_command_of_a_person_runs_in_the_folder_of_the_machine(lab: Laboratory
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     home = owner.hosts[0].folder.replace("~", f"/home/{USER}")
     assert done.stdout.split("\n")[:2] == [f"{home}/machines/{machine}/files", "a b"]
+
+
+def test_what_is_found_on_a_host_is_told_with_the_difference_of_the_clocks(lab: Laboratory, tmp_path: Path) -> None:
+    owner = Owner(lab, tmp_path, "one", gpu="RTX-4090", gpus=2, slots=2)
+    owner.launch()
+    found = owner.cloud.examine("one")
+    assert "NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4090, 2 GB free, 1 of 2 slots free, its clock agrees" in found
+    past = StaticProvider(owner.hosts, owner.state, VirtualClock())
+    assert "s ahead" in past.examine("one")

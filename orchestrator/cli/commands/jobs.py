@@ -1,5 +1,6 @@
-"""`queue`, `status`, `nodes`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
+"""`queue`, `status`, `nodes`, `ssh`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
 
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind queue --all")(queue)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind status gpt")(status)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind nodes gpt")(nodes)
+    app.command(rich_help_panel=JOBS, epilog="Example: tradewind ssh gpt -- nvidia-smi")(ssh)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind logs -f gpt")(logs)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind watch gpt")(watch)
     app.command(rich_help_panel=JOBS, epilog="Example: tradewind wait gpt --timeout 600")(wait)
@@ -80,6 +82,23 @@ def nodes(
     """
     with session(ctx, output, wide=wide) as (client, out):
         out.show(client.nodes.list(job))
+
+
+def ssh(
+    ctx: typer.Context,
+    job: JobArgument,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="What to run, after `--`; a shell if omitted.", show_default=False)
+    ] = None,
+) -> None:
+    """Log in to the machine that a job trains on, or run a command there.
+
+    Only machines that you own (provider static) offer a login. It starts in the folder of the machine's files. The exit
+    code is that of the command.
+    """
+    with session(ctx, Format.TABLE) as (client, _):
+        line = client.nodes.shell(job, command or ())
+    raise typer.Exit(subprocess.run(line, check=False).returncode)
 
 
 def logs(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.client.session import Session
 from orchestrator.services.nodes.listing import nodes
+from orchestrator.services.nodes.shell import shell_command
 from orchestrator.services.nodes.views import NodeList
 
 
@@ -17,3 +20,8 @@ class Nodes:
         """The machines of a job (None: all, also those that the store did not rent): since when they are billed, what
         they cost, and what each reported last. Asks the providers; one that does not answer is in `no_answer`."""
         return nodes(self._session.installation, job)
+
+    def shell(self, job: str, command: Sequence[str] = ()) -> tuple[str, ...]:
+        """The command line that runs `command` (a login shell if empty) on the machine that a job trains on. Raises
+        UsageError if the machine's provider offers no login."""
+        return shell_command(self._session.installation, job, command)

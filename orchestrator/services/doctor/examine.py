@@ -42,6 +42,7 @@ def _checks(config: Config) -> Iterator[Check]:
             ("machines", state.machines),
         ):
             yield _safely(name, lambda look=look: look(installation))  # type: ignore[misc]
+        yield from state.hosts(installation)
         yield _safely("collected prices", lambda: state.collected_prices(installation))
         for provider in installation.providers:
             name = f"prices of {provider}"

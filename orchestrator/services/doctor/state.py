@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
 from orchestrator.services.control_plane import unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.views import Check
+from providers.base import ExaminesHosts
+from providers.errors import ProviderError
 
 MOST_SHOWN = 3
+AT_ONCE = 16
 FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # a lasting fault is reported every hour (engine.compartment)
 STALE_AFTER_WALL_S = 600.0  # after so long without a poll the control plane is not collecting
 
@@ -93,6 +98,26 @@ def machines(installation: Installation) -> Check:
         f"{len(found)} not rented by this store: {named}{', ...' if len(found) > MOST_SHOWN else ''}",
         f"unless another copy of the store uses it: tradewind reap {found[0].id}",
     )
+
+
+def hosts(installation: Installation) -> list[Check]:
+    """Each host that the user declared: whether a machine can start there. They are asked at the same time."""
+    declared = [
+        (provider, name)
+        for provider in installation.providers.values()
+        if isinstance(provider, ExaminesHosts)
+        for name in provider.host_names
+    ]
+
+    def look(at: tuple[ExaminesHosts, str]) -> Check:
+        provider, name = at
+        try:
+            return Check(f"host {name}", "ok", provider.examine(name))
+        except ProviderError as error:
+            return Check(f"host {name}", "fail", str(error), error.hint)
+
+    with ThreadPoolExecutor(AT_ONCE, "hosts") as pool:
+        return list(pool.map(look, declared))
 
 
 def collected_prices(installation: Installation) -> Check:

@@ -1,0 +1,44 @@
+"""Logging in to a job's machine, where its provider allows that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
+from orchestrator.installation import Installation
+from orchestrator.model import Run
+from providers.base import AllowsShell
+from providers.errors import ProviderError
+from providers.offer import provider_of
+
+
+def shell_command(installation: Installation, ref: str, command: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command line that runs `command` (a login shell if empty) on the machine that a job trains on now.
+
+    Raises NotFoundError, UsageError if the machine's provider does not allow it, and ProviderFailure.
+    """
+    with installation.store.read() as tx:
+        job = tx.find_job(ref)
+        runs = tx.runs(job_id=job.id, unreadable=left_out)
+    run = _on_a_machine(runs)
+    if run is None or run.instance_id is None:
+        raise NotFoundError(f"{job.name} has no machine now", hint=f"tradewind status {job.name}")
+    name = provider_of(run.offer_id)
+    provider = installation.providers.get(name)
+    if not isinstance(provider, AllowsShell):
+        raise UsageError(
+            f"{job.name} is on a machine of {name}, which offers no login",
+            hint=f"see what it prints: tradewind logs -f {job.name}",
+        )
+    try:
+        return tuple(provider.shell(run.instance_id, command))
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
+
+
+def _on_a_machine(runs: Sequence[Run]) -> Run | None:
+    """The run that trains; while none does, the newest that has a machine."""
+    up = [run for run in runs if run.instance_id is not None and run.end is None and run.state != "ended"]
+    training = [run for run in up if run.training_from_ms is not None]
+    return max(training or up, key=lambda run: run.generation, default=None)

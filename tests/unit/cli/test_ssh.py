@@ -1,0 +1,30 @@
+"""`tradewind ssh`: refused where a provider offers no login; otherwise the exit code is the command's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from typer.testing import Result
+
+from orchestrator.client.namespaces.nodes import Nodes
+
+
+def test_a_provider_without_login_is_named(tradewind: Callable[..., Result]) -> None:
+    result = tradewind("ssh", "conv")
+    assert result.exit_code == 2
+    assert "offers no login" in result.stderr
+
+
+def test_the_exit_code_is_that_of_the_command(
+    tradewind: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def shell(self: Nodes, job: str, command: tuple[str, ...]) -> tuple[str, ...]:
+        asked.append((job, *command))
+        return "sh", "-c", "exit 5"
+
+    monkeypatch.setattr(Nodes, "shell", shell)
+    assert tradewind("ssh", "conv", "--", "ls", "-l").exit_code == 5
+    assert asked == [("conv", "ls", "-l")]
