@@ -78,6 +78,15 @@ class Installation:
         """The folder or URL of `what` below `store_root`."""
         return f"{self.config.store_root}/{what}"
 
+    def job_place(self, job_id: str) -> str:
+        """The place of a job's code, logs and outputs below `store_root`, for machines that share no folder with this
+        host."""
+        return f"jobs/{self.store.install_id}/{job_id}"
+
+    def job_root(self, job_id: str) -> str:
+        """Its folder or URL."""
+        return self.stored(self.job_place(job_id))
+
     @property
     def control_root(self) -> str:
         """The folder or URL of the orders and reports of this installation's machines."""

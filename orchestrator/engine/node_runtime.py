@@ -40,7 +40,7 @@ from orchestrator.nodes.channel import (
 from orchestrator.nodes.handover import BOOT_FD
 from orchestrator.nodes.key_file import KeyFile
 from orchestrator.nodes.listener import Heard, Listener
-from orchestrator.nodes.messages import Hold, NodeFacts, Order, RunOrder
+from orchestrator.nodes.messages import Hold, JobFiles, NodeFacts, Order, RunOrder
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
@@ -147,7 +147,12 @@ class NodeRuntime:
         return None if self._lender is None else self._lender.refused(token)
 
     def prepare(
-        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+        self,
+        run_id: str,
+        token: str,
+        setup: SetupSpec | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        files: JobFiles | None = None,
     ) -> None:
         """See Runtime.prepare."""
         wanted = None if setup is None else {**setup.to_json(), "root": str(self._environments)}
@@ -159,7 +164,8 @@ class NodeRuntime:
             if run is not None and run.run_id == run_id:
                 return run
             grant = self._granted(token, run_id, secrets)
-            return RunOrder(run_id, str(self._runs_dir / run_id), setup=wanted, grant=grant)
+            run_dir = "" if files is not None else str(self._runs_dir / run_id)
+            return RunOrder(run_id, run_dir, files, wanted, grant=grant)
 
         self._change(token, prepared)
 

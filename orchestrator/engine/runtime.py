@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from orchestrator.nodes.boot.launching import Remote
+from orchestrator.nodes.messages import JobFiles
 from trainers.control import Awaited
 from trainers.spec import SetupSpec
 
@@ -96,11 +97,16 @@ class Runtime(Protocol):
         ...
 
     def prepare(
-        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+        self,
+        run_id: str,
+        token: str,
+        setup: SetupSpec | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        files: JobFiles | None = None,
     ) -> None:
         """Start the run's process on the machine of `token`, set up its environment and load its libraries, without
-        training. The runtime knows where environments are; `secrets` are for the set-up. Idempotent. Any other run
-        there is ended."""
+        training. The runtime knows where environments are; `secrets` are for the set-up; with `files` the machine works
+        in folders of its own. Idempotent. Any other run there is ended."""
         ...
 
     def start(self, spec: RunSpec) -> None:

@@ -78,6 +78,7 @@ class TrainSpec:
     stall_after_s: float | None = None  # market seconds; None: as configured
     argv: tuple[str, ...] = ()
     setup: Setup | None = None
+    code: str | None = None  # digest of the uploaded code (orchestrator.nodes.packing); None: it was not uploaded
 
 
 @dataclass(frozen=True, slots=True)

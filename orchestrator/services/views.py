@@ -240,6 +240,21 @@ class PlanView:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeView:
+    """The code that a submission uploads. `secret_like` are files that may be secrets; `concern` says why somebody has
+    to agree, None if nobody has."""
+
+    kind: ClassVar[str] = "code"
+
+    job: str
+    folder: str
+    files: int
+    size_bytes: int
+    secret_like: tuple[str, ...]
+    concern: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """An accepted request. `control_plane` is False if none runs; the request is then executed once one does."""
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.nodes.boot.launching import Remote
+from orchestrator.nodes.messages import JobFiles
 from providers.clock import Clock
 from providers.fake import FakeCloud
 from providers.instance import Instance, InstanceState
@@ -169,7 +170,12 @@ class SimSite:
         )
 
     def prepare(
-        self, run_id: str, token: str, setup: SetupSpec | None = None, secrets: Mapping[str, str] = MappingProxyType({})
+        self,
+        run_id: str,
+        token: str,
+        setup: SetupSpec | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+        files: JobFiles | None = None,
     ) -> None:
         """Prepares a machine for a run."""
         self._kept.setdefault(run_id, token)

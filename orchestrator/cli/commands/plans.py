@@ -11,8 +11,10 @@ from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, OutputOption, WhyOption, WideOption, session
 from orchestrator.cli.tried import tried_here
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.client import Client
     from orchestrator.services.views import PlanView
 
 CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
@@ -87,10 +89,11 @@ def submit(
                 require_startable(plan)
                 return
             _review(out, plan, yes=yes)
-            if not _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk):
+            agreed = _code_agreed(client, out, plan, yes=yes)
+            if not (agreed and _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk)):
                 out.note("nothing was submitted")
                 raise typer.Exit(0)
-            job = replace(client.jobs.submit(plan, token=token), trial=tried)
+            job = replace(client.jobs.submit(plan, token=token, accept_code=True), trial=tried)
         current().is_stored(f"{job.name} is submitted as {job.id}")
         if before is None:
             out.note(f"submitted {job.name} as {job.id}")
@@ -176,15 +179,35 @@ def apply(
         view = client.plans.load(file)
         client.plans.check(view)
         _review(out, view, yes=yes)
-        if not _agreed(out, view, "Apply this plan?", yes=yes, accept_risk=accept_risk):
+        agreed = _code_agreed(client, out, view, yes=yes)
+        if not (agreed and _agreed(out, view, "Apply this plan?", yes=yes, accept_risk=accept_risk)):
             out.note("nothing was changed")
             raise typer.Exit(0)
-        accepted = client.plans.apply(view)
+        accepted = client.plans.apply(view, accept_code=True)
         current().is_stored(f"the plan {view.id} is accepted")
         out.show(accepted)
         if not accepted.control_plane:
             out.note("starting the control plane in the background; to stop it: tradewind down")
             client.control_plane.up(progress=out.note)
+
+
+def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) -> bool:
+    """Whether the code of the plan's new jobs may be uploaded. Raises UsageError where nobody can answer."""
+    from orchestrator.services.jobs.code import remedy
+
+    for job in plan.new_jobs:
+        code = client.jobs.code(job.spec)
+        if code is None or code.concern is None:
+            continue
+        if yes:
+            out.warn(code.concern, remedy(code.folder))
+        elif not out.can_ask or out.format is Format.JSON:
+            raise UsageError(code.concern, hint=remedy(code.folder))
+        else:
+            out.note(f"{code.concern}\n{remedy(code.folder)}")
+            if not out.confirm("Upload it?"):
+                return False
+    return True
 
 
 def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:

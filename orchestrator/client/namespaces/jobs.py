@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
-from orchestrator.services.jobs import commands, current, explain, fetch, logs, plan, submit, wait
-from orchestrator.services.views import Accepted, Explanation, Fetched, JobList, JobView, LogLine, PlanView, StatusView
+from orchestrator.services.jobs import code, commands, current, explain, fetch, logs, plan, submit, wait
+from orchestrator.services.views import (
+    Accepted,
+    CodeView,
+    Explanation,
+    Fetched,
+    JobList,
+    JobView,
+    LogLine,
+    PlanView,
+    StatusView,
+)
 
 if TYPE_CHECKING:
     from orchestrator.client.session import Work
@@ -22,11 +32,12 @@ class Jobs:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def submit(self, work: PlanView | Work, *, token: str | None = None) -> JobView:
+    def submit(self, work: PlanView | Work, *, token: str | None = None, accept_code: bool = False) -> JobView:
         """Submit one job as the caller, with its secrets from this process's environment; where no control plane runs
         yet, `control_plane.up` gives them. With a `token` of your choice, unique in its project, the job is submitted
-        once, however often you try. Raises SpecError, UsageError, InfeasibleError, TokenConflictError for the token of
-        a different job."""
+        once, however often you try. If it may run on machines other than this host, its code is uploaded; with
+        `accept_code` also if that is large or may contain secrets (see `code`). Raises SpecError, UsageError,
+        InfeasibleError, StoreError, TokenConflictError for the token of a different job."""
         if not isinstance(work, PlanView):
             work = self._session.load(work)
             if token is not None and (known := self.submitted(work, token)):
@@ -35,7 +46,14 @@ class Jobs:
         if len(work.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with client.plans.apply")
         self._session.handover.prepare(work.new_jobs)
-        return submit.submit(self._session.installation, work, caller=self._session.caller, token=token)
+        return submit.submit(
+            self._session.installation, work, caller=self._session.caller, token=token, accept_code=accept_code
+        )
+
+    def code(self, work: Work) -> CodeView | None:
+        """What submitting this job would upload of its code, and whether somebody has to agree; None: nothing. Raises
+        SpecError, UsageError if the code cannot be packed."""
+        return code.code_of(self._session.installation, self._session.load(work))
 
     def submitted(self, work: Work, token: str) -> JobView | None:
         """The job that was submitted with `token`, None if none was. Raises SpecError, UsageError, TokenConflictError

@@ -37,12 +37,13 @@ class Plans:
         """Raises StalePlanError with what changed since, and InfeasibleError, where `apply` would."""
         applying.check(self._session.installation, reviewed)
 
-    def apply(self, reviewed: PlanView | str | Path) -> Accepted:
-        """Act on a plan, or a saved one, exactly as reviewed, with the secrets of its new jobs as `jobs.submit` has
-        them. Raises StalePlanError with what changed since, InfeasibleError, and for a file what `load` raises."""
+    def apply(self, reviewed: PlanView | str | Path, *, accept_code: bool = False) -> Accepted:
+        """Act on a plan, or a saved one, exactly as reviewed, with the secrets and the code of its new jobs as
+        `jobs.submit` has them. Raises StalePlanError with what changed since, InfeasibleError, UsageError, StoreError,
+        and for a file what `load` raises."""
         view = reviewed if isinstance(reviewed, PlanView) else self.load(reviewed)
         self._session.handover.prepare(view.new_jobs)
-        return applying.apply(self._session.installation, view, caller=self._session.caller)
+        return applying.apply(self._session.installation, view, caller=self._session.caller, accept_code=accept_code)
 
     def save(self, view: PlanView, path: str | Path) -> None:
         """Write a plan document for `load` and `apply`. Raises UsageError when it cannot be written."""

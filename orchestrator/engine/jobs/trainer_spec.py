@@ -8,7 +8,10 @@ from pathlib import Path
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
 from orchestrator.model import Job, JobSpec, Migration, Run
+from orchestrator.nodes.messages import JobFiles
 from providers.hardware import GPUS
+from providers.offer import provider_of
+from providers.traits import traits_of
 from trainers.spec import SetupSpec, TrainerSpec
 
 
@@ -26,6 +29,8 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         output_dir=ctx.installation.output_dir(job.id),
     )
     spec = replace(spec, throttle=throttle(ctx, migration.offer_id), manifest=migration.manifest)
+    if not shares_host(migration.offer_id):
+        spec = replace(spec, control_dir="", output_dir="", workdir="")
     return RunSpec(
         run_id=migration.target_run_id,
         job_id=job.id,
@@ -69,10 +74,11 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
     train, wanted = job.spec.train, job.spec.train.setup
     if wanted is None:
         return None
+    here = shares_host(run.offer_id)
     return SetupSpec(
         root="",
-        log=str(ctx.installation.run_dir(run.id) / "log"),
-        workdir=train.workdir,
+        log=str(ctx.installation.run_dir(run.id) / "log") if here else "",
+        workdir=train.workdir if here else "",
         command=wanted.command,
         requirements=wanted.requirements,
         requirement_files=wanted.requirement_files,
@@ -80,6 +86,19 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
         env=dict(train.env),
         timeout_s=ctx.installation.config.stalls.setup_fail_after_s,
     )
+
+
+def shares_host(offer_id: str) -> bool:
+    """Whether a machine of this offer has the folders of this host. If not, it is told none of them, and the agent uses
+    its own."""
+    return traits_of(provider_of(offer_id)).shares_host
+
+
+def job_files(ctx: Context, run: Run, job: Job) -> JobFiles | None:
+    """Where the machine of `run` finds and leaves a job's files, unless it has the folders of this host."""
+    if shares_host(run.offer_id):
+        return None
+    return JobFiles(ctx.installation.job_place(job.id), job.spec.train.code or "")
 
 
 def throttle(ctx: Context, offer_id: str) -> float:

@@ -15,6 +15,7 @@ from orchestrator.model import TERMINAL, Job, Pick, is_id
 from orchestrator.policy import plan_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
 from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
 from orchestrator.services.views import Accepted, Decision, PlanView
@@ -121,10 +122,10 @@ def check(installation: Installation, reviewed: PlanView) -> None:
         )
 
 
-def apply(installation: Installation, reviewed: PlanView, *, caller: Caller) -> Accepted:
-    """Submit the plan's new jobs as `caller` and have its placements carried out.
+def apply(installation: Installation, reviewed: PlanView, *, caller: Caller, accept_code: bool = False) -> Accepted:
+    """Submit the plan's new jobs as `caller`, with their code as it is now, and have its placements carried out.
 
-    Raises StalePlanError, InfeasibleError.
+    `accept_code` is as for `submit`. Raises StalePlanError, InfeasibleError, UsageError, StoreError.
     """
     check(installation, reviewed)
     for job in reviewed.new_jobs:
@@ -132,8 +133,8 @@ def apply(installation: Installation, reviewed: PlanView, *, caller: Caller) -> 
     led = control_plane(
         installation
     ).running  # first, because nothing that can fail may come after the plan is accepted
-    with installation.store.write() as tx:
-        add_jobs(installation, tx, reviewed.new_jobs, reviewed.plan, caller=caller)
+    with uploaded(installation, reviewed.new_jobs, accepted=accept_code) as jobs, installation.store.write() as tx:
+        add_jobs(installation, tx, jobs, reviewed.plan, caller=caller)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, caller.actor)
     count = sum(decision.action in ("place", "move") for decision in reviewed.decisions)
     return Accepted(

@@ -15,6 +15,7 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile.checks import scheme
 from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.caller import Caller
+from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_view
 from orchestrator.services.jobs.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
@@ -24,19 +25,25 @@ TOKEN = re.compile(r"[!-~]{1,200}")
 """A valid submission token: printable ASCII without spaces."""
 
 
-def submit(installation: Installation, plan: PlanView, *, caller: Caller, token: str | None = None) -> JobView:
+def submit(
+    installation: Installation, plan: PlanView, *, caller: Caller, token: str | None = None, accept_code: bool = False
+) -> JobView:
     """Submit a plan's new job as `caller`. The control plane places it by the market at the time of placement.
 
+    `accept_code`: upload its code even if that is large or may contain secrets (services.jobs.code).
+
     Deadlines count from now. With a `token` of the submitter's choice, repeating the same submission returns the first
-    job. Raises InfeasibleError if no offer fits, TokenConflictError, UsageError.
+    job. Raises InfeasibleError if no offer fits, TokenConflictError, UsageError, StoreError.
     """
     require_startable(plan)
     (new,) = plan.new_jobs
+    if token is not None and (before := submitted_before(installation, new.spec, token)) is not None:
+        return before
     make_checkpoint_folder(new)
-    with installation.store.write() as tx:
+    with uploaded(installation, [new], accepted=accept_code) as (packed,), installation.store.write() as tx:
         job = None if token is None else _with_token(tx, new.spec, token)
         if job is None:
-            (job,) = add_jobs(installation, tx, [new], plan.plan, caller=caller, token=token)
+            (job,) = add_jobs(installation, tx, [packed], plan.plan, caller=caller, token=token)
         return job_view(installation, tx, job)
 
 
@@ -60,10 +67,11 @@ def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
 
 
 def _as_submitted(tx: Tx, job: Job) -> JobSpec:
-    """The job file before its budget was changed."""
+    """The job file before its code was uploaded and its budget changed."""
     changed = tx.events(job_id=job.id, kinds=("job.budget",), limit=1)
     before = changed[0].data["before_nano_usd"] if changed else job.spec.budget_nano_usd
-    return dataclasses.replace(job.spec, budget_nano_usd=None if before is None else int(before))
+    train = dataclasses.replace(job.spec.train, code=None)
+    return dataclasses.replace(job.spec, train=train, budget_nano_usd=None if before is None else int(before))
 
 
 def make_checkpoint_folder(job: Job) -> None:

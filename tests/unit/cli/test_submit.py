@@ -7,10 +7,13 @@ import os
 import pty
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
+
+from providers import traits
 
 Run = Callable[..., Result]
 
@@ -158,3 +161,53 @@ def test_queue_status_and_report_say_that_a_job_was_not_measured_yet(tradewind: 
     assert (job["forecast"], job["no_forecast"]) == (None, "not measured yet")
     (line,) = [line for line in tradewind("status", "conv").stdout.splitlines() if line.startswith("to go")]
     assert line.endswith("p5-p95)")
+
+
+@pytest.fixture
+def sensitive(tradewind: Run, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job's folder with a secret, on machines that do not have it; no control plane is started."""
+    monkeypatch.setitem(traits._OF, "fake", replace(traits.traits_of("fake"), shares_host=False))
+    (state / "up.lock").mkdir()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "train.py").rename(tmp_path / "code" / "train.py")
+    (tmp_path / "code" / "id_rsa").write_text("secret")
+    text = (tmp_path / "job.yaml").read_text().replace('entry: "train:main"', 'entry: "train:main", workdir: code')
+    (tmp_path / "job.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("json_too", [(), ("--output", "json")])
+def test_what_may_be_a_secret_is_not_uploaded_unless_somebody_agrees(
+    tradewind: Run, sensitive: Path, json_too: tuple[str, ...]
+) -> None:
+    assert tradewind("plan", "job.yaml", "-o", "plan.json").exit_code == 0
+    for command in (("submit", "job.yaml"), ("apply", "plan.json")):
+        refused = tradewind(*command, *json_too)
+        assert refused.exit_code == 2
+        said = refused.stdout if json_too else refused.stderr
+        assert "what may be secrets: id_rsa" in said
+        assert ".tradewindignore" in said
+    assert tradewind("status", "fresh").exit_code == 4
+    result = tradewind("submit", "job.yaml", "--yes", "--output", "json")
+    assert result.exit_code == 0
+    warnings = json.loads(result.stdout)["command_warnings"]
+    assert any("id_rsa" in warning["message"] for warning in warnings)
+
+
+def test_on_a_terminal_code_with_a_secret_is_asked_about_before_the_job(
+    environment: dict[str, str], sensitive: Path
+) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        remote = "from providers import traits; traits._OF['fake'] = traits.Traits(simulated=True)"
+        command = [sys.executable, "-c", f"{remote}; from orchestrator.cli import main; main()", "submit", "job.yaml"]
+        os.execve(sys.executable, command, environment)
+    said = b""
+    while b"Upload it? [y/N]" not in said:
+        said += os.read(terminal, 4096)
+    os.write(terminal, b"n\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"id_rsa" in said
+    assert b"Submit this job?" not in said

@@ -18,7 +18,7 @@ from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.key_file import KeyFile
-from orchestrator.nodes.messages import NodeFacts, NodeReport, Order
+from orchestrator.nodes.messages import JobFiles, NodeFacts, NodeReport, Order
 from trainers.objects.folder import FolderStore
 
 PATIENCE_S = 60.0
@@ -119,6 +119,16 @@ def test_a_machine_joins_with_its_proof(runtime: NodeRuntime, machine: Machine) 
     assert not runtime.joined("m")
     assert machine.introduce()
     until(lambda: runtime.joined("m"))
+
+
+def test_only_a_machine_with_the_folders_of_this_host_is_told_one(runtime: NodeRuntime, machine: Machine) -> None:
+    files = JobFiles("jobs/i/job-1", "0" * 64)
+    for run_id, given in (("run-1", None), ("run-2", files)):
+        runtime.prepare(run_id, "m", files=given)
+        order, _ = machine.channel.order()
+        assert order is not None
+        assert order.run is not None
+        assert (order.run.files, order.run.run_dir == "") == (given, given is not None)
 
 
 def test_a_run_goes_from_starting_to_what_its_machine_says_of_it(runtime: NodeRuntime, machine: Machine) -> None:

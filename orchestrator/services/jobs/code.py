@@ -1,0 +1,101 @@
+"""A job's code: packed and uploaded when the job is submitted, for machines that do not have this host's folders.
+
+Machines of this host run the code where it is. For all others it is what it was at the submission, by its hash.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.errors import StoreError, UsageError
+from orchestrator.installation import Installation
+from orchestrator.model import Job, JobSpec
+from orchestrator.nodes.packing import IGNORE_FILE, LARGE_BYTES, Contents, contents, pack
+from orchestrator.nodes.unpacking import code_key
+from orchestrator.policy.ranking.eligible import matches
+from orchestrator.services.views import CodeView
+from providers.traits import traits_of
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+
+SHOWN = 5
+
+
+def code_of(installation: Installation, spec: JobSpec) -> CodeView | None:
+    """What would be uploaded of a job's code; None if every machine that it may get has this host's folders. Raises
+    UsageError if the code cannot be packed."""
+    if not _travels(installation, spec):
+        return None
+    found = _contents(installation, spec)
+    return CodeView(
+        spec.name, str(found.folder), len(found.files), found.size_bytes, found.secret_like, _concern(found)
+    )
+
+
+@contextmanager
+def uploaded(installation: Installation, jobs: Sequence[Job], *, accepted: bool) -> Iterator[list[Job]]:
+    """The jobs with their code in the store, as far as machines need it there. If the block fails, it is removed again.
+
+    Raises UsageError for code that somebody has to accept and has not, and StoreError.
+    """
+    done: list[tuple[ObjectStore, str]] = []
+    try:
+        yield [_upload(installation, job, done, accepted=accepted) for job in jobs]
+    except BaseException:
+        for store, key in done:
+            with suppress(ObjectStoreError):
+                store.delete(key)
+        raise
+
+
+def _upload(installation: Installation, job: Job, done: list[tuple[ObjectStore, str]], *, accepted: bool) -> Job:
+    if not _travels(installation, job.spec):
+        return job
+    found = _contents(installation, job.spec)
+    if (concern := _concern(found)) is not None and not accepted:
+        raise UsageError(concern, hint=remedy(str(found.folder)))
+    try:
+        store = open_store(installation.job_root(job.id))
+        with tempfile.TemporaryFile() as archive:
+            digest = pack(found, archive)
+            archive.seek(0)
+            done.append((store, code_key(digest)))
+            store.put_file(code_key(digest), archive)
+    except ObjectStoreError as error:
+        raise StoreError(f"the code of {job.name} cannot be uploaded: {error.message}", hint=error.hint) from error
+    except OSError as error:
+        hint = "free some space in the folder of temporary files"
+        raise StoreError(f"the code of {job.name} cannot be packed: {error.strerror}", hint=hint) from error
+    return replace(job, spec=replace(job.spec, train=replace(job.spec.train, code=digest)))
+
+
+def _travels(installation: Installation, spec: JobSpec) -> bool:
+    """Whether the job may get a machine that does not have this host's folders."""
+    clouds = spec.where.clouds or ("*",)
+    return any(matches(name, clouds) and not traits_of(name).shares_host for name in installation.providers)
+
+
+def _contents(installation: Installation, spec: JobSpec) -> Contents:
+    return contents(Path(spec.train.workdir), without=[installation.state_dir])
+
+
+def _concern(found: Contents) -> str | None:
+    """What somebody should know before this leaves the machine; None: nothing."""
+    said = []
+    if found.size_bytes > LARGE_BYTES:
+        said.append(f"has {found.size_bytes / 1e6:,.0f} MB")
+    if found.secret_like:
+        more = len(found.secret_like) - SHOWN
+        names = ", ".join(found.secret_like[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        said.append(f"contains what may be secrets: {names}")
+    return f"the code in {found.folder} {' and '.join(said)}" if said else None
+
+
+def remedy(folder: str) -> str:
+    """What to do about a concern."""
+    return f"name what stays here in {folder}/{IGNORE_FILE}; --yes (Python: accept_code=True) uploads all of it"
