@@ -13,6 +13,7 @@ from trainers.errors import (
     EntryError,
     FencedError,
     LoaderError,
+    PeerLost,
     StateError,
     TrainerError,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "EntryError",
     "FencedError",
     "LoaderError",
+    "PeerLost",
     "ResumableLoader",
     "StateError",
     "TrainerError",

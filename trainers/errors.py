@@ -18,6 +18,7 @@ TrainerError
  +- StateError              something cannot be saved or restored without pickle
  +- LoaderError             the position of this data loader cannot be resumed
  +- EntryError              the job's module, function or arguments do not exist
+ +- PeerLost                another process of the run ended, or is at another step
  +- SetupError              the environment of a job cannot be set up
  +- MalformedMessage        what another process wrote is not valid
 
@@ -105,6 +106,10 @@ class LoaderError(TrainerError):
 
 class EntryError(TrainerError):
     """The job's module, function, script or arguments do not exist or do not fit."""
+
+
+class PeerLost(TrainerError):
+    """Another process of a run of several cannot be reached, has failed, or is at another step."""
 
 
 class SetupError(TrainerError):

@@ -158,6 +158,8 @@ def _await_fence(context: RunContext) -> None:
         context.timers.sleep(FENCE_POLL_S)
     if owner > spec.generation:
         raise RunEnded("fenced")
+    if not context.leads:
+        context.ownership.close()  # from now on, the first process of the machine asks
     context.journal.enter("training")
     if spec.steps is not None or spec.epochs is not None:  # a program without a length may run indefinitely
         context.journal.expect("begin")

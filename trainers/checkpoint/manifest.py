@@ -4,6 +4,13 @@
      "position": ..., "items": {...},
      "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "versions": {...}, "hash": sha256}
 
+A checkpoint of a run with several ranks also has "parts", one for each rank from 1 on:
+
+    {"items": {...}, "position": ..., "tensors": [...]}
+
+Here "items" has only those that differ from the ones of rank 0, and "position" is absent if it does not differ. The
+n-th tensor to which a rank refers is entry "tensors"[n] of the manifest; without "tensors", entry n.
+
 Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation. A
 manifest comes from a job, so a matching hash proves nothing: types, ranges and sizes are checked as well.
 """
@@ -76,8 +83,21 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What one rank saved: as in the manifest, but complete. `tensors`: for each tensor to which the JSON refers, the
+    position of its entry; None: its own number.
+    """
+
+    items: Mapping[str, Any]
+    position: Any
+    tensors: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. `items` and `position` are JSON that refers to tensors by position."""
+    """One checkpoint. `items` and `position` are JSON that refers to tensors by position: those of rank 0. `parts` has
+    what differs in the other ranks.
+    """
 
     job: str
     name: ManifestName
@@ -86,6 +106,14 @@ class Manifest:
     items: Mapping[str, Any]
     tensors: tuple[TensorEntry, ...]
     versions: Mapping[str, str]
+    parts: tuple[Mapping[str, Any], ...] = ()
+
+    def part(self, rank: int) -> Part:
+        """What that rank saved."""
+        differs: Mapping[str, Any] = self.parts[rank - 1] if rank else {}
+        tensors = tuple(differs["tensors"]) if "tensors" in differs else None
+        items = {**self.items, **differs.get("items", {})}
+        return Part(items, differs.get("position", self.position), tensors)
 
     def chunks(self) -> frozenset[str]:
         """Names of all chunks that this checkpoint needs."""
@@ -109,6 +137,7 @@ class Manifest:
                 }
                 for t in self.tensors
             ],
+            **({"parts": self.parts} if self.parts else {}),
             "versions": self.versions,
         }
         text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
@@ -141,15 +170,30 @@ class Manifest:
 def _manifest(body: Mapping[str, Any]) -> Manifest:
     """Raises ValueError, KeyError and TypeError."""
     name = ManifestName(*(_integer(body[field]) for field in ("generation", "step", "attempt")))
+    world_size, tensors = _integer(body["world_size"], least=1), _of(list, body["tensors"])
+    parts = tuple(_part(part, len(tensors)) for part in _of(list, body.get("parts", [])))
+    if len(parts) != world_size - 1:
+        raise ValueError(f"{len(parts)} parts for {world_size} ranks")
     return Manifest(
         job=_of(str, body["job"]),
         name=name,
-        world_size=_integer(body["world_size"], least=1),
+        world_size=world_size,
         position=body["position"],
         items=_of(dict, body["items"]),
-        tensors=tuple(_tensor(tensor, name.generation) for tensor in _of(list, body["tensors"])),
+        tensors=tuple(_tensor(tensor, name.generation) for tensor in tensors),
+        parts=parts,
         versions={_of(str, key): _of(str, value) for key, value in _of(dict, body["versions"]).items()},
     )
+
+
+def _part(body: Any, tensors: int) -> dict[str, Any]:
+    part = _of(dict, body)
+    if not part.keys() <= {"items", "position", "tensors"}:
+        raise ValueError(f"a part has {', '.join(sorted(part))}")
+    _of(dict, part.get("items", {}))
+    if any(_integer(place) >= tensors for place in _of(list, part.get("tensors", []))):
+        raise ValueError("a part refers to a tensor that is not there")
+    return part
 
 
 def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:

@@ -55,6 +55,7 @@ __all__ = [
     "read_manifest",
     "require_inside",
     "require_ownership",
+    "settle_chunks",
     "verify",
     "void_fence",
     "write_chunk",
@@ -103,6 +104,12 @@ def read_manifest(root: Root, job: str, name: ManifestName) -> Manifest:
             hint="an older checkpoint is used if there is one",
         )
     return manifest
+
+
+def settle_chunks(root: Root, job: str) -> None:
+    """Make the chunks that this process wrote survive a power loss, if another process commits the manifest."""
+    with named_errors():
+        job_store(root, job).settle(CHUNKS)
 
 
 def commit(root: Root, manifest: Manifest) -> ManifestName:

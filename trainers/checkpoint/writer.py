@@ -43,12 +43,8 @@ def save(
         world_size=1,
         position=where,
         items=nodes,
-        tensors=tuple(_store_tensors(root, job, name.generation, encoder.tensors)),
-        versions={
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "numpy": numpy.__version__,
-        },
+        tensors=tuple(store_tensors(root, job, name.generation, encoder.tensors)),
+        versions=versions(),
     )
     before_commit()
     committed = store.commit(root, manifest)
@@ -56,10 +52,22 @@ def save(
     return committed
 
 
-def _store_tensors(
+def versions() -> dict[str, str]:
+    """What a manifest says about the software that wrote it."""
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": numpy.__version__}
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """As in the manifest."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def store_tensors(
     root: Root, job: str, generation: int, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[TensorEntry]:
-    """Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk."""
+    """Write tensors as chunks; returns their entries in this order.
+
+    Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk."""
     pending: list[tuple[str, torch.Tensor, int]] = []
     buffer = bytearray()
 
@@ -88,4 +96,4 @@ def _store_tensors(
 
 
 def _entry(path: str, tensor: torch.Tensor, pieces: Iterable[Piece]) -> TensorEntry:
-    return TensorEntry(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(pieces))
+    return TensorEntry(path, dtype_name(tensor), tuple(tensor.shape), tuple(pieces))

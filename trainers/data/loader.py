@@ -4,6 +4,9 @@ The order of an epoch is a permutation by Philox keyed with (seed, epoch). Befor
 python, numpy and torch are seeded with a hash of (seed, epoch, index); they are restored after the batch. So workers
 have no state, their number may differ between runs, and the position is two integers. A data set with its own state
 must be able to save it and is read in this process; otherwise it is rejected.
+
+In a run of several processes (ranks), each reads its share of every batch of the run, which is `batch_size` samples per
+rank: together they read each sample once per epoch, and the position is the same for all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 from trainers.data.memory import keepers, memory, memory_of, require_unchanged
 from trainers.errors import LoaderError
@@ -73,8 +77,21 @@ class ResumableLoader:
         self.drop_last = drop_last
         self.epoch = 0
         self.batch = 0  # batches of this epoch that were returned
+        self._rank, self._ranks = 0, 1
         self._samples = len(dataset)
         self._options = dict(options or {})
+
+    def shard(self, rank: int, ranks: int) -> None:
+        """Read the share of `rank` (from 0) of every batch; `attach` calls this for its loader.
+
+        If the last batch of an epoch has fewer samples, the shares differ by at most one; samples too few to give every
+        rank one join the batch before. Raises LoaderError if the data set has fewer samples than there are ranks.
+        """
+        if self._samples < ranks:
+            raise LoaderError(
+                f"the data set has {self._samples} samples for {ranks} ranks", hint="use fewer processes or more data"
+            )
+        self._rank, self._ranks = rank, ranks
 
     @classmethod
     def take_over(cls, loader: DataLoader[Any], seed: int) -> ResumableLoader:
@@ -91,9 +108,11 @@ class ResumableLoader:
         if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
             raise LoaderError("the loader has a custom batch sampler", hint=_HINT)
         plain_shuffle = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        if not plain_shuffle and type(sampler) is not SequentialSampler:
+        of_rank = type(sampler) is DistributedSampler
+        if not plain_shuffle and not of_rank and type(sampler) is not SequentialSampler:
             raise LoaderError(f"the order of a {type(sampler).__name__} cannot be resumed exactly", hint=_HINT)
-        samples = [len(each) for each in (sampler, loader.dataset) if isinstance(each, Sized)]
+        selected = sampler.dataset if of_rank else sampler  # type: ignore[attr-defined]
+        samples = [len(each) for each in (selected, loader.dataset) if isinstance(each, Sized)]
         if len(set(samples)) > 1:
             raise LoaderError(
                 f"the loader's sampler selects {samples[0]} of {samples[1]} samples, and it is unknown which",
@@ -108,15 +127,15 @@ class ResumableLoader:
             loader.batch_size,
             seed,
             workers,
-            shuffle=plain_shuffle,
+            shuffle=sampler.shuffle if of_rank else plain_shuffle,  # type: ignore[attr-defined]
             drop_last=loader.drop_last,
             options=options,
         )
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        whole, rest = divmod(self._samples, self.batch_size)
-        return whole + (1 if rest and not self.drop_last else 0)
+        whole, rest = divmod(self._samples, self.batch_size * self._ranks)
+        return whole + (1 if rest >= self._ranks and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._remaining()
@@ -146,7 +165,7 @@ class ResumableLoader:
             "batch": self.batch,
             "seed": self.seed,
             "samples": self._samples,
-            "batch_size": self.batch_size,
+            "batch_size": self.batch_size * self._ranks,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -160,7 +179,7 @@ class ResumableLoader:
                 f"{', '.join(self._keepers) or 'none'}",
                 hint="resume with the same data, or submit a new job",
             )
-        for name, present in (("samples", self._samples), ("batch_size", self.batch_size)):
+        for name, present in (("samples", self._samples), ("batch_size", self.batch_size * self._ranks)):
             if state[name] != present:
                 raise LoaderError(
                     f"the checkpoint was saved with {name} = {state[name]}, but it is {present} now",
@@ -181,8 +200,16 @@ class ResumableLoader:
         if self.shuffle:
             key = numpy.array([self.seed, self.epoch], numpy.uint64)
             order = numpy.random.Generator(numpy.random.Philox(key=key)).permutation(self._samples).tolist()
-        begins = range(self.batch * self.batch_size, len(self) * self.batch_size, self.batch_size)
-        return [list(order[begin : begin + self.batch_size]) for begin in begins]
+        return [list(order[slice(*self._share(batch))]) for batch in range(self.batch, len(self))]
+
+    def _share(self, batch: int) -> tuple[int, int]:
+        """Where the share of this rank of a batch begins and ends in the order of the epoch."""
+        begin, size = batch * self.batch_size * self._ranks, self.batch_size * self._ranks
+        if batch == len(self) - 1 and not self.drop_last:
+            size = self._samples - begin
+        least, more = divmod(size, self._ranks)
+        begin += self._rank * least + min(self._rank, more)
+        return begin, begin + least + (1 if self._rank < more else 0)
 
 
 class KeyedDataset(Dataset[Any]):
@@ -226,12 +253,30 @@ class _WatchedCollate:
         return batch
 
 
-def resumable(loader: Any, seed: int) -> Any:
-    """A loader with an exact position, from what `attach` was given. Raises LoaderError with the reason if there is
-    none.
+def resumable(loader: Any, seed: int, rank: int = 0, ranks: int = 1) -> Any:
+    """A loader with an exact position, from what `attach` was given, for one of `ranks`. Raises LoaderError with the
+    reason if there is none.
     """
-    if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+    if isinstance(loader, DataLoader) and not _has_position(loader):
+        _require_sampler_of(loader, rank, ranks)
+        loader = ResumableLoader.take_over(loader, seed)
+    if ranks > 1 and isinstance(loader, ResumableLoader):
+        loader.shard(rank, ranks)
+    if _has_position(loader):
         return loader
-    if isinstance(loader, DataLoader):
-        return ResumableLoader.take_over(loader, seed)
     raise LoaderError(f"a {type(loader).__name__} has no position that can be saved", hint=_HINT)
+
+
+def _has_position(loader: Any) -> bool:
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def _require_sampler_of(loader: DataLoader[Any], rank: int, ranks: int) -> None:
+    """Raises LoaderError for a DistributedSampler of another process."""
+    sampler = loader.sampler
+    if isinstance(sampler, DistributedSampler) and (sampler.rank, sampler.num_replicas) != (rank, ranks):
+        raise LoaderError(
+            f"the loader's DistributedSampler is that of rank {sampler.rank} of {sampler.num_replicas}, not of rank "
+            f"{rank} of {ranks}",
+            hint="leave the sampler out: the loader is divided among the ranks",
+        )

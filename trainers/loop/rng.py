@@ -23,18 +23,20 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def capture_rng() -> dict[str, Any]:
-    """The current state of all generators of this process."""
-    return {
-        **_host_state(),
-        # only if CUDA is in use: reading its state takes memory on every device
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-    }
+def capture_rng(*, own_device: bool = False) -> dict[str, Any]:
+    """The current state of all generators of this process. `own_device`: of the CUDA devices, only the current one."""
+    cuda: list[torch.Tensor] = []
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # reading the state takes memory on every device
+        cuda = [torch.cuda.get_rng_state()] if own_device else torch.cuda.get_rng_state_all()
+    return {**_host_state(), "cuda": cuda}
 
 
-def restore_rng(state: dict[str, Any]) -> None:
-    """Restore all generators. Raises StateError if the checkpoint has more CUDA devices than this machine."""
+def restore_rng(state: dict[str, Any], *, own_device: bool = False) -> None:
+    """Restore what was captured. Raises StateError if the checkpoint has more CUDA devices than this machine."""
     _set_host_state(state)
+    if own_device and state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"][0])
+        return
     if len(state["cuda"]) > torch.cuda.device_count():
         raise StateError(
             f"the checkpoint has the random state of {len(state['cuda'])} CUDA devices, this machine has "

@@ -5,22 +5,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoint import store
 from trainers.checkpoint.attached import AttachedObjects
 from trainers.checkpoint.manifest import ManifestName
-from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
+from trainers.checkpoint.reader import Loaded, load, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
+from trainers.checkpoint.together import save_together
 from trainers.checkpoint.writer import save
 from trainers.errors import FencedError, StateError, StoreThrottled, StoreUnavailable, TrainerError
 from trainers.loop.cadence import Cadence
+from trainers.loop.peers import Seen, peers_of, world
 from trainers.loop.rng import capture_rng, restore_rng
+from trainers.loop.summing import sum_in_rank_order
 from trainers.loop.training_loop import Parts, TrainingLoop
 from trainers.loop.transient import Transient
 from trainers.loop.unattached import UnattachedState
@@ -50,9 +56,13 @@ def attach(
     Tradewind the job file's steps or epochs override `steps` and `epochs`. Outside ($TRADEWIND_SPEC is not set) the
     program must pass one of them and runs as a plain loop.
 
+    In a program of several ranks, each calls it after torch.distributed.init_process_group() with its own parts. A
+    model in DistributedDataParallel is saved like the model inside; the ranks share each batch of the loader.
+
     Raises TrainerError, LoaderError, StateError.
     """
-    parts = Parts(model, optimizer, scheduler, scaler, loader, extra)
+    parallel = list(_parallel(model))
+    parts = Parts(_unwrapped(model), optimizer, scheduler, scaler, loader, extra)
     context = present_context()
     if context is not None:
         if context.session is not None:
@@ -60,6 +70,9 @@ def attach(
         if context.spec.steps is not None or context.spec.epochs is not None:
             steps, epochs = context.spec.steps, context.spec.epochs
         context.session = Session(parts, steps=steps, epochs=epochs, context=context)
+        if context.spec.deterministic and context.spec.world_size > 2:  # two can be added in any order
+            for each in parallel:
+                sum_in_rank_order(each)
         return context.session
     if SPEC_VARIABLE in os.environ:
         raise TrainerError(
@@ -67,7 +80,20 @@ def attach(
             hint="call it in the process of train.entry; to start that manually: python -m trainers.runner SPEC.json",
         )
     output_dir = Path(os.environ.get(OUTPUT_VARIABLE, "."))
-    return TrainingLoop(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir)
+    return TrainingLoop(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir, world=world())
+
+
+def _parallel(model: Any) -> Iterator[DistributedDataParallel]:
+    for each in model.values() if isinstance(model, Mapping) else [model]:
+        if isinstance(each, DistributedDataParallel):
+            yield each
+
+
+def _unwrapped(model: Any) -> Any:
+    """The model, or dict of models, without DistributedDataParallel."""
+    if isinstance(model, Mapping) and any(_parallel(model)):
+        return {name: _unwrapped(each) for name, each in model.items()}
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 class Session(TrainingLoop):
@@ -77,8 +103,14 @@ class Session(TrainingLoop):
         self._spec = context.spec
         self._checkpoints = context.checkpoints
         self._ownership = context.ownership
+        self._peers = peers_of(context)
         super().__init__(
-            parts, steps=steps, epochs=epochs, seed=context.spec.seed, output_dir=Path(context.spec.output_dir)
+            parts,
+            steps=steps,
+            epochs=epochs,
+            seed=context.spec.seed,
+            output_dir=Path(context.spec.output_dir),
+            world=(self._peers.rank, self._peers.size),
         )
         self._attached = AttachedObjects(self._captured_parts())
         self._attached.require_data("extra")
@@ -92,6 +124,7 @@ class Session(TrainingLoop):
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
         self._successors: set[int] = set()  # the generations for which it has waited
+        self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
         self._began_s = self._began_cpu_s = 0.0  # when the current step began
 
     def unfinished(self) -> str | None:
@@ -110,7 +143,8 @@ class Session(TrainingLoop):
     def finish(self) -> None:
         """Save and report the final state after the program has returned. Raises CheckpointError."""
         if self._saved_step is not None:
-            self._require_ownership()
+            if self._peers.rank == 0:
+                self._require_ownership(self._look())
             self._save_once()
         digest = weights_hash(self.parts.model)
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
@@ -125,12 +159,13 @@ class Session(TrainingLoop):
         self._attached.require_kept("extra", besides=1)  # self.parts refers to it as well
         self._transient.begin()
         self._unattached.begin()
-        store.prepare(self._checkpoints, self._spec.job_id)
+        if self._peers.rank == 0:
+            store.prepare(self._checkpoints, self._spec.job_id)
         self._restore(self._spec.manifest)
         self._journal.enter("restored", total_steps=self.total_steps)
         self._await_fence()
         if self._restored is not None:
-            restore_rng(self._restored.items["rng"])
+            restore_rng(self._restored.items["rng"], own_device=self._peers.size > 1)
             self._restored = None
         self._saved_step = self.steps_done if self._journal.progress.manifest else -1
         self._cadence.since_s = self._timers.monotonic()
@@ -145,14 +180,14 @@ class Session(TrainingLoop):
 
     def _between_steps(self) -> None:
         self._pace()
-        self._require_ownership()
+        seen = self._look() if self._peers.meets(self.steps_done) else None
+        if seen is not None and self._peers.size == 1:
+            self._require_ownership(seen)
         self._unattached.step_ended(self._transient.parameters, self._captured_tensors)
-        if not self._transient.step_ended():
-            self._save()  # include the gradients that turned out to be in use
-        if not self._done():
-            self._obey()
-            if self._cadence.due(self._timers.monotonic()):
-                self._save_if_reachable()
+        self._rewrite |= not self._transient.step_ended()
+        if seen is not None:
+            seen.rewrite = self._rewrite
+            self._follow(self._agreed(seen))
         self._mark()
 
     def _end(self) -> None:
@@ -175,29 +210,56 @@ class Session(TrainingLoop):
     def _mark(self) -> None:
         self._began_s, self._began_cpu_s = self._timers.monotonic(), self._timers.cpu()
 
-    def _obey(self) -> None:
-        if self._control.stop_requested():
+    def _look(self) -> Seen:
+        """What this rank sees now: the first of a machine its orders, rank 0 who owns the job and when to save."""
+        seen, now = Seen(), self._timers.monotonic
+        if self._peers.rank == 0:
+            seen.generation = self._ownership.generation()
+            seen.save_due = self._cadence.due(now())
+        if self._peers.leads:
+            control = self._control
+            until, quiesce, notice = control.lease_until(), control.quiesce(), control.notice()
+            seen.lease_over = until is not None and now() >= until
+            seen.stop = control.stop_requested()
+            if quiesce is not None and now() < quiesce.until_monotonic_s:
+                seen.successor = quiesce.successor
+            seen.noticed = notice is not None
+            seen.notice_due = notice is not None and self._cadence.must_end(now(), notice.deadline_monotonic_s)
+        return seen
+
+    def _agreed(self, seen: Seen) -> Seen:
+        """What all ranks have seen. Each of them must call it after the same step."""
+        return self._peers.agree(seen, self.steps_done, self._journal.progress.step_wall_s or 0.0)
+
+    def _follow(self, seen: Seen) -> None:
+        """Do what is due after a step."""
+        self._require_ownership(seen)
+        if seen.rewrite:
+            self._save()
+        if self._done():
+            return
+        if seen.stop:
             self._checkpoint_and_stop()
-        if self._quiesced():
+        if seen.successor >= 0:
             self._save_once()
             self._journal.enter("quiesced")
-            self._wait_while(self._quiesced)
+            seen = self._wait_while(self._quiesced, seen)
             self._void_successors()
             self._journal.enter("training")
             self._journal.expect("step")
-        notice = self._control.notice()
-        if notice is not None:
+        if seen.noticed:
             if self._cadence.save_s is None:
                 self._save_once()  # saves the work at once and measures how long a save takes
-            if self._notice_is_due():
+                seen = self._agreed(self._look())
+            if seen.notice_due:
                 self._checkpoint_and_stop()
+        if seen.save_due:
+            self._save_if_reachable()
 
-    def _quiesced(self) -> bool:
-        quiesce = self._control.quiesce()
-        if quiesce is None or self._timers.monotonic() >= quiesce.until_monotonic_s:
-            return False
-        self._successors.add(quiesce.successor)
-        return True
+    def _quiesced(self, seen: Seen) -> bool:
+        if seen.successor >= 0:
+            self._successors.add(seen.successor)
+        return seen.successor >= 0
 
     def _void_successors(self) -> None:
         """Prevent a late takeover before training continues, because nobody took the job over in time.
@@ -205,16 +267,12 @@ class Session(TrainingLoop):
         The control plane may be paused just before it hands the job over. Without this, it would hand it over when it
         resumes, and everything trained since then would be lost.
         """
-        spec = self._spec
-        for successor in sorted(self._successors):
-            if not store.void_fence(self._checkpoints, spec.job_id, successor):
-                raise RunEnded("fenced")
+        job, voided = self._spec.job_id, True
+        if self._peers.rank == 0:
+            voided = all(store.void_fence(self._checkpoints, job, each) for each in sorted(self._successors))
+        if not self._peers.share(voided):
+            raise RunEnded("fenced")
         self._successors.clear()
-
-    def _notice_is_due(self) -> bool:
-        notice = self._control.notice()
-        now = self._timers.monotonic()
-        return notice is not None and self._cadence.must_end(now, notice.deadline_monotonic_s)
 
     def _checkpoint_and_stop(self) -> None:
         self._save_once()
@@ -222,10 +280,9 @@ class Session(TrainingLoop):
 
     # Ownership
 
-    def _require_ownership(self) -> None:
-        """Raises RunEnded if a newer generation owns the job or the lease has expired."""
-        self._require_lease()
-        if self._ownership.generation() != self._spec.generation:
+    def _require_ownership(self, seen: Seen) -> None:
+        """Raises RunEnded if a newer generation owns the job or a lease has expired."""
+        if seen.lease_over or seen.generation != self._spec.generation:
             raise RunEnded("fenced")
 
     def _require_lease(self) -> None:
@@ -235,34 +292,44 @@ class Session(TrainingLoop):
 
     def _await_fence(self) -> None:
         """Wait until the job is handed to this generation; its fence may name a different checkpoint than the spec."""
-        self._wait_while(lambda: self._ownership.generation() < self._spec.generation)
+        own = self._spec.generation
+        self._wait_while(lambda seen: seen.generation < own, self._agreed(self._look()))
+        start = self._peers.share(self._start_of_fence() if self._peers.rank == 0 else "")
+        if start is None:
+            raise RunEnded("fenced")
+        if start:
+            self._restore(start)
+
+    def _start_of_fence(self) -> str | None:
+        """The checkpoint that the fence names if another one was restored, otherwise ""; None: it is not our fence."""
         fence = store.fence(self._checkpoints, self._spec.job_id)
         if fence is None or fence.generation != self._spec.generation:
-            raise RunEnded("fenced")
+            return None
         restored = self._restored.name if self._restored is not None else None
         if restored is not None and restored.generation == self._spec.generation:
-            return
-        if fence.manifest != (str(restored) if restored is not None else None):
-            if fence.manifest is None:
-                raise StateError(
-                    f"the fence starts the job from scratch, but {restored} was restored",
-                    hint="submit it as a new job, or remove its checkpoint folder",
-                )
-            self._restore(fence.manifest)
+            return ""
+        if restored is not None and fence.manifest is None:
+            raise StateError(
+                f"the fence starts the job from scratch, but {restored} was restored",
+                hint="submit it as a new job, or remove its checkpoint folder",
+            )
+        return "" if fence.manifest == (str(restored) if restored is not None else None) else fence.manifest
 
-    def _wait_while(self, condition: Any) -> None:
-        while condition():
-            self._require_lease()
-            if self._ownership.generation() > self._spec.generation:
+    def _wait_while(self, condition: Callable[[Seen], bool], seen: Seen) -> Seen:
+        """Wait at this step until the condition is false of what all ranks see; returns that."""
+        while condition(seen):
+            if seen.lease_over or seen.generation > self._spec.generation:
                 raise RunEnded("fenced")
-            if self._control.stop_requested() or self._notice_is_due():
+            if seen.stop or seen.notice_due:
                 raise RunEnded("checkpointed_and_stopped")
             self._timers.sleep(_POLL_S)
+            seen = self._agreed(self._look())
+        return seen
 
     # Checkpoints
 
     def _restore(self, start: str | None) -> None:
-        loaded = load_newest(self._checkpoints, self._spec.job_id, self._spec.generation, start)
+        loaded = self._loaded(start)
         if loaded is None:
             return
         parts = self._captured_parts()
@@ -292,6 +359,22 @@ class Session(TrainingLoop):
             manifest_step=loaded.name.step,
         )
 
+    def _loaded(self, start: str | None) -> Loaded | None:
+        """The newest valid checkpoint, as this rank saved it; rank 0 finds it, and verifies the parts of all."""
+        job, loaded = self._spec.job_id, None
+        if self._peers.rank == 0:
+            loaded = load_newest(self._checkpoints, job, self._spec.generation, start)
+            if loaded is not None and loaded.world_size != self._peers.size:
+                raise StateError(
+                    f"checkpoint {loaded.name} was saved by {loaded.world_size} processes, this run has "
+                    f"{self._peers.size}",
+                    hint="resume with the same number of machines and processes",
+                )
+        found = self._peers.share(None if loaded is None else str(loaded.name))
+        if loaded is None and found is not None:
+            loaded = load(self._checkpoints, job, ManifestName.parse(found), self._peers.rank)
+        return loaded
+
     def _save_if_reachable(self) -> None:
         """Write a periodic checkpoint. If the store cannot be reached, training goes on until the next one is due."""
         try:
@@ -310,17 +393,18 @@ class Session(TrainingLoop):
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()
+        write = save if self._peers.size == 1 else functools.partial(save_together, peers=self._peers)
         try:
             with self._journal.saving():
                 began_s = self._timers.monotonic()
-                name = save(
+                name = write(
                     self._checkpoints,
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
                     items={
                         "given": self._attached.same(),
                         **self._attached.capture(),
-                        "rng": capture_rng(),
+                        "rng": capture_rng(own_device=self._peers.size > 1),
                         "transient": self._transient.capture(),
                     },
                     position=position,
@@ -330,7 +414,7 @@ class Session(TrainingLoop):
                 ended_s = self._timers.monotonic()
         except FencedError:
             raise RunEnded("fenced") from None
-        self._saved_step = self.steps_done
+        self._saved_step, self._rewrite = self.steps_done, False
         self._cadence.saved(began_s, ended_s)
         spent_s = self._journal.progress.checkpoint_s + ended_s - began_s
         self._journal.update(

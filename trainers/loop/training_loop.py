@@ -37,10 +37,21 @@ class TrainingLoop:
             loss = ...
             run.step(loss)
 
-    Several batches before one `run.step` (gradient accumulation) count as one step.
+    Several batches before one `run.step` (gradient accumulation) count as one step. Of several ranks, all must take the
+    same steps.
     """
 
-    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, seed: int, output_dir: Path) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        steps: int | None,
+        epochs: int | None,
+        seed: int,
+        output_dir: Path,
+        world: tuple[int, int] = (0, 1),
+    ) -> None:
+        """`world`: this rank and the number of ranks, which share the batches."""
         steps, epochs = _whole("steps", steps), _whole("epochs", epochs)
         if steps is None and epochs is None:
             raise TrainerError(
@@ -50,7 +61,7 @@ class TrainingLoop:
         if parts.loader is None and steps is None:
             raise TrainerError("epochs need a loader", hint="pass loader= to attach(), or steps= instead of epochs=")
         self.parts = parts
-        self.loader = resumable(parts.loader, seed) if parts.loader is not None else None
+        self.loader = resumable(parts.loader, seed, *world) if parts.loader is not None else None
         self.output_dir = output_dir
         self.steps_done = 0
         self.epochs_done = 0

@@ -62,6 +62,11 @@ class RunContext:
             self._ownership = Ownership(self.checkpoints, self.spec.job_id, self.spec.generation)
         return self._ownership
 
+    @property
+    def leads(self) -> bool:
+        """Whether this is the run's only process on its machine, or the first one."""
+        return self.rank is None or self.rank.local_rank == 0
+
     def close(self) -> None:
         """Stop what follows the run, however it ended."""
         if self.session is not None:

@@ -3,6 +3,9 @@
 When asked to stop, or before the machine is taken away, the program gets SIGTERM if it has a handler for it, and a few
 seconds to write its own checkpoint; then this process ends. It ends at once if the lease has expired or a newer
 generation owns the job: another machine may already train it.
+
+A rank that has attached may wait in vain for ranks that it cannot reach any more. It is ended, too, if it has not ended
+by itself some seconds after its lease expired.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from trainers.control import EXIT_CODES, TrainerState
 from trainers.errors import TrainerError
 from trainers.process.run_context import RunContext
 
-GRACE_S = 5.0  # from SIGTERM to the end
+GRACE_S = 5.0  # from SIGTERM, or the end of the lease, to the end
 POLL_S = 0.5
 NOTICE_MARGIN_S = 1.0  # ends this long before the machine is taken away
 
@@ -43,8 +47,22 @@ def _watch(context: RunContext, over: threading.Event) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
                 if over.wait(GRACE_S):
                     return  # it ended by itself
-            context.journal.enter(state)
-            os._exit(EXIT_CODES[state])
+            _leave(context, state)
+        if context.session is not None and context.rank is not None and _waits_without_lease(context):
+            _leave(context, "fenced")
+
+
+def _leave(context: RunContext, state: TrainerState) -> NoReturn:
+    context.journal.enter(state)
+    os._exit(EXIT_CODES[state])
+
+
+def _waits_without_lease(context: RunContext) -> bool:
+    try:
+        until = context.control.lease_until()
+    except TrainerError:
+        return False
+    return until is not None and context.timers.monotonic() >= until + GRACE_S
 
 
 def _final_state(context: RunContext) -> TrainerState | None:
@@ -52,7 +70,7 @@ def _final_state(context: RunContext) -> TrainerState | None:
     spec, control = context.spec, context.control
     try:
         until, notice = control.lease_until(), control.notice()
-        if context.ownership.generation() > spec.generation:
+        if context.leads and context.ownership.generation() > spec.generation:
             return "fenced"
         if until is not None and context.timers.monotonic() >= until:
             return "fenced"

@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from trainers.data.loader import ResumableLoader, resumable
 from trainers.errors import LoaderError
@@ -249,3 +250,63 @@ def test_the_state_of_another_data_set_is_refused():
     state = ResumableLoader(Keeping(), 4, seed=7).state_dict()
     with pytest.raises(LoaderError, match="has the state of dataset; data sets with state here: none"):
         ResumableLoader(Noisy(), 4, seed=7).load_state_dict(state)
+
+
+# Several ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("samples", [4, 9, 24, 25, 26, 47])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_read_each_sample_once_and_are_never_without_a_batch(samples, ranks, drop_last):
+    loaders = [ResumableLoader(Noisy(samples), 4, seed=7, drop_last=drop_last) for _ in range(ranks)]
+    for rank, loader in enumerate(loaders):
+        loader.shard(rank, ranks)
+    for _ in range(2):
+        shares = [epochs(loader, 1) for loader in loaders]
+        assert {len(share) for share in shares} == {len(loaders[0])}
+        assert all(len(batch) for share in shares for batch in share)
+        together = [sample for batch in zip(*shares, strict=True) for part in batch for sample in part]
+        if drop_last:
+            assert len(together) == samples // (4 * ranks) * 4 * ranks
+        else:
+            assert sorted(indexes([together])) == list(range(samples))
+
+
+def test_the_samples_of_a_batch_and_their_augmentation_do_not_depend_on_the_number_of_ranks():
+    alone = epochs(ResumableLoader(Noisy(24), 12, seed=7), 1)
+    loaders = [ResumableLoader(Noisy(24), 4, seed=7) for _ in range(3)]
+    for rank, loader in enumerate(loaders):
+        loader.shard(rank, 3)
+    batches = zip(*(epochs(loader, 1) for loader in loaders), strict=True)
+    assert [[sample for part in parts for sample in part] for parts in batches] == alone
+
+
+def test_the_position_is_that_of_the_run_and_resumes_every_rank():
+    def sharded(rank):
+        loader = ResumableLoader(Noisy(), 4, seed=7)
+        loader.shard(rank, 2)
+        return loader
+
+    first, second = sharded(0), sharded(1)
+    whole = epochs(sharded(1), 1)
+    next(iter(first))
+    assert first.state_dict() == {"epoch": 0, "batch": 1, "seed": 7, "samples": 23, "batch_size": 8}
+    second.load_state_dict(first.state_dict())
+    assert epochs(second, 1) == whole[1:]
+    with pytest.raises(LoaderError, match="batch_size"):
+        ResumableLoader(Noisy(), 4, seed=7).load_state_dict(first.state_dict())
+
+
+def test_a_distributed_sampler_is_replaced_and_that_of_another_rank_refused():
+    sampler = DistributedSampler(Noisy(), num_replicas=2, rank=1, shuffle=False)
+    loader = DataLoader(Noisy(), batch_size=4, sampler=sampler)
+    taken = resumable(loader, 7, 1, 2)
+    assert indexes(epochs(taken, 1)) == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22]
+    with pytest.raises(LoaderError, match="rank 1 of 2, not of rank 0 of 2"):
+        resumable(loader, 7, 0, 2)
+
+
+def test_fewer_samples_than_ranks_are_refused():
+    with pytest.raises(LoaderError, match="2 samples for 3 ranks"):
+        resumable(DataLoader(Noisy(2), batch_size=1), 7, 0, 3)

@@ -52,7 +52,7 @@ def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, 
         if run.steps_done == kill_after_step:
             os.kill(os.getpid(), signal.SIGKILL)
         if run.steps_done == file_limit_after_step:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (6144, resource.RLIM_INFINITY))  # less than a chunk
         if run.steps_done == raise_at:
             raise ValueError("the gradient descended too far")
         if run.steps_done == exit_at:

@@ -1,0 +1,162 @@
+"""Peers: what the ranks of a run decide together, at the same step.
+
+Orders reach machines at different moments, and clocks differ. So between two steps the ranks exchange what each has
+seen (Seen), and all act on the same result. This takes some tenths of a millisecond, more on a busy host, so steps that
+are shorter than MEET_EVERY_S do not all end with it: each exchange decides after how many steps the next one follows. A
+single process asks nobody (Alone).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from trainers.errors import PeerLost, TrainerError
+from trainers.process.run_context import RunContext
+
+MEET_EVERY_S = 0.05
+MOST_STEPS = 50  # from one exchange to the next, because steps may become longer
+PATIENCE = timedelta(minutes=30)  # as long as torch waits: one rank may evaluate while the others wait
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one rank sees at a step boundary; of several ranks, the greatest value of each field.
+
+    `generation` owns the job, according to rank 0. `stop`: a request to end. `successor` is about to take over, -1 if
+    nobody is. `noticed`: a machine will be taken away; `notice_due`: the last moment to save. `rewrite`: the newest
+    checkpoint lacks something that is in use. `save_due`: time for a periodic checkpoint.
+    """
+
+    generation: int = 0
+    lease_over: bool = False
+    stop: bool = False
+    successor: int = -1
+    noticed: bool = False
+    notice_due: bool = False
+    rewrite: bool = False
+    save_due: bool = False
+
+
+class Peers(Protocol):
+    """The ranks of a run, from the point of view of one. `leads`: it is the first of its machine, which reads the
+    machine's control directory. Every rank must call the methods at the same steps. They raise PeerLost.
+    """
+
+    rank: int
+    size: int
+    leads: bool
+
+    def meets(self, step: int) -> bool:
+        """Whether the ranks exchange what they have seen after this step."""
+
+    def agree(self, seen: Seen, step: int, step_s: float) -> Seen:
+        """What the ranks have seen together. `step_s`: how long a step takes here."""
+
+    def share(self, value: Any) -> Any:
+        """The value (JSON) that rank 0 passed."""
+
+    def exchange(self, data: bytes) -> list[bytes]:
+        """What every rank passed, by rank."""
+
+
+class Alone:
+    """A run of one process."""
+
+    rank, size, leads = 0, 1, True
+
+    def meets(self, step: int) -> bool:  # noqa: ARG002
+        """See Peers."""
+        return True
+
+    def agree(self, seen: Seen, step: int, step_s: float) -> Seen:  # noqa: ARG002
+        """See Peers."""
+        return seen
+
+    def share(self, value: Any) -> Any:
+        """See Peers."""
+        return value
+
+    def exchange(self, data: bytes) -> list[bytes]:
+        """See Peers."""
+        return [data]
+
+
+class Group:
+    """The ranks of torch's process group, connected by gloo, whatever the program uses for its tensors."""
+
+    def __init__(self, leads: bool) -> None:
+        self.rank, self.size, self.leads = dist.get_rank(), dist.get_world_size(), leads
+        self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+        self._next_step = 0
+
+    def meets(self, step: int) -> bool:
+        """See Peers."""
+        return step >= self._next_step
+
+    def agree(self, seen: Seen, step: int, step_s: float) -> Seen:
+        """See Peers. Raises PeerLost if the ranks are not at the same step."""
+        mine = [*map(int, dataclasses.astuple(seen)), round(step_s * 1e6), step, -step]
+        together = torch.tensor(mine, dtype=torch.int64)
+        self._collectively(lambda: dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self._group))
+        *values, step_us, latest, earliest = together.tolist()
+        if latest != -earliest:
+            raise PeerLost(
+                f"rank {self.rank} has finished step {step}, but others are between {-earliest} and {latest}",
+                hint="every rank must call run.step() equally often",
+            )
+        steps = round(MEET_EVERY_S * 1e6) // step_us if step_us else 1  # not measured yet
+        self._next_step = step + min(max(steps, 1), MOST_STEPS)
+        fields = dataclasses.fields(Seen)
+        return Seen(*(bool(v) if f.type == "bool" else v for f, v in zip(fields, values, strict=True)))
+
+    def share(self, value: Any) -> Any:
+        """See Peers."""
+        return json.loads(self.exchange(json.dumps(value if self.rank == 0 else None).encode())[0])
+
+    def exchange(self, data: bytes) -> list[bytes]:
+        """See Peers."""
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        self._collectively(lambda: dist.all_gather(sizes, torch.tensor([len(data)]), group=self._group))
+        most = max(int(size) for size in sizes)
+        mine = torch.zeros(most, dtype=torch.uint8)
+        mine.numpy()[: len(data)] = memoryview(data)
+        all_ = [torch.empty(most, dtype=torch.uint8) for _ in range(self.size)]
+        if most:
+            self._collectively(lambda: dist.all_gather(all_, mine, group=self._group))
+        return [bytes(each.numpy()[: int(size)]) for each, size in zip(all_, sizes, strict=True)]
+
+    def _collectively(self, operation: Any) -> None:
+        try:
+            operation()
+        except (RuntimeError, ValueError) as error:  # ValueError: the program has destroyed its process group
+            raise PeerLost(
+                f"rank {self.rank} cannot reach the other ranks: {error}",
+                hint="see the report of the rank that ended first; keep the process group until the end of main",
+            ) from error
+
+
+def world() -> tuple[int, int]:
+    """Rank and number of ranks of torch's process group; 0 and 1 if the program has none."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def peers_of(context: RunContext) -> Peers:
+    """The ranks of a run. Raises TrainerError if the program has not connected them."""
+    expected = (0, 1) if context.rank is None else (context.rank.rank, context.rank.spec.world_size)
+    if expected[1] == 1:
+        return Alone()
+    if world() != expected:
+        raise TrainerError(
+            f"attach() was called in rank {expected[0]} of {expected[1]} without a process group of all ranks",
+            hint="call torch.distributed.init_process_group() first, and wrap the model in DistributedDataParallel",
+        )
+    return Group(context.leads)
