@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -48,3 +48,15 @@ class Instance:
     def alive(self) -> bool:
         """Not TERMINATED: it may still cost money or run a trainer."""
         return self.state is not InstanceState.TERMINATED
+
+
+_LEAST = (InstanceState.TERMINATED, InstanceState.STOPPING, InstanceState.PENDING, InstanceState.RUNNING)
+
+
+def together(machines: Sequence[Instance]) -> Instance:
+    """Several machines of one launch as one that needs them all: as the one of them that is furthest from running, with
+    the earliest notice and the earliest begin of a bill."""
+    least = min(machines, key=lambda each: _LEAST.index(each.state))
+    began = [each.billed_from_ms for each in machines if each.billed_from_ms is not None]
+    notices = [each.notice_deadline_ms for each in machines if each.notice_deadline_ms is not None]
+    return replace(least, billed_from_ms=min(began, default=None), notice_deadline_ms=min(notices, default=None))

@@ -16,7 +16,7 @@ from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
-from providers.instance import Instance
+from providers.instance import Instance, together
 from providers.offer import provider_of
 
 ACTOR = "control-plane"
@@ -111,7 +111,7 @@ class Context:
         """Drop pacing keys of finished jobs, runs, migrations and machines, and of old errors."""
         work, now_s = self.work, self.installation.clock.monotonic_s()
         alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
-        alive |= {run.instance_id for run in work.runs if run.instance_id is not None}
+        alive |= {instance_id for run in work.runs for instance_id in run.instance_ids}
 
         def needed(key: str, at_s: float) -> bool:
             if key.startswith(FAULT_KEY):
@@ -130,14 +130,25 @@ class Context:
         return new_id(prefix, self.now_ms, self.random)
 
     def instance(self, run: Run) -> Instance | None:
-        """The run's machine as last described; None if there is none or the provider has not described it."""
-        return self.instances.get(run.instance_id) if run.instance_id is not None else None
+        """The run's machine as last described, several as one (`together`); None if there is none or the provider has
+        not described it."""
+        described = [self.instances.get(instance_id) for instance_id in run.instance_ids]
+        known = [each for each in described if each is not None]
+        return None if not known or len(known) < len(described) else together(known)
 
     def gone(self, run: Run) -> bool:
-        """Whether the provider has confirmed that the run's machine is gone. No answer is no confirmation."""
-        if run.instance_id not in self.instances:
+        """Whether the provider has confirmed that all the run's machines are gone. No answer is no confirmation."""
+        return run.instance_id is not None and all(self.is_gone(each) for each in run.instance_ids)
+
+    def lost(self, run: Run) -> bool:
+        """Whether the provider has confirmed that a machine of the run is gone: the run cannot go on without it."""
+        return any(self.is_gone(each) for each in run.instance_ids)
+
+    def is_gone(self, instance_id: str) -> bool:
+        """Whether its provider has confirmed that a machine is gone."""
+        if instance_id not in self.instances:
             return False
-        instance = self.instances[run.instance_id]
+        instance = self.instances[instance_id]
         return instance is None or not instance.alive
 
     def over(self, run: Run) -> bool:

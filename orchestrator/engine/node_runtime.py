@@ -110,8 +110,9 @@ class NodeRuntime:
         self._machines.clear()
         self._orders.clear()
 
-    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
+    def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """See Runtime.bootstrap."""
+        _one(nodes)
         try:
             require_ray()
         except MissingExtraError as error:
@@ -132,8 +133,9 @@ class NodeRuntime:
             f"{BOOT_FD}=4 {shlex.join(command)}\nexec {shlex.join(end)} 4<&-\n"
         )
 
-    def joined(self, token: str) -> bool:
+    def joined(self, token: str, nodes: int = 1) -> bool:
         """See Runtime.joined."""
+        _one(nodes)
         public_key = self._public_key(self._heard(token), token)
         if public_key is not None and self._lender is not None:
             self._lender.lend(token, public_key)
@@ -153,8 +155,11 @@ class NodeRuntime:
         setup: SetupSpec | None = None,
         secrets: Mapping[str, str] = MappingProxyType({}),
         files: JobFiles | None = None,
+        *,
+        nodes: int = 1,
     ) -> None:
         """See Runtime.prepare."""
+        _one(nodes)
         wanted = None if setup is None else {**setup.to_json(), "root": str(self._environments)}
         with _retried():
             put_run(self._store, run_id, token)
@@ -346,6 +351,11 @@ class NodeRuntime:
             with _retried():
                 self._machines[run_id] = machine_of(self._store, run_id)
         return self._machines[run_id]
+
+
+def _one(nodes: int) -> None:
+    if nodes != 1:
+        raise SiteError("runs on several machines are not supported yet", hint="use resources.nodes: 1")
 
 
 @contextmanager

@@ -83,17 +83,17 @@ class RunReport:
 class Runtime(Protocol):
     """The machines and runs of an installation. Every method raises SiteError if it has to be asked again."""
 
-    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
-        """The user data of the machine with this launch token: the same text each time. `remote`: it shares nothing
-        with this host. Raises SiteError while no machine could start."""
+    def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
+        """The user data of the `nodes` machines with this launch token: the same text each time. `remote`: they share
+        nothing with this host. Raises SiteError while no machine could start."""
         ...
 
     def boot_error(self, token: str) -> str | None:
         """Why the machine with this launch token cannot be used, if it says so or the store lets it not in."""
         ...
 
-    def joined(self, token: str) -> bool:
-        """Whether the machine with this launch token has started and can be given a run."""
+    def joined(self, token: str, nodes: int = 1) -> bool:
+        """Whether all machines with this launch token have started and can be given a run."""
         ...
 
     def prepare(
@@ -103,10 +103,12 @@ class Runtime(Protocol):
         setup: SetupSpec | None = None,
         secrets: Mapping[str, str] = MappingProxyType({}),
         files: JobFiles | None = None,
+        *,
+        nodes: int = 1,
     ) -> None:
-        """Start the run's process on the machine of `token`, set up its environment and load its libraries, without
-        training. The runtime knows where environments are; `secrets` are for the set-up; with `files` the machine works
-        in folders of its own. Idempotent. Any other run there is ended."""
+        """Start the run's processes on the machines of `token`, set up its environment and load its libraries, without
+        training. The runtime knows where environments are; `secrets` are for the set-up; with `files` the machines work
+        in folders of their own. Idempotent. Any other run there is ended."""
         ...
 
     def start(self, spec: RunSpec) -> None:

@@ -1,6 +1,6 @@
 """Ledger: what was spent, in integers of nano-USD: append-only and exact. Pure."""
 
-from orchestrator.ledger.accrual import accrue, amend, charge, correction, restate, twice_booked, usage_of
+from orchestrator.ledger.accrual import accrue, amend, charge, correction, cost_between, restate, twice_booked, usage_of
 from orchestrator.ledger.comparison import (
     BASELINES,
     Baseline,
@@ -35,6 +35,7 @@ __all__ = [
     "carried_nano_usd",
     "charge",
     "correction",
+    "cost_between",
     "elsewhere",
     "restate",
     "stays",

@@ -1,10 +1,10 @@
 """Accrual: makes ledger entries from a run's billed interval and the prices in force during it.
 
-The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin).
-So the entries of any split, also into consecutive runs on one machine, add up to the cost of the whole, to the
-nano-dollar. Entries are never edited: what is learned later (a late price, an earlier end of a machine) becomes a
-correction that names the entry it corrects. What is billed besides a machine's time (providers.billing.charges) is one
-entry per run and kind.
+The entry of a period is floor(cost from the machine's start to the period's end) - floor(cost to the period's begin),
+for a run on several machines summed over them. So the entries of any split, also into consecutive runs on one machine,
+add up to the cost of the whole, to the nano-dollar. Entries are never edited: what is learned later (a late price, an
+earlier end of a machine) becomes a correction that names the entry it corrects. What is billed besides a machine's time
+(providers.billing.charges) is one entry per run and kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.model import Entry, EntryKind, Job, Run, derived_id
+from orchestrator.model import Entry, EntryKind, Job, Member, Run, derived_id
 from providers.billing.charges import CHARGE_KINDS, ChargeKind, Usage
 from providers.money import cost_nano_usd
 from providers.offer import location_of
@@ -161,9 +161,19 @@ def _correcting(entry: Entry, amount_nano_usd: int, at_ms: int) -> Entry:
 
 
 def _between(price_changes: PriceChanges, run: Run, begin: int, end: int) -> int:
-    start = run.machine_billed_from_ms
-    assert start is not None
-    return cost_nano_usd(price_changes, start, end) - cost_nano_usd(price_changes, start, begin)
+    """The cost of the run's machines from `begin` to `end`, of each within the interval for which it is billed."""
+    return sum(cost_between(price_changes, run, each, begin, end) for each in run.machines)
+
+
+def cost_between(price_changes: PriceChanges, run: Run, machine: Member, begin_ms: int, end_ms: int) -> int:
+    """nano-USD for one machine of a run from `begin_ms` to `end_ms`, as far as the run is billed for it then."""
+    own = machine.billed_from_ms
+    if own is None:
+        return 0
+    start = own if run.machine_from_ms is None else run.machine_from_ms
+    end = end_ms if machine.billed_to_ms is None else min(end_ms, machine.billed_to_ms)
+    begin = max(begin_ms, own)
+    return 0 if end <= begin else cost_nano_usd(price_changes, start, end) - cost_nano_usd(price_changes, start, begin)
 
 
 def _entry(job: Job, run: Run, kind: EntryKind, begin: int, end: int, amount: int, at_ms: int) -> Entry:

@@ -40,7 +40,8 @@ class Inputs:
 
     `stays` are those of the job, with each part on the baseline's machine; `prices` are by offer, as known when the
     comparison was made; `cards` say, by provider, what is billed besides machine time; `carried_nano_usd` is charged on
-    any machine; `rates` are the speeds from which the paces were computed.
+    any machine; `rates` are the speeds from which the paces were computed; `nodes` is the number of machines that do
+    the work together.
     """
 
     stays: tuple[Stay, ...]
@@ -48,6 +49,7 @@ class Inputs:
     cards: Mapping[str, RateCard]
     carried_nano_usd: int
     rates: tuple[Rate, ...] = ()
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def baseline_nano_usd(inputs: Inputs) -> int:
 
     Raises ValueError if a needed price is not known.
     """
-    return inputs.carried_nano_usd + sum(_stay_nano_usd(stay, inputs) for stay in inputs.stays)
+    return inputs.carried_nano_usd + inputs.nodes * sum(_stay_nano_usd(stay, inputs) for stay in inputs.stays)
 
 
 def _stay_nano_usd(stay: Stay, inputs: Inputs) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.ledger.time_breakdown import time_breakdown
+from orchestrator.ledger.time_breakdown import of_one_machine
 from orchestrator.model import Entry, EntryKind, Run
 from providers.billing.charges import MACHINE_CHARGES
 
@@ -114,7 +114,7 @@ def _part(run: Run, upto_ms: int, factor: float, *, opens: bool, closes: bool) -
     end = max(start, upto_ms if run.billed_to_ms is None else run.billed_to_ms)
     trained_from = min(max(run.training_from_ms, start), end)
     trained_to = end if run.training_to_ms is None else min(max(run.training_to_ms, trained_from), end)
-    split = time_breakdown(run, end, factor=factor)
+    split = of_one_machine(run, end, factor=factor)
     tail, waited = end - trained_to, min(max(run.created_at_ms, start), trained_from) - start
     within = trained_to - trained_from - split.useful_ms - split.lost_work_ms  # saving, stalls, holding
     kept = within + (waited + split.provisioning_ms if opens else 0) + (tail if closes else 0)

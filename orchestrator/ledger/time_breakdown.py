@@ -9,7 +9,7 @@ factor and limited to the time available.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.model import Run
 
@@ -54,8 +54,18 @@ class TimeBreakdown:
 
 
 def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
-    """The breakdown of the time billed to `run` up to `upto_ms`. `factor`: market seconds per wall second
-    (Clock.factor)."""
+    """The breakdown of the time billed to `run` up to `upto_ms`, over all its machines. `factor`: market seconds per
+    wall second (Clock.factor)."""
+    if not run.members:
+        return of_one_machine(run, upto_ms, factor=factor)
+    alone = (
+        replace(run, members=(), billed_from_ms=m.billed_from_ms, billed_to_ms=m.billed_to_ms) for m in run.members
+    )
+    return sum((of_one_machine(each, upto_ms, factor=factor) for each in alone), TimeBreakdown())
+
+
+def of_one_machine(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
+    """The breakdown of the run's billed interval, as if it were that of one machine."""
     if run.billed_from_ms is None:
         return TimeBreakdown()
     start = run.billed_from_ms

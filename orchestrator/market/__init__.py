@@ -2,6 +2,7 @@
 
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
+from orchestrator.market.gangs import of_machines
 from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.outages import expected_wait_s, mean_outage_h
 from orchestrator.market.price_columns import PriceColumns
@@ -33,5 +34,6 @@ __all__ = [
     "egress_nano_usd",
     "expected_wait_s",
     "mean_outage_h",
+    "of_machines",
     "prior_hazard",
 ]

@@ -205,9 +205,12 @@ class Market:
         base, dirty = self._hash_base
         changes["older_cells"] = self._cells_with(changes.get("hazard"))
         changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
-        # dataclasses.replace would process every column again
+        return self.with_fields(at=at_ms, **changes)
+
+    def with_fields(self, **changes: Any) -> Market:
+        """This market with other values of some fields. (dataclasses.replace would process every column again.)"""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Market(**{**fields, **changes, "at": at_ms}, seal=_SEAL)
+        return Market(**{**fields, **changes}, seal=_SEAL)
 
     def _learn_prices(self, at_ms: int, prices: Iterable[PricePoint], changes: dict[str, Any]) -> set[int]:
         announced: list[PricePoint] = []

@@ -40,7 +40,18 @@ from orchestrator.model.plan import (
     Trace,
     TracedOption,
 )
-from orchestrator.model.run import STEP_ORDER, VOLUNTARY, Migration, Reason, Run, RunEnd, RunState, Step
+from orchestrator.model.run import (
+    STEP_ORDER,
+    VOLUNTARY,
+    Member,
+    Migration,
+    Reason,
+    Run,
+    RunEnd,
+    RunState,
+    Step,
+    billed_together,
+)
 
 __all__ = [
     "CHEAPEST",
@@ -67,6 +78,7 @@ __all__ = [
     "JobForecast",
     "JobSpec",
     "JobState",
+    "Member",
     "Migration",
     "Objective",
     "OutputSpec",
@@ -88,6 +100,7 @@ __all__ = [
     "TracedOption",
     "TrainSpec",
     "Where",
+    "billed_together",
     "derived_id",
     "is_id",
     "new_id",

@@ -7,6 +7,7 @@ and a recovery are the same sequence of steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -25,8 +26,22 @@ RunEnd = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One machine of a run, and the interval for which this run is billed for it (market ms). `instance_id` is None
+    until the machine was rented."""
+
+    instance_id: str | None = None
+    billed_from_ms: int | None = None
+    billed_to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One execution. `start_step` is where it restored, `last_step` the last step that it reported.
+
+    A run on several machines (a gang) has them all in `members`; then `instance_id` is the first of them, and the
+    billed interval reaches from the earliest begin of their bills to the latest end, once all have ended. `members` is
+    empty for a run on one machine; `machines` is never empty.
 
     All times are market ms. `created_at_ms` is when it was decided to run there, or when its machine was requested, if
     that was later (the site had to start first); for a standby, when it was promoted.
@@ -62,11 +77,36 @@ class Run:
     moved_from: str | None = None
     moved_bytes: int | None = None
     kept_bytes: int | None = None
+    members: tuple[Member, ...] = ()
+
+    @property
+    def machines(self) -> tuple[Member, ...]:
+        """The machines that it has or is to get."""
+        return self.members or (Member(self.instance_id, self.billed_from_ms, self.billed_to_ms),)
+
+    @property
+    def nodes(self) -> int:
+        """How many machines it has or is to get."""
+        return len(self.members) or 1
+
+    @property
+    def instance_ids(self) -> tuple[str, ...]:
+        """The machines that were rented for it."""
+        return tuple(each.instance_id for each in self.machines if each.instance_id is not None)
 
     @property
     def machine_billed_from_ms(self) -> int | None:
         """When its machine's bill began, whichever run had it then (market ms); None while it is not billed."""
         return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
+
+
+def billed_together(machines: Sequence[Member]) -> tuple[int | None, int | None]:
+    """The billed interval of a run on these machines: from the earliest begin to the latest end (None while one of
+    those that were rented has no end), in market ms."""
+    began = [each.billed_from_ms for each in machines if each.billed_from_ms is not None]
+    ended = [each.billed_to_ms for each in machines if each.instance_id is not None]
+    last = None if None in ended else max((each for each in ended if each is not None), default=None)
+    return min(began, default=None), last
 
 
 class Step(StrEnum):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
@@ -28,6 +29,8 @@ from providers.offer import Offer
 
 _TABLE_SPREAD = 0.10  # another program, driver and data under the same name
 _EXPECTED_SPREAD = 0.5  # stated by a user, perhaps from other hardware
+AS_ON_ONE = "assumed: a step on {} machines takes as long as on one"
+"""The scaling that is assumed until it is measured: each process keeps its batch, and the steps become larger."""
 _MOST_RELATIVES = 24  # at most this many measurements of the program's other jobs are used, the best ones
 
 
@@ -86,7 +89,8 @@ class PerfBook:
         return cls(known, _refined(model, tuple(tables)), narrow_model, programs or {}, works or {}, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
-        """Steps per market second of `job` on one machine of `offer`, with its 5th to 95th percentile."""
+        """Steps per market second of `job` on as many machines of `offer` as it needs, with its 5th to 95th
+        percentile."""
         return self.estimate_kind(job, offer.gpu, offer.gpu_count)
 
     def estimate_kind(self, job: Job, gpu: str | None, gpu_count: int) -> Estimate:
@@ -142,7 +146,7 @@ class PerfBook:
 
     def work(self, job: Job) -> Work | None:
         """The profile of the job's program, if there is one."""
-        return self._works.get(program_of(job.spec.train))
+        return self._works.get(program_of(job.spec.train))  # profiled on one machine
 
     def precision(self, job: Job) -> Precision:
         """The job's precision: from its file, else its profile, else the default."""
@@ -175,7 +179,7 @@ class PerfBook:
         return self._last[1]
 
     def _found(self, job: Job) -> _Known:
-        program = program_of(job.spec.train)
+        program = program_of(job.spec.train, job.spec.resources.nodes)
         key = (job.id, job.name, program, job.spec.precision, job.spec.sharding, job.spec.expected)
         if key not in self._known:
             self._known[key] = self._learn(job, program)
@@ -185,7 +189,8 @@ class PerfBook:
         others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
         twins = [other for other in others if self._programs[other] == program]
         groups = _by_kind([seen for each in (job.id, *twins) for seen in self._of_job.get(each, ())])
-        every = {**self._table.get(job.name, {}), **{kind: aggregate(group) for kind, group in groups.items()}}
+        table = self._table.get(job.name, {}) if program.nodes == 1 else {}  # it has rates of single machines
+        every = {**table, **{kind: aggregate(group) for kind, group in groups.items()}}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
         stated = None if measured else job.spec.expected
@@ -195,9 +200,11 @@ class PerfBook:
         near = {job.id, *twins}
         relatives = [cell for cell in self._related(program.name) if cell.job not in near]
         cells += relatives[:_MOST_RELATIVES]
-        work = self._works.get(program)
+        work = self._works.get(replace(program, nodes=1))
         precision = job.spec.precision or (work.precision if work is not None else None)
-        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, stated)
+        return _Known(
+            measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, stated, program.nodes
+        )
 
     def _related(self, name: str) -> list[Cell]:
         """Measurements of the jobs of a program as evidence for another job of it, best first."""
@@ -224,6 +231,7 @@ class _Known:
         relatives: int,
         precision: Precision | None,
         stated: Expected | None,
+        nodes: int,
     ) -> None:
         self.measured = measured
         self.cells = cells
@@ -231,6 +239,7 @@ class _Known:
         self.relatives = relatives
         self.precision = precision or DEFAULT_PRECISION
         self.stated = stated
+        self.nodes = nodes
 
     def estimate(self, kind: InstanceKind) -> Estimate:
         """The estimate on a kind where the job was measured."""
@@ -253,10 +262,11 @@ class _Known:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:
             sources.append("a profile of its step")
+        scaling = f"; {AS_ON_ONE.format(self.nodes)}" if self.nodes > 1 and not self.measured else ""
         ratios = f"the ratios of {families} model families at {self.precision}"
         if sources:
-            return f"predicted from {' and '.join(sources)} by {ratios}"
-        return f"prior: not measured yet; typical of {families} model families at {self.precision}"
+            return f"predicted from {' and '.join(sources)} by {ratios}{scaling}"
+        return f"prior: not measured yet; typical of {families} model families at {self.precision}{scaling}"
 
 
 @lru_cache(maxsize=8)

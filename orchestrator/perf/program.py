@@ -12,14 +12,17 @@ _encode = json.JSONEncoder(sort_keys=True).encode
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`name`: the code that runs; `settings`: its arguments except paths, which do not change the amount of work."""
+    """`name`: the code that runs; `settings`: its arguments except paths, which do not change the amount of work;
+    `nodes`: on how many machines at once, since a step on several of them is other work."""
 
     name: str
     settings: str
+    nodes: int = 1
 
 
-def program_of(train: TrainSpec) -> Program:
-    """The program of a job. Jobs with equal Programs are assumed to be equally fast on the same hardware."""
+def program_of(train: TrainSpec, nodes: int = 1) -> Program:
+    """The program of a job on so many machines. Jobs with equal Programs are assumed to be equally fast on the same
+    hardware."""
     named = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
     reported = [word for word in train.argv if "/" not in word] if train.argv else named
-    return Program(f"{train.workdir}:{train.entry or train.script}", _encode(reported))
+    return Program(f"{train.workdir}:{train.entry or train.script}", _encode(reported), nodes)

@@ -14,7 +14,7 @@ from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 
-from orchestrator.market import Market
+from orchestrator.market import Market, of_machines
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
@@ -62,13 +62,14 @@ def decide(
     market (SMALL in placement.py), which takes twice as long and changes nothing else.
     """
     limits = limits if limits is not None else MoveLimits()
-    filtering = Filter(market, limits)
+    filters = {nodes: Filter(of_machines(market, nodes), limits) for nodes in {each.nodes for each in jobs}}
     twins: dict[Hashable, Placement] = {}
     placements = []
     for demand in _alike_together(jobs):
         where = running.get(demand.job.id)
         move = underway.get(demand.job.id) if where is None else where.move
-        placement = _place(demand, filtering, market, perf, where, move, limits, twins, complete=complete)
+        filtering = filters[demand.nodes]
+        placement = _place(demand, filtering, filtering.market, perf, where, move, limits, twins, complete=complete)
         placements.append(placement)
     placements.sort(key=lambda placement: placement.job_id)
     simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))

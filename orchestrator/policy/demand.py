@@ -43,6 +43,11 @@ class Demand:
         return 2 * self.checkpoint_s if self.handover_s is None else self.handover_s
 
     @property
+    def nodes(self) -> int:
+        """How many machines the job needs at once."""
+        return self.job.spec.resources.nodes
+
+    @property
     def started(self) -> bool:
         """Whether it has done steps or cost money already."""
         return self.done_steps > 0 or self.spent_nano_usd > 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.market import Market
+from orchestrator.market import Market, of_machines
 from orchestrator.model import Trace, TracedOption
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
@@ -36,6 +36,7 @@ BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, 
 def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:
     """How the job's present decision comes about; the first option is the decision. Values are multiples of the best
     option's; for a job that runs, of what a move may cost."""
+    market = of_machines(market, demand.nodes)
     filtered, forecast = considered(demand, Filter(market, limits), market, perf, running, None)
     ranking = rank(demand, forecast, filtered)
     facts = tuple(_facts(demand, forecast, ranking, filtered))

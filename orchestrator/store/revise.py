@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261122_2045_3d70be"
+HEAD = "20261123_0745_2c8d61"
 
 
 class ForeignDatabaseError(StoreError):

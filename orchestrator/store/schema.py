@@ -1,9 +1,9 @@
 """Table definitions for queries.
 
 Rules: time (market ms) and money (nano-USD) are integers. Everything that a query filters by is a column; JSON text is
-only for documents (a job's spec, a plan, labels, event data). Triggers protect the tables in APPEND_ONLY. Runs,
-migrations and commands belong to the project, owner and labels of their job; ledger entries and events have their own
-copies because they are read without the job.
+only for documents (a job's spec, a plan, labels, event data, the machines of a gang). Triggers protect the tables in
+APPEND_ONLY. Runs, migrations and commands belong to the project, owner and labels of their job; ledger entries and
+events have their own copies because they are read without the job.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ run = Table(
     Column("moved_from", Word),
     Column("moved_bytes", Number),
     Column("kept_bytes", Number),
+    Column("members", Text),  # a document; NULL: one machine
     UniqueConstraint("job_id", "generation", name="run_generation"),
     Index("run_unsettled", "id", sqlite_where=UNSETTLED, postgresql_where=UNSETTLED),
 )

@@ -22,7 +22,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.machines import observe, poll, reap, sweep
 from orchestrator.engine.migration import bring_up, handover
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Run, Step
+from orchestrator.model import Member, Run, Step
 from orchestrator.store.leadership import leader
 from providers.fake import Fault
 from tests.postgres import Server
@@ -283,8 +283,9 @@ def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_fou
 ) -> None:
     honest = accrue.settle
 
-    def hasty(installation: Any, leadership: Any, run: Run, begun_ms: int | None, _ended_ms: int | None) -> bool:
-        return honest(installation, leadership, run, begun_ms, installation.clock.now_ms() - 1000)
+    def hasty(installation: Any, leadership: Any, run: Run, machines: Sequence[Member]) -> bool:
+        early_ms = installation.clock.now_ms() - 1000
+        return honest(installation, leadership, run, [replace(each, billed_to_ms=early_ms) for each in machines])
 
     job = home.submit(steps=40)
     home.until_step(job, 3)

@@ -10,7 +10,7 @@ leads by then. Edges are named after the call: `after step verify>cutover`, `bef
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any, Unpack
 
 from orchestrator.engine.jobs.checkpoints import FileCatalog, ManifestInfo, Newest
 from orchestrator.engine.runtime import Runtime
-from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Migration, Step
+from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Member, Migration, Step
 from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
 from providers.base import LaunchSpec
 from providers.billing.charges import Usage
@@ -159,6 +159,11 @@ class _Witness(Tx):
         else:
             self.done.add("progress")
 
+    def set_machines(self, run_id: str, machines: Sequence[Member]) -> None:
+        fresh = {each.instance_id for each in machines} - {None, *self.run(run_id).instance_ids}
+        super().set_machines(run_id, machines)
+        self.done.add("adopt" if fresh else "progress")
+
     def add_migration(self, new: Migration) -> None:
         super().add_migration(new)
         self.done.add("intent")
@@ -281,9 +286,9 @@ class _Mortal:
         if name not in CALLS:
             return call
 
-        def mortal(*args: object) -> object:
+        def mortal(*args: object, **named: object) -> object:
             self._injector.edge(f"before {name}")
-            result = call(*args)
+            result = call(*args, **named)
             self._injector.edge(f"after {name}")
             return result
 

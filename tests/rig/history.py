@@ -45,6 +45,7 @@ STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 BREAKS = {"void": (Step.CUTOVER,), "resume": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
 HOLDS = "after quiesce"  # whoever sleeps here leaves a trainer that holds to itself
+GANGS = 3  # in one history of so many, jobs need several machines at once
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
@@ -300,7 +301,7 @@ class History:
     def _submit(self) -> None:
         """A user submits a job; its code may raise."""
         rng, home = self._random, self.home
-        spec = wanted_of(rng, f"job-{len(self._jobs)}")
+        spec = wanted_of(rng, f"job-{len(self._jobs)}", gangs=self.seed % GANGS == 0)
         job = home.new_job(spec)
         if spec.train.secrets and rng.random() < 0.7:
             home.give_secrets(job)  # else later: until then it waits
@@ -412,7 +413,7 @@ class History:
     def _break_a_target(self) -> None:
         """A machine that was rented, and on which nothing trains yet."""
         new = [run for run in self.home.read(lambda tx: tx.runs(live=True)) if run.training_from_ms is None]
-        if rented := [run.instance_id for run in new if run.instance_id is not None]:
+        if rented := [instance_id for run in new for instance_id in run.instance_ids]:
             self.home.cloud.crash(self._random.choice(rented))
 
     def _break_a_handover(self, steps: Sequence[Step]) -> None:
@@ -420,11 +421,11 @@ class History:
         for migration in self.home.read(lambda tx: tx.migrations(open=True)):
             if migration.step in steps and migration.source_run_id is not None:
                 target = self.home.read(lambda tx, of=migration: tx.run(of.target_run_id))  # type: ignore[misc]
-                if target.instance_id is not None:
-                    self.home.cloud.crash(target.instance_id)
+                if target.instance_ids:
+                    self.home.cloud.crash(target.instance_ids[-1])
 
     def _break_what_is_unknown(self) -> None:
-        known = {run.instance_id for run in self.home.read(lambda tx: tx.runs())}
+        known = {each for run in self.home.read(lambda tx: tx.runs()) for each in run.instance_ids}
         for machine in self.home.cloud.instances():
             if machine.alive and machine.id not in known:
                 self.home.cloud.crash(machine.id)

@@ -7,7 +7,7 @@ what every trainer really did, whether or not it was reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
 from providers.clock import Clock
 from providers.fake import FakeCloud
-from providers.instance import Instance, InstanceState
+from providers.instance import Instance, InstanceState, together
 from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress
@@ -43,6 +43,11 @@ class TrainingState:
     state: TrainerState
     noticed: bool
     slept: bool = False
+
+
+def _as_one(machines: Sequence[Instance]) -> Instance:
+    ends = [each.billed_to_ms for each in machines if each.billed_to_ms is not None]
+    return replace(together(machines), billed_to_ms=min(ends, default=None))
 
 
 class SimSite:
@@ -133,7 +138,7 @@ class SimSite:
 
     def book(self) -> list[TrainingState]:
         """Every run that ever trained, by job and generation."""
-        machines = {instance.token: instance for instance in self._cloud.instances()}
+        machines = self._machines()
         found = []
         for trainer in [*self.look(), *self._killed]:
             if trainer.spec is not None and (trainer.spec.job_id, trainer.spec.generation) in self._folder.fenced_s:
@@ -155,19 +160,18 @@ class SimSite:
         ]
 
     # -- Runtime ------------------------------------------------------------------------------------------------------
-    def bootstrap(self, *, token: str, remote: Remote | None = None) -> str:
+    def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """The command with which a machine joins the site."""
-        return f"join {token}"
+        return f"join {token} of {nodes}"
 
     def boot_error(self, token: str) -> str | None:
         """Why the machine with this token cannot be used."""
         return self.boot_errors.get(token)
 
-    def joined(self, token: str) -> bool:
-        """Whether the machine with this token is up."""
-        return any(
-            instance.token == token and instance.state is InstanceState.RUNNING for instance in self._cloud.instances()
-        )
+    def joined(self, token: str, nodes: int = 1) -> bool:
+        """Whether the machines with this token are up."""
+        up = [each for each in self._cloud.instances() if each.token == token and each.state is InstanceState.RUNNING]
+        return len(up) == nodes
 
     def prepare(
         self,
@@ -176,10 +180,12 @@ class SimSite:
         setup: SetupSpec | None = None,
         secrets: Mapping[str, str] = MappingProxyType({}),
         files: JobFiles | None = None,
+        *,
+        nodes: int = 1,
     ) -> None:
-        """Prepares a machine for a run."""
+        """Prepares the machines for a run."""
         self._kept.setdefault(run_id, token)
-        if self.joined(token) and run_id not in self._trainers and not self._busy(token):
+        if self.joined(token, nodes) and run_id not in self._trainers and not self._busy(token):
             now, prepare_s = self._clock.monotonic_s(), self._around.timings.prepare_s
             if self._prepares_s is not None:
                 machine = next(each for each in self._cloud.instances() if each.token == token)
@@ -197,7 +203,7 @@ class SimSite:
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """The reports of these runs."""
-        machines = {instance.token: instance for instance in self._cloud.instances()}
+        machines = self._machines()
         return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
 
     def quiesce(self, run_id: str, successor: int) -> None:
@@ -246,7 +252,7 @@ class SimSite:
     def look(self) -> list[Trainer]:
         """All trainers, brought up to now; those of a machine that is forgotten stay as they were last seen."""
         if any(not trainer.over for trainer in self._trainers.values()):
-            machines = {instance.token: instance for instance in self._cloud.instances()}
+            machines = self._machines()
             for trainer in self._trainers.values():
                 if not trainer.over and (machine := machines.get(trainer.token)) is not None:
                     trainer.advance(machine)
@@ -292,7 +298,14 @@ class SimSite:
         )
 
     def _machine(self, trainer: Trainer) -> Instance | None:
-        return next((each for each in self._cloud.instances() if each.token == trainer.token), None)
+        return self._machines().get(trainer.token)
+
+    def _machines(self) -> dict[str, Instance]:
+        """By token; several of one launch as one that ends with the first of them, because the others stop then."""
+        of_token: dict[str, list[Instance]] = {}
+        for each in self._cloud.instances():
+            of_token.setdefault(each.token, []).append(each)
+        return {token: _as_one(machines) for token, machines in of_token.items()}
 
     def _report(self, run_id: str, machines: Mapping[str, Instance]) -> RunReport:
         trainer = self._trainers.get(run_id)

@@ -71,15 +71,17 @@ def _leaked(home: SimulatedInstallation) -> Iterator[str]:
 
 
 def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Iterator[str]:
+    nodes = {job.id: job.spec.resources.nodes for job in jobs}
     for what, counted in (
-        ("token", Counter(bill.token for bill in bills)),
-        ("run", Counter(bill.tags["tradewind-run"] for bill in bills)),
+        ("token", Counter((bill.token, bill.tags["tradewind-job"]) for bill in bills)),
+        ("run", Counter((bill.tags["tradewind-run"], bill.tags["tradewind-job"]) for bill in bills)),
     ):
-        for name, count in counted.items():
-            if count > 1:
-                yield f"doubled: {count} machines of {what} {name}"
+        for (name, job_id), count in counted.items():
+            if count != nodes[job_id]:
+                yield f"doubled: {count} machines of {what} {name}, which wants {nodes[job_id]}"
     with_standby = {job.id for job in jobs if job.spec.standby == "warm"}
-    newest = {run.instance_id: run for run in sorted(runs, key=lambda run: run.generation)}  # that had the machine
+    in_order = sorted(runs, key=lambda run: run.generation)
+    newest = {instance_id: run for run in in_order for instance_id in run.instance_ids}  # that had the machine
     intervals: dict[str, list[tuple[int, int]]] = {}
     for bill in bills:
         if bill.from_ms is not None and bill.to_ms is not None:
@@ -89,7 +91,7 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
             intervals.setdefault(bill.tags["tradewind-job"], []).append((bill.from_ms, to_ms))
     for job_id, spans in intervals.items():
         most = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
-        if most > MOST_BILLED + (job_id in with_standby):
+        if most > nodes[job_id] * (MOST_BILLED + (job_id in with_standby)):
             yield f"doubled: {most} machines of {job_id} at the same time"
 
 

@@ -86,7 +86,7 @@ def test_a_token_that_the_provider_knows_for_another_request_may_have_made_a_mac
     job = home.submit()
     home.faults.inject("launch", Fault.LOST_REPLY)
     home.until(lambda: bool(home.cloud.bills()))
-    home.site.bootstrap = lambda *, token, remote=None: f"join anew {token}"  # type: ignore[method-assign]
+    home.site.bootstrap = lambda *, token, nodes=1, remote=None: f"join anew {token} of {nodes}"  # type: ignore[method-assign]
     home.settle()
     assert home.job(job).state == "finished"
     assert home.runs(job)[0].instance_id is not None

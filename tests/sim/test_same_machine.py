@@ -12,7 +12,7 @@ import pytest
 from orchestrator.engine.billing.accrue import settle
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.inputs import latencies
-from orchestrator.model import Job, Step
+from orchestrator.model import Job, Member, Step
 from orchestrator.perf import kind_of
 from orchestrator.services.jobs import current
 from orchestrator.services.store.check import check
@@ -186,7 +186,8 @@ def test_a_machine_that_ended_before_the_second_attempt_is_booked_to_its_end_onl
     ended_ms = first.billed_to_ms - 2000  # so its provider says, late
     with home.store.write(home.plane._ctx.leadership) as tx:
         tx.update_run(second.id, state="ended", end="lost")
-    assert settle(home.plane._ctx.installation, home.plane._ctx.leadership, second, first.billed_from_ms, ended_ms)
+    machine = Member(second.instance_id, first.billed_from_ms, ended_ms)
+    assert settle(home.plane._ctx.installation, home.plane._ctx.leadership, second, [machine])
     first, second = home.runs(job)
     assert first.billed_to_ms == second.billed_from_ms == second.billed_to_ms == ended_ms
     time = [each for each in home.read(lambda tx: tx.entries(job_id=job.id)) if each.kind in ("compute", "correction")]

@@ -7,20 +7,22 @@ transaction books the run as it reads it, since another process may have closed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator import ledger
-from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
+from orchestrator.engine.billing.machine_cost import charges_of, job_cost_nano_usd
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.machines.collect import collect
 from orchestrator.installation import Installation
-from orchestrator.model import Migration, Run, Step
+from orchestrator.model import Member, Migration, Run, Step, billed_together
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
-from providers.billing.charges import ChargeKind, charges, disk_nano_usd, rate_card, storage_nano_usd
+from providers.billing.charges import ChargeKind, disk_nano_usd, rate_card, storage_nano_usd
 from providers.errors import NotFoundError, ProviderError
+from providers.instance import Instance
 from providers.money import MS_PER_HOUR
 from providers.offer import provider_of
 
@@ -43,19 +45,21 @@ def settle(
     installation: Installation,
     leadership: Leadership | None,
     run: Run,
-    billed_from_ms: int | None,
-    billed_to_ms: int | None,
+    machines: Sequence[Member],
 ) -> bool:
-    """Close the books of a run whose machine is confirmed gone. Returns False while its prices are not all known, or
+    """Close the books of a run whose machines are confirmed gone. Returns False while its prices are not all known, or
     its provider does not answer.
 
-    `billed_from_ms` and `billed_to_ms` are the machine's, in market ms. A machine that never became billable gets an
-    empty interval. Closed books stay closed, except that an earlier run's are corrected if the machine turns out to
-    have ended while that run still had it.
+    `machines` are its machines with their billed intervals (`as_described`); one without an end is taken to end now. A
+    machine that never became billable gets an empty interval. Closed books stay closed, except that an earlier run's
+    are corrected if the machine turns out to have ended while that run still had it.
     """
     if not _metered(installation, run):
         return False
-    end_ms = billed_to_ms if billed_to_ms is not None else installation.clock.now_ms()
+    now_ms = installation.clock.now_ms()
+    ended = [each if each.billed_to_ms is not None else replace(each, billed_to_ms=now_ms) for each in machines]
+    billed_from_ms, billed_to_ms = billed_together(ended)
+    end_ms = now_ms if billed_to_ms is None else billed_to_ms
     if run.machine_from_ms is not None and run.billed_from_ms is not None:
         billed_from_ms = min(run.billed_from_ms, end_ms)  # an earlier run started the machine's bill
     with installation.store.write(leadership) as tx:
@@ -67,6 +71,7 @@ def settle(
         if billed_from_ms is not None:
             before, after = _others_on_its_machine(tx, run)
             own_end_ms = min([end_ms, *(each.billed_from_ms for each in after if each.billed_from_ms is not None)])
+            tx.set_machines(run.id, ended)
             tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=own_end_ms)
             book(tx, run.id, own_end_ms)
             for each in before:
@@ -74,6 +79,7 @@ def settle(
                     tx.update_run(each.id, billed_to_ms=max(each.billed_from_ms, end_ms))
                     book(tx, each.id, end_ms)
         else:
+            tx.set_machines(run.id, ended)
             tx.update_run(run.id, billed_to_ms=end_ms)
         _book_charges(tx, run.id, end_ms)
         if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
@@ -113,19 +119,28 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
         unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
     ended = []
     for run in unsettled:
-        assert run.instance_id is not None
         try:
-            described = installation.providers[provider_of(run.offer_id)].describe([run.instance_id])
+            described = installation.providers[provider_of(run.offer_id)].describe(run.instance_ids)
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
-        if described and not described[0].alive:
-            ended.append((run, described[0].billed_from_ms, described[0].billed_to_ms or now))
-        elif not described:
-            ended.append((run, run.billed_from_ms, now))
-    _wait_until(installation, max((to_ms for _, _, to_ms in ended), default=now))
+        if not any(each.alive for each in described):
+            known = {each.id: each for each in described}
+            ended.append((run, [as_described(each, known.get(each.instance_id or ""), now) for each in run.machines]))
+    last_ms = max((each.billed_to_ms or now for _, machines in ended for each in machines), default=now)
+    _wait_until(installation, last_ms)
     collect(installation, leadership)
-    for run, from_ms, to_ms in ended:
-        settle(installation, leadership, run, from_ms, to_ms)
+    for run, machines in ended:
+        settle(installation, leadership, run, machines)
+
+
+def as_described(machine: Member, instance: Instance | None, now_ms: int) -> Member:
+    """A machine that is gone with the interval for which its provider bills it; if the provider no longer knows it, it
+    is billed at most until now."""
+    if machine.instance_id is None:
+        return machine
+    if instance is None:
+        return replace(machine, billed_to_ms=now_ms)
+    return replace(machine, billed_from_ms=instance.billed_from_ms, billed_to_ms=instance.billed_to_ms)
 
 
 def _wait_until(installation: Installation, at_ms: int) -> None:
@@ -144,16 +159,16 @@ def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[in
         for run in unsettled:
             if run.billed_from_ms is not None and run.billed_to_ms is None:
                 changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
-                rate += changes[-1][1] if changes else 0
+                rate += run.nodes * (changes[-1][1] if changes else 0)
                 rate += _kept_nano_usd_per_hour(run)
     return spent, rate
 
 
 def _kept_nano_usd_per_hour(run: Run) -> int:
-    """For the machine's disk and the stored checkpoints."""
+    """For its machines' disks and the stored checkpoints."""
     card = rate_card(provider_of(run.offer_id))
     kept = [(0, run.kept_bytes)] if run.kept_bytes and card.bills_checkpoints else []
-    return disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
+    return run.nodes * disk_nano_usd(card, 0, MS_PER_HOUR) + storage_nano_usd(card, kept, 0, MS_PER_HOUR)
 
 
 def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
@@ -226,7 +241,7 @@ def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
     right: Mapping[ChargeKind, int] = {}
     if not after:
         changes = [] if start_ms is None else tx.price_changes(run.offer_id, start_ms, at_ms)
-        right = charges(card, changes, start_ms, run.billed_to_ms, at_ms, ended=True, usage=ledger.usage_of(run))
+        right = charges_of(run, card, changes, at_ms)
     owed = [(run, right), *((each, {}) for each in before)]
     for each, amounts in owed:
         if fresh := ledger.charge(tx.outline(run.job_id), each, amounts, tx.entries(run_id=each.id), at_ms):

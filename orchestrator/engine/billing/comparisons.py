@@ -163,7 +163,8 @@ class _Case:
         prices = {name: self.prices[name] for name in names}
         providers = {provider_of(name) for name in names}
         cards = {name: card for name in sorted(providers) if (card := rate_card(name)).declared}
-        return Inputs(stays, prices, cards, self.carried_nano_usd, tuple(rates))
+        nodes = self.job.spec.resources.nodes
+        return Inputs(stays, prices, cards, self.carried_nano_usd, tuple(rates), nodes)
 
     def look_up_prices(self, offer_ids: Iterable[str]) -> None:
         """Read the prices of many offers in one query."""

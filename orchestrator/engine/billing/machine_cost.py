@@ -1,17 +1,18 @@
-"""Machine cost: what one machine has cost up to a market time, at the known prices, for spending limits and messages.
+"""Machine cost: what the machines of a run have cost up to a market time, at the known prices, for spending limits and
+messages.
 
-If its books are closed, that is what is booked; if it is still running, the cost is computed as if it ended then.
+If the books are closed, that is what is booked; if it is still running, the cost is computed as if it ended then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from orchestrator.ledger import usage_of
+from orchestrator.ledger import cost_between, usage_of
 from orchestrator.model import Run
 from orchestrator.store import Tx
-from providers.billing.charges import charges, rate_card
-from providers.money import cost_nano_usd
+from providers.billing.charges import ChargeKind, RateCard, charges, rate_card
 from providers.offer import provider_of
 
 
@@ -35,8 +36,23 @@ def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
     if own_ms is None or start_ms is None or upto_ms < own_ms:
         return booked
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
-    spent = cost_nano_usd(changes, start_ms, upto_ms) - cost_nano_usd(changes, start_ms, own_ms) + booked
+    spent = booked + sum(cost_between(changes, run, each, own_ms, upto_ms) for each in run.machines)
     card = rate_card(provider_of(run.offer_id))
     if card.declared:
-        spent += sum(charges(card, changes, start_ms, upto_ms, upto_ms, ended=True, usage=usage_of(run)).values())
+        spent += sum(charges_of(run, card, changes, upto_ms).values())
     return spent
+
+
+def charges_of(run: Run, card: RateCard, changes: Sequence[tuple[int, int]], at_ms: int) -> Mapping[ChargeKind, int]:
+    """What is billed for a run's machines besides their time if they end by `at_ms`, in nano-USD: for each what one
+    machine costs, and once what its checkpoint does."""
+    owed: Counter[ChargeKind] = Counter()
+    usage = usage_of(run)
+    for each in run.machines:
+        if each.instance_id is None or (each.billed_from_ms is None and each.billed_to_ms is None):
+            continue  # it does not exist, or is not billable yet
+        start_ms = each.billed_from_ms if run.machine_from_ms is None else run.machine_from_ms
+        end_ms = at_ms if each.billed_to_ms is None else each.billed_to_ms
+        owed.update(charges(card, changes, start_ms, end_ms, at_ms, ended=True, usage=usage))
+        usage = None
+    return owed

@@ -59,7 +59,7 @@ def spending(
     with ctx.installation.store.read() as tx:
         runs = [_described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
         wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
-        rate_to_come = sum(price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
+        rate_to_come = sum(run.nodes * price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
         unheard, rise = _possible_rise(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, job.id, runs)
     rate += rate_to_come + beside
@@ -78,7 +78,8 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     if budget is None:
         return None
     with ctx.installation.store.read() as tx:
-        price, brought = price_now(tx, offer_id, ctx.now_ms), bringing_nano_usd(tx, job.id, offer_id)
+        price = job.spec.resources.nodes * price_now(tx, offer_id, ctx.now_ms)
+        brought = bringing_nano_usd(tx, job.id, offer_id)
     egress = f", and bringing its checkpoint there costs {format_usd(brought, 4)}" if brought else ""
     if leaves is not None:
         two = refuses_second(ctx, job, leaves, price, brought)
@@ -146,7 +147,7 @@ def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | No
         steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
         if current is None or steps is None or not current.step_wall_s:
             return None
-        price = price_now(tx, current.offer_id, ctx.now_ms)
+        price = current.nodes * price_now(tx, current.offer_id, ctx.now_ms)
     market_s = max(0, steps - current.last_step) * current.step_wall_s * ctx.installation.clock.factor
     return reserve_nano_usd(price, market_s)
 
@@ -176,7 +177,9 @@ def _described(ctx: Context, run: Run) -> Run:
     instance = ctx.instance(run)
     if run.billed_from_ms is not None or instance is None or instance.billed_from_ms is None:
         return run
-    return replace(run, billed_from_ms=instance.billed_from_ms)
+    began_ms = instance.billed_from_ms
+    members = tuple(replace(each, billed_from_ms=began_ms) for each in run.members)
+    return replace(run, billed_from_ms=began_ms, members=members)
 
 
 def _possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
@@ -187,7 +190,7 @@ def _possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
         if run.billed_to_ms is None and run.billed_from_ms is not None and run.offer_id.endswith(CapacityType.SPOT):
             known_ms = prices_known_until_ms(tx, run.offer_id)
             since_ms = run.billed_from_ms if known_ms is None else max(known_ms, run.billed_from_ms)
-            price = price_now(tx, run.offer_id, now_ms)
+            price = run.nodes * price_now(tx, run.offer_id, now_ms)
             more += reserve_nano_usd(price, max(0, now_ms - since_ms) / 1000)
             rise += price
     return more, rise

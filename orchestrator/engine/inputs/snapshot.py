@@ -128,7 +128,8 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBoo
 
 def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
     """The programs of those jobs that can be read; the others are only some of many to learn from."""
-    return {job.id: program_of(job.spec.train) for job in tx.jobs_of(job_ids, unreadable=left_out)}
+    found = tx.jobs_of(job_ids, unreadable=left_out)
+    return {job.id: program_of(job.spec.train, job.spec.resources.nodes) for job in found}
 
 
 @dataclass(frozen=True)

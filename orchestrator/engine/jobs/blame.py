@@ -20,28 +20,25 @@ _HASH = re.compile("[0-9a-f]{32}")  # trainers.checkpoint.reader.weights_hash
 
 
 def died_alone(ctx: Context, run: Run) -> bool | None:
-    """Whether the machine of a dead trainer is still alive according to its provider; None: not known yet.
+    """Whether the machines of a dead trainer are still alive according to their provider; None: not known yet.
 
     The node's agent saw the trainer die before the raylet did. The machine may still have been going down, since it
     ends one process after another, so the provider is asked again afterwards. A run counts as lost when the provider
     gives no answer within the lease.
     """
-    assert run.instance_id is not None
     if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s:
         return False
     if not ctx.due(f"died-asked/{run.id}", ASK_EVERY_S):
         return None
     try:
-        described = list(ctx.provider(run.offer_id).describe([run.instance_id]))
+        described = list(ctx.provider(run.offer_id).describe(run.instance_ids))
     except (ProviderError, KeyError):
         return None
-    for instance in described:
-        ctx.instances[run.instance_id] = instance
-        if not instance.alive:
-            return False
-        if instance.state is InstanceState.RUNNING:
-            return True
-    return None
+    ctx.instances |= {instance.id: instance for instance in described}
+    if not all(instance.alive for instance in described):
+        return False
+    up = [instance for instance in described if instance.state is InstanceState.RUNNING]
+    return True if len(up) == len(run.instance_ids) else None
 
 
 def contradiction(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:

@@ -98,7 +98,7 @@ def _used_up(ctx: Context, job_id: str) -> bool:
 
 def _works(ctx: Context, run: Run) -> bool:
     """Whether a run may have unsaved work."""
-    if run.instance_id is None or ctx.gone(run):
+    if run.instance_id is None or ctx.lost(run):
         return False
     report = ctx.reports.get(run.id)
     if report is None or report.state in ("silent", "malformed"):

@@ -1,10 +1,10 @@
-"""Launched: with which tokens a machine was launched."""
+"""Launched: with which tokens a machine was launched, and which machines a run got."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from orchestrator.model import Migration, Run
+from orchestrator.model import Member, Migration, Run
 
 
 def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]) -> list[str]:
@@ -14,3 +14,9 @@ def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]
     """
     had_it = {run.id, *(each.id for each in runs if run.instance_id and each.instance_id == run.instance_id)}
     return [move.token for move in migrations if move.target_run_id in had_it and move.attempt > 0]
+
+
+def with_machines(run: Run, instance_ids: Sequence[str]) -> list[Member]:
+    """The run's machines with these in the places of those that are not known."""
+    fresh = iter([each for each in instance_ids if each not in run.instance_ids])
+    return [each if each.instance_id is not None else Member(next(fresh, None)) for each in run.machines]

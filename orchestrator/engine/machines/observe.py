@@ -127,7 +127,7 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     report = ctx.reports.get(run.id)
     if report is not None and report.state == "finished":
         return _says_finished(ctx, job, run, report)
-    if ctx.gone(run):
+    if ctx.lost(run):
         return _lost(ctx, job, run, instance, report)
     noticed = instance is not None and _notice(ctx, job, run, instance)
     if report is None:
@@ -331,12 +331,13 @@ def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunRepor
 def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
     why = instance.end_reason if instance is not None else None
     reason, step = why.value if why else "gone", max(run.last_step, report.step if report else 0)
+    what = run.offer_id if run.nodes == 1 else f"one of its {run.nodes} machines ({run.offer_id})"
     return _end(
         ctx,
         job,
         run,
         "preempted" if why is EndReason.PREEMPTED else "lost",
-        f"{run.offer_id} is gone ({reason}); last known step: {step}",
+        f"{what} is gone ({reason}); last known step: {step}",
         report,
         blame_offer=why is not EndReason.EXPIRED,  # no control plane renewed it
     )

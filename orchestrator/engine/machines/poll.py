@@ -34,7 +34,7 @@ _SUSPICIOUS = ("absent", "silent", "fenced")
 
 def describe(ctx: Context) -> None:
     """Update `ctx.instances`. If a provider does not answer, its last answer stays."""
-    wanted = {run.instance_id for run in ctx.work.runs}
+    wanted = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
         every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
@@ -48,7 +48,7 @@ def renew(ctx: Context) -> None:
     now_s, to_live_s = ctx.installation.clock.monotonic_s(), ctx.installation.config.limits.max_unattended_s
     wanted = [run for run in ctx.work.runs if run.end is None and not ctx.gone(run)]
     for provider, region, runs in _regions(ctx, wanted):
-        ids = [run.instance_id for run in runs if run.instance_id is not None]
+        ids = [each for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
         renewed_s = min(ctx.pacing.get(f"renewed/{instance_id}", -math.inf) for instance_id in ids)
         if now_s - renewed_s < to_live_s * RENEW_AFTER:
             continue
@@ -89,7 +89,7 @@ def _expects(ctx: Context, run: Run) -> bool:
         or instance.state is not InstanceState.RUNNING
         or instance.notice_deadline_ms is not None
         or run.end is not None
-        or _absent(run.instance_id) in ctx.pacing
+        or any(_absent(each) in ctx.pacing for each in run.instance_ids)
         or (report is not None and report.state in _SUSPICIOUS)
     )
 
@@ -97,15 +97,15 @@ def _expects(ctx: Context, run: Run) -> bool:
 def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
     asked_ms = ctx.now_ms
     try:
-        described = {each.id: each for each in provider.describe([run.instance_id for run in runs if run.instance_id])}
-        for run in runs:
-            assert run.instance_id is not None
-            instance = described.get(run.instance_id)
-            if instance is None and _long_absent(ctx, provider, run.instance_id, asked_ms):
-                instance = _looked_up(provider, run, _tokens(ctx, run))
-                if instance is None and _not_found(run.instance_id) in ctx.pacing:
-                    ctx.instances[run.instance_id] = None
-                ctx.pacing[_not_found(run.instance_id)] = ctx.installation.clock.monotonic_s()
+        machines = [(run, each) for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
+        described = {each.id: each for each in provider.describe([instance_id for _, instance_id in machines])}
+        for run, instance_id in machines:
+            instance = described.get(instance_id)
+            if instance is None and _long_absent(ctx, provider, instance_id, asked_ms):
+                instance = _looked_up(provider, run, instance_id, _tokens(ctx, run))
+                if instance is None and _not_found(instance_id) in ctx.pacing:
+                    ctx.instances[instance_id] = None
+                ctx.pacing[_not_found(instance_id)] = ctx.installation.clock.monotonic_s()
             if instance is not None:
                 _accept(ctx, provider, instance, asked_ms)
     except ProviderError:
@@ -134,10 +134,10 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
     return launch_tokens(run, runs, moves)
 
 
-def _looked_up(provider: Provider, run: Run, tokens: Sequence[str]) -> Instance | None:
+def _looked_up(provider: Provider, run: Run, instance_id: str, tokens: Sequence[str]) -> Instance | None:
     """Look a machine up by its launch token instead of its id. It may be running or have ended."""
     found = (each for token in tokens for each in provider.find(token, region_of(run.offer_id)))
-    return next((each for each in found if each.id == run.instance_id), None)
+    return next((each for each in found if each.id == instance_id), None)
 
 
 def impossible(instance: Instance, now_ms: int) -> str | None:
@@ -154,7 +154,7 @@ def impossible(instance: Instance, now_ms: int) -> str | None:
     return None
 
 
-def _absent(instance_id: str | None) -> str:
+def _absent(instance_id: str) -> str:
     """The key for the market time of the first answer without this machine."""
     return f"absent/{instance_id}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from orchestrator.engine.billing.accrue import settle
+from orchestrator.engine.billing.accrue import as_described, settle
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.machines.collect import collect
@@ -35,26 +35,28 @@ def reap(ctx: Context) -> bool:
 
 def _close(ctx: Context, run: Run) -> bool:
     """End a machine, then close its books. Ending it does not depend on anything that could fail."""
+    unknown = run.state != "ended" and any(each.instance_id is None for each in run.machines)
+    if unknown and contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id):
+        return True
     if run.instance_id is None:
-        if run.state == "ended":
-            return False
-        return contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id)
-    terminated = contained(
-        ctx, Compartment.TERMINATE, partial(_terminate, ctx, run, run.instance_id), False, job_id=run.job_id
-    )
+        return False
+    terminated = contained(ctx, Compartment.TERMINATE, partial(_terminate, ctx, run), False, job_id=run.job_id)
     return terminated and contained(ctx, Compartment.SETTLE, partial(_close_books, ctx, run), False, job_id=run.job_id)
 
 
-def _terminate(ctx: Context, run: Run, instance_id: str) -> bool:
-    """Ask to end the machine. Returns whether it is confirmed gone."""
+def _terminate(ctx: Context, run: Run) -> bool:
+    """Ask to end its machines. Returns whether all are confirmed gone."""
     if ctx.gone(run):
         return True
-    if not ctx.due(f"terminate/{instance_id}", TERMINATE_EVERY_S):
-        return False
-    contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
-    with suppress(ProviderError, KeyError):  # asked again
-        ctx.provider(run.offer_id).terminate(instance_id)
-    return False  # engine.machines.poll confirms its end
+    due = [
+        each for each in run.instance_ids if not ctx.is_gone(each) and ctx.due(f"terminate/{each}", TERMINATE_EVERY_S)
+    ]
+    if due:
+        contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
+    for instance_id in due:
+        with suppress(ProviderError, KeyError):  # asked again
+            ctx.provider(run.offer_id).terminate(instance_id)
+    return False  # engine.machines.poll confirms their end
 
 
 def _kill(ctx: Context, run: Run) -> None:
@@ -73,8 +75,8 @@ def _close_books(ctx: Context, run: Run) -> bool:
 
 
 def _find_out(ctx: Context, run: Run) -> bool:
-    """Find out whether a machine exists for a run that was aborted in the middle of its launch. Returns whether that is
-    settled.
+    """Find out which machines exist for a run that was aborted in the middle of its launch. Returns whether that
+    brought anything new.
 
     It is looked up by its token, also among ended machines, since those cost money as well. There is none if two looks
     find nothing, both at least the provider's listing lag after the abort, and so after the last launch. A machine that
@@ -90,8 +92,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
         found = provider.find(migration.token, region_of(run.offer_id))
     except (ProviderError, KeyError):
         return False  # asked again
-    if found:
-        adopt(ctx, run, found[0].id)
+    if fresh := [each.id for each in found if each.id not in run.instance_ids]:
+        adopt(ctx, run, fresh)
         return True
     if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
         return False
@@ -104,7 +106,5 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 
 def _settle(ctx: Context, run: Run) -> bool:
-    instance = ctx.instance(run)
-    if instance is None:  # its provider no longer knows it: gone, and billed at most until now
-        return settle(ctx.installation, ctx.leadership, run, run.billed_from_ms, ctx.now_ms)
-    return settle(ctx.installation, ctx.leadership, run, instance.billed_from_ms, instance.billed_to_ms)
+    ended = [as_described(each, ctx.instances.get(each.instance_id or ""), ctx.now_ms) for each in run.machines]
+    return settle(ctx.installation, ctx.leadership, run, ended)

@@ -13,6 +13,7 @@ from orchestrator.engine.billing.accrue import settle_all
 from orchestrator.engine.billing.comparisons import conclude_all
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.machines import claims
+from orchestrator.engine.machines.launched import with_machines
 from orchestrator.errors import RowError
 from orchestrator.installation import Installation
 from orchestrator.store import Leadership
@@ -50,9 +51,10 @@ def _end_machines(
     with installation.store.read() as tx:
         owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
-            run.instance_id
+            instance_id
             for run in tx.unsettled_runs(unreadable=left_out)
-            if run.instance_id is not None and provider_of(run.offer_id) == provider.name
+            if provider_of(run.offer_id) == provider.name
+            for instance_id in run.instance_ids
         }
     failed: ProviderError | None = None
     for instance_id in sorted(known | owned.keys()):
@@ -76,5 +78,8 @@ def _adopt(installation: Installation, leadership: Leadership, run_id: str | Non
         installation.store.write(leadership) as tx,
         suppress(RowError),
     ):  # the run cannot be read: its machine is ended anyway
-        if run_id is not None and tx.run(run_id).instance_id is None:
-            tx.update_run(run_id, instance_id=instance_id)
+        if run_id is not None:
+            run = tx.run(run_id)
+            machines = with_machines(run, [instance_id])
+            if machines != list(run.machines):
+                tx.set_machines(run_id, machines)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.machines.launched import with_machines
 from orchestrator.errors import RowError
 from orchestrator.model import Event, Run
 from orchestrator.store import Tx
@@ -38,12 +40,17 @@ def sweep(ctx: Context) -> bool:
     return changed
 
 
-def adopt(ctx: Context, run: Run, instance_id: str) -> None:
-    """Assign a machine to the ended run that it was rented for."""
+def adopt(ctx: Context, run: Run, instance_ids: Sequence[str]) -> None:
+    """Assign machines to the ended run that they were rented for, as many as it has room for. Any others that its
+    launch may have created are still looked for."""
+    machines = with_machines(run, instance_ids)
     with ctx.write() as tx:
-        tx.update_run(run.id, instance_id=instance_id, state="ended")
-        message = f"ending {instance_id}, which no run uses any more"
-        ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run)
+        tx.set_machines(run.id, machines)
+        if all(each.instance_id is not None for each in machines):
+            tx.update_run(run.id, state="ended")
+        for instance_id in instance_ids:
+            message = f"ending {instance_id}, which no run uses any more"
+            ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run, instance_id=instance_id)
 
 
 def _sweep_at(ctx: Context, provider: Provider) -> bool:
@@ -77,17 +84,18 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
 def _newest_on_its_machine(tx: Tx, run: Run) -> Run:
     """The newest run on the machine that was rented for this run."""
     runs = tx.runs(job_id=run.job_id, unreadable=left_out)
-    had_it = [each for each in runs if run.instance_id is not None and each.instance_id == run.instance_id]
+    had_it = [each for each in runs if run.instance_id is not None and run.instance_id in each.instance_ids]
     return max(had_it, key=lambda each: each.generation, default=run)
 
 
 def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | None) -> bool:
-    if run is not None and run.instance_id == instance.id and run.billed_to_ms is not None:
+    has_it = run is not None and instance.id in run.instance_ids
+    if run is not None and has_it and run.billed_to_ms is not None:
         return _came_back(ctx, provider, instance, run)
-    if run is not None and (run.end is None or (run.instance_id == instance.id and _is_at(provider, run))):
+    if run is not None and (run.end is None or (has_it and _is_at(provider, run))):
         return False  # its migration is about to launch with the same token, or engine.machines.reap ends it
-    if run is not None and run.instance_id is None:
-        adopt(ctx, run, instance.id)
+    if run is not None and not has_it and any(each.instance_id is None for each in run.machines):
+        adopt(ctx, run, [instance.id])
     else:
         with suppress(ProviderError):  # asked again by the next sweep
             provider.terminate(instance.id)
@@ -104,8 +112,11 @@ def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -
     with suppress(ProviderError):  # asked again by the next sweep
         if any(described.alive for described in provider.describe([instance.id])):
             ctx.instances.pop(instance.id, None)
+            machines = [
+                replace(each, billed_to_ms=None) if each.instance_id == instance.id else each for each in run.machines
+            ]
             with ctx.write() as tx:
-                tx.update_run(run.id, billed_to_ms=None)
+                tx.set_machines(run.id, machines)
                 message = f"{instance.id} was assumed gone but is running: ending and booking it"
                 ctx.event(tx, "instance.returned", message, tx.outline(run.job_id), run=run)
             return True

@@ -11,12 +11,13 @@ from dataclasses import replace
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
+from orchestrator.engine.machines.launched import with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
-from orchestrator.model import Job, Migration, Run, Step
+from orchestrator.model import Job, Member, Migration, Run, Step
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
@@ -57,20 +58,26 @@ def provision(ctx: Context, move: Move) -> bool:
         return _nothing_rented(ctx, move, error)
     try:
         with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-            check_limits(ctx, tx, migration.offer_id, besides=target.id)
+            check_limits(ctx, tx, migration.offer_id, nodes=target.nodes, besides=target.id)
             if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
                 return False
-        (instance_id,) = provider.launch(spec)
+        instance_ids = provider.launch(spec)
     except LimitError as error:
         return abort(ctx, move, str(error))
     except ProviderError as error:
         return _refused(ctx, replace(move, migration=replace(migration, attempt=migration.attempt + 1)), error)
     with ctx.write() as tx:
         if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
-            tx.update_run(target.id, instance_id=instance_id)
+            tx.set_machines(target.id, with_machines(target, instance_ids))
             tx.add_availability(migration.offer_id, ctx.now_ms, "launched", target.id, "")
             message = f"rented {migration.offer_id}"
-            ctx.event(tx, "migration.provision", message, job, run=target, migration=migration, instance_id=instance_id)
+            rented: dict[str, str] = {"instance_id": instance_ids[0]}
+            if target.nodes > 1:
+                message, rented["instance_ids"] = (
+                    f"rented {target.nodes} x {migration.offer_id}",
+                    " ".join(instance_ids),
+                )
+            ctx.event(tx, "migration.provision", message, job, run=target, migration=migration, **rented)
     return True
 
 
@@ -85,10 +92,14 @@ def _nothing_rented(ctx: Context, move: Move, error: SiteError) -> bool:
 
 def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
     """The launch request of a migration: the same each time, as its token requires. Raises SiteError."""
+    nodes = job.spec.resources.nodes
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
-        user_data=ctx.runtime.bootstrap(token=migration.token, remote=_remote(ctx, migration.offer_id, job)),
+        user_data=ctx.runtime.bootstrap(
+            token=migration.token, nodes=nodes, remote=_remote(ctx, migration.offer_id, job)
+        ),
+        count=nodes,
         tags={
             "tradewind-install": ctx.installation.store.install_id,
             "tradewind-job": job.id,
@@ -111,24 +122,32 @@ def _remote(ctx: Context, offer_id: str, job: Job) -> Remote | None:
     return Remote(job.id, ctx.checkpoint_root(job), gpu, count)
 
 
-def check_limits(ctx: Context, tx: Tx, offer_id: str, *, besides: str | None = None) -> None:
-    """Check the installation's limits; the run `besides` does not count. Raises LimitError if one would be passed."""
+def check_limits(ctx: Context, tx: Tx, offer_id: str, *, nodes: int, besides: str | None = None) -> None:
+    """Check the installation's limits before `nodes` machines more are rented; the run `besides` does not count. Raises
+    LimitError if one would be passed."""
     limits = ctx.installation.config.limits
     hidden: list[str] = []  # unreadable runs may have a machine, too
     up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
-    if (count := len(up) + len(hidden)) >= limits.max_instances:
+    count = sum(_machines_left(run) for run in up) + len(hidden)
+    if count + nodes > limits.max_instances:
+        wanted = "" if nodes == 1 else f", and {nodes} more are wanted"
         raise LimitError(
-            f"limits.max_instances is reached ({count} of {limits.max_instances} machines)",
+            f"limits.max_instances is reached ({count} of {limits.max_instances} machines{wanted})",
             hint="raise limits.max_instances in tradewind.toml, or wait",
         )
     points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up)})
     prices = {point.offer_id: point.nano_usd_per_hour for point in points}
-    rate = sum(prices.get(run.offer_id, 0) for run in up) + prices.get(offer_id, 0)
+    rate = sum(_machines_left(run) * prices.get(run.offer_id, 0) for run in up) + nodes * prices.get(offer_id, 0)
     if rate > limits.max_usd_per_hour * NANO_USD:
         raise LimitError(
             f"this would cost {format_usd(rate)}/h, more than limits.max_usd_per_hour ({limits.max_usd_per_hour:g})",
             hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
         )
+
+
+def _machines_left(run: Run) -> int:
+    """How many machines of a run are or may be up."""
+    return sum(each.billed_to_ms is None for each in run.machines)
 
 
 def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
@@ -163,10 +182,10 @@ def ready(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"the machine was not ready within {limit_s:.0f} s", cause="ready")
     if instance is None:
         return False
-    if target.billed_from_ms is None and instance.billed_from_ms is not None:
+    if (machines := _as_billed(ctx, target)) != target.machines:
         with ctx.write() as tx:
-            tx.update_run(target.id, billed_from_ms=instance.billed_from_ms)
-    if instance.state is not InstanceState.RUNNING or not ctx.runtime.joined(instance.token):
+            tx.set_machines(target.id, machines)
+    if instance.state is not InstanceState.RUNNING or not ctx.runtime.joined(instance.token, target.nodes):
         return False
     report = ctx.reports.get(target.id)
     setup = trainer_spec.setup_spec(ctx, target, move.job)
@@ -177,7 +196,7 @@ def ready(ctx: Context, move: Move) -> bool:
                 _end_attempts_before(ctx, target)
             secrets = {} if setup is None else ctx.secrets.of(move.job)
             files = trainer_spec.job_files(ctx, target, move.job)
-            ctx.runtime.prepare(target.id, instance.token, setup, secrets, files)
+            ctx.runtime.prepare(target.id, instance.token, setup, secrets, files, nodes=target.nodes)
         return False
     assert report is not None
     if report.state in ("starting", "silent", "malformed"):
@@ -192,6 +211,17 @@ def ready(ctx: Context, move: Move) -> bool:
         tx.update_run(target.id, setup_wall_s=report.setup_s)
     message = f"the node is ready; its set-up took {report.setup_s:.0f} s"
     return step(ctx, move, Step.CHECKPOINT, message, state="starting")
+
+
+def _as_billed(ctx: Context, target: Run) -> tuple[Member, ...]:
+    """Its machines with the begin of those bills that their provider has reported since."""
+    described = (ctx.instances.get(each.instance_id or "") for each in target.machines)
+    return tuple(
+        replace(each, billed_from_ms=instance.billed_from_ms)
+        if each.billed_from_ms is None and instance is not None
+        else each
+        for each, instance in zip(target.machines, described, strict=True)
+    )
 
 
 def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:
@@ -221,7 +251,7 @@ def abandoned(ctx: Context, move: Move) -> bool:
     """
     target = move.target
     instance = ctx.instance(target)
-    if ctx.gone(target):
+    if ctx.lost(target):
         reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
         sign, why = "lost", f"the new machine ended ({reason})"
     elif instance is not None and instance.notice_deadline_ms is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
-from orchestrator.model import Job, Migration, Reason, Run, Step
+from orchestrator.model import Job, Member, Migration, Reason, Run, Step
 from orchestrator.store import Tx
 
 
@@ -61,6 +61,7 @@ def open_migration(
         moved_from=None if after is None else after.moved_from,
         moved_bytes=None if after is None else after.moved_bytes,
         kept_bytes=None if after is None else after.kept_bytes,
+        members=gang(job.spec.resources.nodes),
     )
     migration_id = ctx.new_id("mig")
     migration = Migration(
@@ -85,6 +86,11 @@ def open_migration(
         tx.update_run(run.id, generation=generation, created_at_ms=now)
     tx.add_migration(migration)
     return migration
+
+
+def gang(nodes: int) -> tuple[Member, ...]:
+    """The machines of a run before they are rented; none for a run on one."""
+    return (Member(),) * nodes if nodes > 1 else ()
 
 
 def taken(ctx: Context, job: Job) -> int:

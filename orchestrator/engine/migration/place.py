@@ -162,7 +162,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         _report_waiting(ctx, tx, job, missing, plan)
         return False
     try:
-        check_limits(ctx, tx, placement.offer_id)
+        check_limits(ctx, tx, placement.offer_id, nodes=job.spec.resources.nodes)
     except LimitError as error:
         _report_waiting(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False

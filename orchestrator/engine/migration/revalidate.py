@@ -52,4 +52,4 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
 def _leaves(ctx: Context, source: Run) -> bool:
     """Whether its machine is gone or was given notice."""
     instance = ctx.instance(source)
-    return ctx.gone(source) or (instance is not None and instance.notice_deadline_ms is not None)
+    return ctx.lost(source) or (instance is not None and instance.notice_deadline_ms is not None)

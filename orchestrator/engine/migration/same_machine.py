@@ -23,10 +23,10 @@ def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
     """The market time (ms) up to which the failed run is billed if the next attempt can use its machine; else None.
 
     None if its process did not end by itself, its machine is gone or was given notice, an attempt was already made on
-    it, the job has a standby, or something that another attempt needs is missing.
+    it, the job has a standby, the run has several machines, or something that another attempt needs is missing.
     """
     report = ctx.reports.get(run.id)
-    if report is None or report.state != "failed" or run.machine_from_ms is not None:
+    if report is None or report.state != "failed" or run.machine_from_ms is not None or run.nodes > 1:
         return None
     if job.state not in ("starting", "running") or run.instance_id is None or run.billed_from_ms is None:
         return None

@@ -155,7 +155,7 @@ def _open(ctx: Context, job: Job) -> bool:
             _report_none(ctx, tx, job, f"no standby: {refused}")
             return False
         try:
-            check_limits(ctx, tx, standby.offer_id)
+            check_limits(ctx, tx, standby.offer_id, nodes=job.spec.resources.nodes)
         except LimitError as error:
             _report_none(ctx, tx, job, f"no standby: {error}")
             return False

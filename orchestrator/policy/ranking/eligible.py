@@ -143,7 +143,7 @@ class Filter:
     """Filters one market for one or many jobs; equal requirements are filtered once."""
 
     def __init__(self, market: Market, limits: MoveLimits) -> None:
-        self._market = market
+        self.market = self._market = market
         self._now = np.zeros(len(market), np.int8)
         self._now[market.backed_off] = RejectionReason.NO_CAPACITY
         self._now[market.older_than(limits.max_price_age_s)] = RejectionReason.STALE_PRICE

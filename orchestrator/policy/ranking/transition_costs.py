@@ -84,7 +84,8 @@ def transition_costs(
         lies_at = location_of(item.source)
         if lies_at is not None and item.size_bytes:
             data = data + _egress(rates(lies_at), item.size_bytes)
-    disk_s = _by_provider(market, lambda card: disk_nano_usd(card, 0, MONTH_MS) / _MONTH_S)
+    nodes = spec.resources.nodes
+    disk_s = nodes * _by_provider(market, lambda card: disk_nano_usd(card, 0, MONTH_MS) / _MONTH_S)
     storage_s, uploads_s, restore = disk_s, none, none
     if demand.checkpoint_bytes:
         stored = demand.checkpoint_bytes * spec.checkpoint.keep

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.market import Market
+from orchestrator.market import Market, of_machines
 from orchestrator.model import CHEAPEST, FASTEST, Estimate, JobSpec, Objective, Pick
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
@@ -80,6 +80,7 @@ def prospects(
 
     Offers that miss a limit come last.
     """
+    market = of_machines(market, demand.nodes)
     filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
     ranking = rank(demand, forecast, filtered)
@@ -109,6 +110,7 @@ def prospects(
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:
     """The Pareto front, and the choices for cheapest, fastest, cost x time, a deadline and a budget: the job's own, or
     half way between the extremes. None if nothing fits or the number of steps is not known."""
+    market = of_machines(market, demand.nodes)
     filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
     if not forecast.known or not filtered.usable.any():

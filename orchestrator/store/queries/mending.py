@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, cast, get_type_hints
@@ -16,13 +17,15 @@ from typing import Any, cast, get_type_hints
 from sqlalchemy import bindparam, func, or_, select, update
 
 from orchestrator.errors import UnreadableRowError
-from orchestrator.formats.codec import CodecError, decode
-from orchestrator.model import Migration, Run, Step
+from orchestrator.formats.codec import CodecError, decode, encode
+from orchestrator.model import Member, Migration, Run, Step
 from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.runs import (
     RunRows,
     can_be_a_generation,
     can_be_moved_from,
+    members_in,
+    members_text,
     names_a_place,
     sound,
 )
@@ -84,7 +87,7 @@ class MendingRows(RunRows, EventRows):
         moves = self.migrations(job_id=job_id, unreadable=lambda *_: None)
         mended = []
         for row in self._connection.execute(_ROWS, {"of_job": job_id}).all():
-            before = by_name(row)
+            before = _with_members(by_name(row))
             of_run = [move for move in moves if move.target_run_id == before["id"]]
             after = self._whole(before, job_id, of_run, providers)
             changed = {name: after[name] for name in _COLUMNS if after[name] != before[name]}
@@ -94,7 +97,8 @@ class MendingRows(RunRows, EventRows):
                 whole = sound(decoded(Run, "run", after))
             except UnreadableRowError:
                 continue  # too little evidence
-            self._connection.execute(update(run).where(run.c.id == before["id"]).values(changed))
+            values = {**changed, "members": members_text(whole.members)}
+            self._connection.execute(update(run).where(run.c.id == before["id"]).values(values))
             cells = (f"{name}: {reprlib.repr(before[name])} -> {value!r}" for name, value in changed.items())
             mended.append(MendedRun(whole, tuple(cells)))
         return mended
@@ -115,6 +119,8 @@ class MendingRows(RunRows, EventRows):
             after["end"] = "lost" if row["state"] == "ended" or row["billed_to_ms"] is not None else None
         if "instance_id" in bad:
             after["instance_id"] = self._machine_of(job_id, row["id"])
+        if "members" in bad:
+            after["members"] = self._members_of(job_id, after)
         if "billed_from_ms" in bad:
             after["billed_from_ms"] = self._connection.execute(_BILLED_SINCE, {"of_run": row["id"]}).scalar_one()
         if newest is not None:
@@ -158,6 +164,23 @@ class MendingRows(RunRows, EventRows):
         reported = self.events(job_id=job_id, kinds=("migration.provision", "instance.adopted"))
         ids = [event.data.get("instance_id") for event in reported if event.run_id == run_id]
         return next((found for found in reversed(ids) if isinstance(found, str)), None)
+
+    def _members_of(self, job_id: str, row: Mapping[str, Any]) -> list[Any]:
+        """The machines that were rented for a run on several, with its own billed interval; none if it had one."""
+        reported = self.events(job_id=job_id, kinds=("migration.provision",))
+        said = [event.data.get("instance_ids") for event in reported if event.run_id == row["id"]]
+        ids = str(said[-1]).split() if said and said[-1] else []
+        began_ms, ended_ms = (
+            at if isinstance(at := row[name], int) else None for name in ("billed_from_ms", "billed_to_ms")
+        )
+        return [encode(Member(instance_id, began_ms, ended_ms)) for instance_id in ids]
+
+
+def _with_members(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its machines as JSON values, if they can be read."""
+    with suppress(CodecError):
+        return {**row, "members": [encode(each) for each in members_in(row["members"])]}
+    return row
 
 
 def _at_a_machine(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -11,9 +11,10 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
-from orchestrator.model import Migration, Run, RunEnd, RunState, Step
+from orchestrator.formats.codec import CodecError, dumps, encode, loads
+from orchestrator.model import Member, Migration, Run, RunEnd, RunState, Step, billed_together
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import Unreadable, record, records
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, job, migration, run
 from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
@@ -115,7 +116,7 @@ class RunRows(Transaction):
 
     def add_run(self, new: Run) -> None:
         """Adds a run. Raises StoreError if its id exists, or its generation for this job."""
-        self._insert(run, **columns(new))
+        self._insert(run, **columns(new) | {"members": members_text(new.members)})
 
     def run(self, run_id: str) -> Run:
         """The run with this id. Raises NotFoundError, RowError."""
@@ -171,7 +172,22 @@ class RunRows(Transaction):
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
         """Changes fields of a run. Raises NotFoundError."""
-        if not self._connection.execute(_UPDATE_RUN, {"run_id": run_id, **fields}).rowcount:
+        self._change_run(run_id, **fields)
+
+    def set_machines(self, run_id: str, machines: Sequence[Member]) -> None:
+        """Replaces all machines of a run, and its billed interval by theirs together. Raises NotFoundError."""
+        began_ms, ended_ms = billed_together(machines)
+        known = next((each.instance_id for each in machines if each.instance_id is not None), None)
+        self._change_run(
+            run_id,
+            instance_id=known,
+            billed_from_ms=began_ms,
+            billed_to_ms=ended_ms,
+            members=members_text(machines) if len(machines) > 1 else None,
+        )
+
+    def _change_run(self, run_id: str, **values: object) -> None:
+        if not self._connection.execute(_UPDATE_RUN, {"run_id": run_id, **values}).rowcount:
             raise NotFoundError(f"there is no run {run_id}")
 
     def add_migration(self, new: Migration) -> None:
@@ -254,11 +270,39 @@ def sound(found: Run) -> Run:
         raise UnreadableRowError("run", found.id, f"{name}: it is {value}, but the run has no end")
     if not can_be_moved_from(found.moved_from):
         raise UnreadableRowError("run", found.id, f"moved_from: {reprlib.repr(found.moved_from)} is not a location")
+    if found.members and (found.instance_id is None) != (not found.instance_ids):
+        raise UnreadableRowError("run", found.id, f"members: they contradict instance_id {found.instance_id}")
     return _placed("run", found)
 
 
+def members_text(members: Sequence[Member]) -> str | None:
+    """The machines of a gang as the document of their column; None for none."""
+    return dumps(members) if members else None
+
+
+def members_in(text: object) -> tuple[Member, ...]:
+    """The inverse of `members_text`. Raises CodecError."""
+    if text is None:
+        return ()
+    if not isinstance(text, str):
+        raise CodecError("is not text")
+    found = loads(tuple[Member, ...], text)
+    for each in found:
+        for at_ms in (each.billed_from_ms, each.billed_to_ms):
+            if at_ms is not None and not EARLIEST_MS <= at_ms <= LATEST_MS:
+                raise CodecError(f"{at_ms} is out of range")
+    return found
+
+
 def _run(row: Row[Any]) -> Run:
-    return sound(record(Run, "run", row))
+    text = row._mapping["members"]
+    if text is None:
+        return sound(record(Run, "run", row, members=()))
+    try:
+        members = members_in(text)
+    except CodecError as error:
+        raise UnreadableRowError("run", row._mapping["id"], f"members: {error}") from error
+    return sound(record(Run, "run", row, members=[encode(each) for each in members]))
 
 
 def _migration(row: Row[Any]) -> Migration:

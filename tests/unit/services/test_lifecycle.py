@@ -110,10 +110,10 @@ def test_a_leader_of_another_machine_is_ended_there_and_no_process_here_is_touch
 class NoSite:
     """A site that starts nothing: the machine only has to exist."""
 
-    def bootstrap(self, *, token: str, remote: object = None) -> str:
+    def bootstrap(self, *, token: str, nodes: int = 1, remote: object = None) -> str:
         return "sleep 100\n"
 
-    def joined(self, token: str) -> bool:
+    def joined(self, token: str, nodes: int = 1) -> bool:
         return False
 
 
