@@ -39,7 +39,7 @@ def test_a_gang_is_one_launch_of_all_its_machines_billed_as_one(home: SimulatedI
     bills = home.cloud.bills()
     assert len(bills) == 3
     assert booked(home, job) == sum(bill.amount_nano_usd for bill in bills)
-    billed_ms = sum(each.billed_to_ms - each.billed_from_ms for each in run.members)  # type: ignore[operator]
+    billed_ms = sum((each.billed_to_ms or 0) - (each.billed_from_ms or 0) for each in run.members)
     assert run.billed_to_ms is not None
     assert time_breakdown(run, run.billed_to_ms).total_ms == billed_ms
     check_truth(home)
