@@ -1,7 +1,7 @@
 """Table definitions for queries.
 
 Rules: time (market ms) and money (nano-USD) are integers. Everything that a query filters by is a column; JSON text is
-only for documents (a job's spec, a plan, labels, event data, members). Triggers protect the tables in APPEND_ONLY. Runs,
+only for documents (a job's spec, a plan, labels, event data). Triggers protect the tables in APPEND_ONLY. Runs,
 migrations and commands belong to the project, owner and labels of their job; ledger entries and events have their own
 copies because they are read without the job.
 """
@@ -27,8 +27,7 @@ from orchestrator.store.backends.types import Measure, Number, Prose, Sequence, 
 
 metadata = MetaData()
 
-# Conditions of the queries of each tick, verbatim as in their partial indexes: otherwise the database does not use the
-# index.
+# Conditions of the queries of each tick, verbatim as in their partial indexes, which are not used otherwise.
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
 MIGRATION_OPEN = text("(step NOT IN ('done', 'aborted'))")
 COMMAND_OPEN = text("(closed_at_ms IS NULL)")
