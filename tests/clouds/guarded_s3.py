@@ -15,8 +15,10 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from tests.clouds.s3 import KEY_ID, S3, SECRET, refusal
-from tests.clouds.server import Request, Response
+import pytest
+
+from tests.clouds.s3 import KEY_ID, S3, environment, refusal
+from tests.clouds.server import LoopbackServer, Request, Response
 
 _STAMP = "%Y%m%dT%H%M%SZ"
 _SESSION = """<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result><Credentials>
@@ -42,6 +44,7 @@ class GuardedS3(S3):
     def __init__(self, *, with_sts: bool = True, longest_s: int = 43_200) -> None:
         super().__init__()
         self.with_sts, self.longest_s, self.read_only, self.region = with_sts, longest_s, False, "us-east-1"
+        self.secret = secrets.token_hex(20)
         self.late = timedelta()
         self.sessions: dict[str, Session] = {}
         self.refused: list[tuple[str, str]] = []  # (action, resource) of sessions
@@ -59,7 +62,7 @@ class GuardedS3(S3):
         session = self.sessions.get(signed.key_id)
         if session is None and signed.key_id != KEY_ID:
             return refusal(403, "InvalidAccessKeyId", "The key does not exist")
-        if not signed.by(SECRET if session is None else session.secret, request, headers):
+        if not signed.by(self.secret if session is None else session.secret, request, headers):
             return refusal(403, "SignatureDoesNotMatch", "The signature does not match")
         if signed.expires_s is not None and self.now() > signed.at + timedelta(seconds=signed.expires_s):
             return refusal(403, "AccessDenied", "Request has expired")
@@ -84,6 +87,13 @@ class GuardedS3(S3):
             owned["Authorization"] = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
         return super().__call__(Request(request.method, request.path, plain, owned, request.body))
 
+    def lead_to(self, server: LoopbackServer, patch: pytest.MonkeyPatch) -> None:
+        """Set the environment of whoever owns the bucket."""
+        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
+            patch.delenv(name, raising=False)
+        for name, value in {**environment(server), "AWS_SECRET_ACCESS_KEY": self.secret}.items():
+            patch.setenv(name, value)
+
     def _issue(self, form: dict[str, str]) -> Response:
         seconds, action = int(form["DurationSeconds"]), form["Action"]
         if seconds > self.longest_s:
@@ -101,7 +111,7 @@ class GuardedS3(S3):
 
     def secrets(self) -> list[str]:
         """What nobody but its owner may ever see: the secrets of all keys, and the session tokens."""
-        return [SECRET, *(part for each in self.sessions.values() for part in (each.secret, each.token))]
+        return [self.secret, *(part for each in self.sessions.values() for part in (each.secret, each.token))]
 
 
 @dataclass(frozen=True)

@@ -284,10 +284,11 @@ def _report(config: Config, why: str) -> None:
 
 def _run_agent(config: Config, python: Path) -> NoReturn:
     """Run the agent; then end every process of this machine, this one too."""
-    folder = _base() / "machines" / config["token"]
+    given = os.environ.get("TRADEWIND_INSTANCE_DIR")  # from a provider that starts several machines on one host
+    folder = Path(given) if given else _base() / "machines" / config["token"]
     folder.mkdir(parents=True, exist_ok=True)
     temp = Path(tempfile.gettempdir(), f"tw-{hashlib.sha256(config['token'].encode()).hexdigest()[:10]}")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRADEWIND_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment |= {**config["environment"], "TRADEWIND_INSTANCE_DIR": str(folder)}
     environment["PATH"] = f"{python.parent}:{environment.get('PATH', os.defpath)}"
     for name in ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clouds.guarded_s3 import GuardedS3
-from tests.clouds.s3 import environment
 from tests.clouds.server import LoopbackServer, serving
 
 
@@ -19,10 +18,7 @@ def s3() -> GuardedS3:
 @pytest.fixture
 def server(s3: GuardedS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
     with serving(s3) as started:
-        for name, value in environment(started).items():
-            monkeypatch.setenv(name, value)
-        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
-            monkeypatch.delenv(name, raising=False)
+        s3.lead_to(started, monkeypatch)
         yield started
 
 

@@ -19,7 +19,7 @@ from orchestrator.nodes.access.lending import Lender
 from orchestrator.nodes.access.policy import Scope, scope_of
 from orchestrator.nodes.access.signing import Credentials, Place, Presigner, own_credentials
 from tests.clouds.guarded_s3 import GuardedS3
-from tests.clouds.s3 import KEY_ID, SECRET
+from tests.clouds.s3 import KEY_ID
 from tests.clouds.server import Fault, LoopbackServer
 from tests.unit.nodes.conftest import until
 from trainers.errors import StoreDenied
@@ -151,7 +151,7 @@ def test_a_store_without_limited_credentials_is_refused_and_the_setting_named(ro
         Issuer(now).issue(scope(root), "tw")
     assert "machines.share_credentials" in caught.value.hint
     shared = Issuer(now, share=True).issue(scope(root), "tw")
-    assert shared.credentials == Credentials(KEY_ID, SECRET)
+    assert shared.credentials == Credentials(KEY_ID, s3.secret)
 
 
 def test_a_service_that_does_not_answer_is_asked_again(root: str, server: LoopbackServer) -> None:
@@ -189,8 +189,8 @@ def fetch(url: str, method: str = "GET", body: bytes | None = None, **headers: s
 
 
 @pytest.fixture
-def signer(root: str, server: LoopbackServer) -> Presigner:
-    return Presigner(Credentials(KEY_ID, SECRET), Place(server.url, "us-east-1"), now(), 3600)
+def signer(root: str, server: LoopbackServer, s3: GuardedS3) -> Presigner:
+    return Presigner(Credentials(KEY_ID, s3.secret), Place(server.url, "us-east-1"), now(), 3600)
 
 
 def test_a_signed_url_does_what_it_was_signed_for_and_nothing_else(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +26,6 @@ from orchestrator.nodes.boot.user_data import MOST_BYTES
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.messages import NodeFacts
 from tests.clouds.guarded_s3 import GuardedS3
-from tests.clouds.s3 import SECRET, environment
 from tests.clouds.server import LoopbackServer, serving
 from tests.machines_from_nothing import Host, in_session
 from trainers.errors import StoreNotFound, StoreReadOnly
@@ -46,10 +48,7 @@ def s3() -> GuardedS3:
 @pytest.fixture(scope="module")
 def server(s3: GuardedS3) -> Iterator[LoopbackServer]:
     with serving(s3) as started, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(started).items():
-            patch.setenv(name, value)
-        for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
-            patch.delenv(name, raising=False)
+        s3.lead_to(started, patch)
         yield started
 
 
@@ -115,7 +114,7 @@ def test_user_data_is_short_and_the_same_for_the_same_token(plane: Plane) -> Non
 
 def test_user_data_holds_no_key_of_the_store_and_is_stored_only_sealed(plane: Plane, s3: GuardedS3) -> None:
     text = plane.user_data()
-    assert SECRET not in text.replace("TRADEWIND", "")
+    assert s3.secret not in unpacked(text)
     store = open_store(plane.root)
     boot_token = sealing.boot_token(KEY, TOKEN).encode()
     for key in store.keys():  # noqa: SIM118
@@ -123,6 +122,13 @@ def test_user_data_holds_no_key_of_the_store_and_is_stored_only_sealed(plane: Pl
         assert found is not None
         assert boot_token not in found.data, key
         assert b"X-Amz-Signature" not in found.data, key
+
+
+def unpacked(text: str) -> str:
+    """User data with what is compressed in it."""
+    packed = re.findall(r'b85decode\("([^"]+)"\)', text)
+    assert len(packed) == 2
+    return "".join([text, *(zlib.decompress(base64.b85decode(each)).decode() for each in packed)])
 
 
 def test_another_installation_cannot_use_what_one_has_made(plane: Plane) -> None:
@@ -282,6 +288,31 @@ def test_packages_that_cannot_be_installed_are_named(plane: Plane, host: Host, m
     error = refused(host, plane, plane.user_data(), PIP_NO_INDEX="1")
     assert "pip could not install" in error
     assert "no-such-package-of-tradewind" in error
+
+
+def test_two_starts_at_once_build_the_runtime_once(plane: Plane, host: Host, server: LoopbackServer) -> None:
+    texts = [plane.user_data(token).replace("boot(json", "_run_agent = print; boot(json") for token in ("a", "b")]
+    before = len(server.requests)
+    first = host.boot(texts[0])
+    second = Host(host.home.parent).boot(texts[1])
+    assert (first.wait(PATIENCE_S), second.wait(PATIENCE_S)) == (0, 0)
+    fetched = [each for each in server.requests[before:] if each.path.endswith("runtime.zip")]
+    assert len(fetched) == 1
+    (python,) = host.home.glob(".cache/tradewind/runtime/*/bin/python")
+    code = "import orchestrator, trainers; print(orchestrator.__file__, trainers.__file__)"
+    found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd="/", env={}).stdout
+    assert [Path(path).is_relative_to(host.home) for path in found.split()] == [True, True]
+
+
+def test_a_build_that_was_interrupted_is_repeated(plane: Plane, host: Host) -> None:
+    text = plane.user_data().replace("boot(json", "_run_agent = print; boot(json")
+    host.boot(text).wait(PATIENCE_S)
+    (done,) = host.home.glob(".cache/tradewind/runtime/*/complete")
+    done.unlink()
+    (done.parent / "bin" / "python").unlink()
+    assert host.boot(text).wait(PATIENCE_S) == 0
+    assert done.exists()
+    assert (done.parent / "bin" / "python").exists()
 
 
 def test_a_machine_does_not_speak_for_another(plane: Plane, host: Host) -> None:
