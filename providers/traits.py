@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from providers.offer import provider_of
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -29,6 +31,11 @@ _OF = {
 def traits_of(provider: str) -> Traits:
     """The traits of a provider. One that is not listed here is a real cloud."""
     return _OF.get(provider, Traits())
+
+
+def shares_host(offer_id: str) -> bool:
+    """Whether a machine of this offer has the folders of this host."""
+    return traits_of(provider_of(offer_id)).shares_host
 
 
 def own_clock(providers: tuple[str, ...]) -> bool:

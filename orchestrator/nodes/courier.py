@@ -24,7 +24,8 @@ from trainers.objects.base import ObjectStore, is_key
 Said = Mapping[str, object]
 
 LOOK_S = 0.5
-SHIP_EVERY_S = 5.0  # a log that grows all the time: a put in a bucket costs $0.000005
+LOG_EVERY_S, METRICS_EVERY_S = 5.0, 30.0
+"""How often a file that grows all the time is shipped to a bucket, where each put costs $0.000005."""
 STUCK_S = 60.0
 """A run whose log or outputs cannot be stored is over after so long without any progress."""
 HELD_S = 10.0
@@ -52,7 +53,7 @@ class Courier:
         if not is_key(run_id) or "/" in run_id or not is_key(job) or not is_key(files.code) or "/" in files.code:
             raise SiteError(f"the order for {run_id!r} names folders that are none", hint="it is written again")
         self._store, self._files, self._say, self._monotonic = store, files, say, monotonic
-        self._look_s, self._ship_every_s = look_s, SHIP_EVERY_S if store.remote else look_s
+        self._look_s = look_s
         self.run_dir = folder / "runs" / run_id
         self._environments, self._code, self._outputs_dir = (
             folder / "environments",
@@ -73,12 +74,10 @@ class Courier:
         self._last = "starting"
         self._over: str | None = None
         self._over_at = self._moved_at = monotonic()
-        rank = files.rank
-        self._trails = [
-            TrailWriter(store, log_prefix(run_id, rank), self.run_dir / "log"),
-            TrailWriter(store, metrics_prefix(run_id, rank), self.run_dir / "metrics.jsonl"),
-        ]
-        self._shipped_at = float("-inf")
+        log = TrailWriter(store, log_prefix(run_id, files.rank), self.run_dir / "log")
+        metrics = TrailWriter(store, metrics_prefix(run_id, files.rank), self.run_dir / "metrics.jsonl")
+        self._trails = {log: LOG_EVERY_S, metrics: METRICS_EVERY_S}
+        self._shipped_at = dict.fromkeys(self._trails, float("-inf"))
 
     def begin(self, prepared: Callable[[], None]) -> None:
         """Fetch the code, then call `prepared`; from now on, ship the log."""
@@ -196,14 +195,14 @@ class Courier:
             with self._wake:
                 self._wake.wait_for(lambda: self._logs < self._wanted, timeout=self._look_s)
                 wanted, closed = self._wanted, self._closed
-            if wanted == self._logs and self._monotonic() - self._shipped_at < self._ship_every_s:
-                continue
             try:
                 for each in self._trails:
+                    if wanted == self._logs and not self._is_due(each):
+                        continue
                     while each.waiting_bytes:
                         each.ship()
                         self._moved()
-                        self._shipped_at = self._moved_at
+                        self._shipped_at[each] = self._moved_at
             except (ObjectStoreError, OSError) as error:
                 self._tell(str(error))
                 with self._wake:
@@ -216,6 +215,10 @@ class Courier:
                 closed_at = self._monotonic() if closed_at is None else closed_at
                 if self._given_up(closed_at):
                     return
+
+    def _is_due(self, trail: TrailWriter) -> bool:
+        every_s = self._trails[trail] if self._store.remote else self._look_s
+        return self._monotonic() - self._shipped_at[trail] >= every_s
 
     # -- ends -------------------------------------------------------------------------------------------------------
     def _settled(self) -> bool:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 KEPT_POINTS = 400
 
 
-def losses(run_dirs: Sequence[Path]) -> tuple[tuple[int, float], ...]:
-    """(step, loss) by ascending step, at most KEPT_POINTS. Of a repeated step, the loss of the last run counts."""
+def losses(metrics: Iterable[bytes]) -> tuple[tuple[int, float], ...]:
+    """(step, loss) by ascending step, at most KEPT_POINTS, from the metrics of runs, earlier ones first. Of a repeated
+    step, the loss of the last run counts."""
     by_step: dict[int, float] = {}
-    for folder in run_dirs:
-        try:
-            text = (folder / "metrics.jsonl").read_text(errors="replace")
-        except OSError:
-            continue
-        for line in text.splitlines():
+    for lines in metrics:
+        for line in lines.decode(errors="replace").splitlines():
             point = _point(line)
             if point is not None:
                 by_step[point[0]] = point[1]

@@ -23,6 +23,7 @@ from orchestrator.reports.losses import losses
 from orchestrator.reports.views import JobReport, ReportView, RunCost
 from orchestrator.services.jobs.current import JobRecord, job_records, job_views, trained
 from orchestrator.services.jobs.forecasts import forecasts
+from orchestrator.services.jobs.run_files import metrics_of
 from orchestrator.services.views import JobView
 from orchestrator.store import Interval, Tx
 
@@ -168,5 +169,5 @@ def _row(
         time_breakdown=sum(
             (time_breakdown(run, now_ms, factor=installation.clock.factor) for run in runs), TimeBreakdown()
         ),
-        losses=losses([installation.run_dir(run.id) for run in trained(runs)]),
+        losses=losses(metrics_of(installation, run) for run in trained(runs)),
     )

@@ -179,17 +179,25 @@ def events(
 def fetch(
     ctx: typer.Context,
     job: JobArgument,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Files or folders below the job's output folder.", show_default=False),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(help="Folder to copy to.  [default: the job's name]", show_default=False)
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Copy the outputs that the job file names to this machine.
+    """Copy outputs of the job to this machine: each PATH, or those that the job file names, or all if it names none.
 
-    If it names none, copy all outputs. Exit code 8 if some do not exist yet.
+    While a job runs on another host, its outputs are those of the last checkpoint. Exit code 8 if some do not exist.
     """
-    with session(ctx, output) as (client, out):
-        fetched = client.jobs.fetch(job, to)
+    with session(ctx, output) as (client, out), out.progress() as tick:
+
+        def progress(path: str, done_bytes: int, total_bytes: int) -> None:
+            tick(f"{path} (MB)", done_bytes // 1_000_000, max(1, total_bytes // 1_000_000))
+
+        fetched = client.jobs.fetch(job, to, paths=paths or (), progress=progress)
         out.show(fetched)
         if fetched.missing:
             from orchestrator.errors import PartialFailure

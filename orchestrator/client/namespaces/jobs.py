@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,10 +100,19 @@ class Jobs:
         it every 0.3 real seconds. Raises PartialFailure after `timeout_s` real seconds."""
         return wait.wait(self._session.installation, job, timeout_s=timeout_s, progress=progress)
 
-    def fetch(self, job: str, to: str | Path | None = None) -> Fetched:
-        """Copy the job's outputs below `to` (default: ./<job name>). What the job file names and the job has not made
-        is in `missing`."""
-        return fetch.fetch(self._session.installation, job, None if to is None else path_of(to))
+    def fetch(
+        self,
+        job: str,
+        to: str | Path | None = None,
+        *,
+        paths: Sequence[str] = (),
+        progress: Callable[[str, int, int], None] = lambda _path, _done, _total: None,
+    ) -> Fetched:
+        """Copy the job's outputs below `to` (default: ./<job name>): `paths`, or what the job file names. What the job
+        has not made of these is in `missing`. `progress` is called with a file, and the bytes done and in total. Raises
+        NotFoundError, UsageError, StoreError, PartialFailure."""
+        folder = None if to is None else path_of(to)
+        return fetch.fetch(self._session.installation, job, folder, paths, progress)
 
     def migrate(self, job: str, offer_id: str | None = None) -> Accepted:
         """Move a running job, to an offer or to the best other one. Raises UsageError, InfeasibleError, LimitError."""

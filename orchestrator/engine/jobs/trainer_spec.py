@@ -10,8 +10,7 @@ from orchestrator.engine.runtime import RunSpec
 from orchestrator.model import Job, JobSpec, Migration, Run
 from orchestrator.nodes.messages import JobFiles
 from providers.hardware import GPUS
-from providers.offer import provider_of
-from providers.traits import traits_of
+from providers.traits import shares_host
 from trainers.spec import SetupSpec, TrainerSpec
 
 
@@ -88,14 +87,9 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
     )
 
 
-def shares_host(offer_id: str) -> bool:
-    """Whether a machine of this offer has the folders of this host. If not, it is told none of them, and the agent uses
-    its own."""
-    return traits_of(provider_of(offer_id)).shares_host
-
-
 def job_files(ctx: Context, run: Run, job: Job) -> JobFiles | None:
-    """Where the machine of `run` finds and leaves a job's files, unless it has the folders of this host."""
+    """Where the machine of `run` finds and leaves a job's files; None for one with the folders of this host. Any other
+    is told none of those, and its agent uses its own."""
     if shares_host(run.offer_id):
         return None
     return JobFiles(ctx.installation.job_place(job.id), job.spec.train.code or "")

@@ -25,6 +25,7 @@ from providers.errors import CapacityError, ConflictError, PriceError, ProviderE
 from providers.instance import InstanceState
 from providers.money import NANO_USD, format_usd
 from providers.offer import provider_of
+from providers.traits import shares_host
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
@@ -45,7 +46,7 @@ def provision(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
     if (missing := ctx.secrets.missing(job)) is not None:
         return abort(ctx, move, missing)  # before money is spent on a machine that could not train
-    if job.spec.train.code is None and not trainer_spec.shares_host(migration.offer_id):
+    if job.spec.train.code is None and not shares_host(migration.offer_id):
         why = f"the code of {job.name} was not uploaded, because no machine of another host was enabled then"
         return abort(ctx, move, f"{why}: submit the job again to run it on {migration.offer_id}")
     if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
@@ -113,7 +114,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
 
 def _remote(ctx: Context, offer_id: str, job: Job) -> Remote | None:
     """What a machine of another host must know of its job; None for one of this host."""
-    if trainer_spec.shares_host(offer_id):
+    if shares_host(offer_id):
         return None
     with ctx.installation.store.read() as tx:
         offer = tx.offer(offer_id)
@@ -169,7 +170,7 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
 def ready(ctx: Context, move: Move) -> bool:
     """Wait until the machine has joined the installation and a trainer with its libraries loaded waits on it."""
     migration, target = move.migration, move.target
-    remote = not trainer_spec.shares_host(migration.offer_id)
+    remote = not shares_host(migration.offer_id)
     if remote and (error := ctx.runtime.boot_error(migration.token)) is not None:  # it may have ended because of it
         return abort(ctx, move, error, cause="ready", at_once=True)
     if abandoned(ctx, move):

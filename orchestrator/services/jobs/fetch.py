@@ -1,56 +1,138 @@
-"""Fetches a job's outputs to a folder."""
+"""Fetches a job's outputs to a folder: from the output folder of this host, and from the store for other machines."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from orchestrator.errors import NotFoundError, PartialFailure
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
+from orchestrator.nodes.outputs import copy_out, files_below, stored_outputs
+from orchestrator.services.jobs.run_files import job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
+from providers.traits import shares_host
+from trainers.errors import UnreadableObject
+
+TRIES = 3  # of a file that its job changes meanwhile
+Progress = Callable[[str, int, int], None]
 
 
-def fetch(installation: Installation, ref: str, to: Path | None = None) -> Fetched:
-    """Copy the outputs that the job file names (all outputs, if it names none) to `to` (default: ./<job name>).
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A file; `copy` writes it to a path and is told what to call with the bytes of each piece."""
 
-    Links that point outside the output folder are skipped. Raises NotFoundError, and PartialFailure if a file cannot be
-    written.
+    size_bytes: int
+    copy: Callable[[Path, Callable[[int], None]], None]
+
+
+def fetch(
+    installation: Installation,
+    ref: str,
+    to: Path | None = None,
+    paths: Sequence[str] = (),
+    progress: Progress = lambda _path, _done, _total: None,
+) -> Fetched:
+    """Copy outputs to `to` (default: ./<job name>): `paths`, or those that the job file names, or all if it names none.
+
+    A file appears when it is complete. Links that lead out of the output folder are skipped; nothing is written outside
+    `to`. `progress` is called with the file, and the bytes done and in total. Raises NotFoundError, UsageError for
+    paths that lead out, StoreError, and PartialFailure if a file cannot be written.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
-    source = installation.output_dir(job.id)
-    names = [output.path.rstrip("/") for output in job.spec.outputs] or ["."]
-    if next(_files(source, source), None) is None:
+        runs = tx.runs(job_id=job.id, unreadable=left_out)
+    outputs = _local(installation.output_dir(job.id))
+    if any(not shares_host(run.offer_id) for run in runs):
+        stored = _stored(installation, job.id)
+        outputs = {**stored, **outputs} if shares_host(runs[-1].offer_id) else {**outputs, **stored}
+    if not outputs:
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
+    names = [_inside(path) for path in paths] or [os.path.normpath(each.path) for each in job.spec.outputs] or ["."]
+    chosen = {path: each for path, each in sorted(outputs.items()) if any(_is_below(path, name) for name in names)}
     folder = to if to is not None else Path(job.name)
-    files: dict[str, FetchedFile] = {}
-    missing = []
-    for name in names:
-        found = False
-        for path in _files(source, source / name):
-            found = True
-            relative = path.relative_to(source)
-            _copy(path, folder / relative)
-            files[str(relative)] = FetchedFile(str(relative), path.stat().st_size)
-        if not found:
-            missing.append(name)
-    return Fetched(job.id, str(folder), tuple(files[key] for key in sorted(files)), tuple(missing))
+    total, done = sum(each.size_bytes for each in chosen.values()), 0
+    files = []
+    for path, output in chosen.items():
+        progress(path, done, total)
+        before = done
+
+        def moved(size_bytes: int, path: str = path) -> None:
+            nonlocal done
+            done += size_bytes
+            progress(path, done, total)
+
+        size_bytes = _copy(output, folder, path, moved)
+        done = before + output.size_bytes
+        files.append(FetchedFile(path, size_bytes))
+    missing = tuple(name for name in names if not any(_is_below(path, name) for path in outputs))
+    return Fetched(job.id, str(folder), tuple(files), missing)
 
 
-def _files(root: Path, path: Path) -> Iterator[Path]:
-    """The regular files at or below `path` that are inside `root`."""
-    inside = root.resolve()
-    candidates = [path] if path.is_file() else sorted(path.rglob("*"))
-    for candidate in candidates:
-        if candidate.is_file() and candidate.resolve().is_relative_to(inside):
-            yield candidate
+def _inside(path: str) -> str:
+    """Raises UsageError."""
+    normal = os.path.normpath(path)
+    if os.path.isabs(path) or normal.split("/")[0] == ".." or "\0" in path:
+        hint = "give a relative path, such as runs/"
+        raise UsageError(f"{path!r} is not a path below the job's output folder", hint=hint)
+    return normal
 
 
-def _copy(source: Path, target: Path) -> None:
+def _is_below(path: str, name: str) -> bool:
+    return name in (".", path) or path.startswith(f"{name}/")
+
+
+def _local(folder: Path) -> Mapping[str, _Output]:
+    found = {}
+    for path in files_below(folder):
+        source = folder / path
+        with suppress(FileNotFoundError):
+            found[path] = _Output(source.stat().st_size, partial(_copy_file, source))
+    return found
+
+
+def _stored(installation: Installation, job_id: str) -> Mapping[str, _Output]:
+    with readable():
+        store = job_store(installation, job_id)
+        return {
+            path: _Output(each.size_bytes, partial(copy_out, store, each))
+            for path, each in stored_outputs(store).items()
+        }
+
+
+def _copy_file(source: Path, target: Path, moved: Callable[[int], None]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial_file = target.with_name(f".{secrets.token_hex(8)}.partial")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        shutil.copyfile(source, partial_file)
+        moved(partial_file.stat().st_size)
+        os.replace(partial_file, target)
+    finally:
+        partial_file.unlink(missing_ok=True)
+
+
+def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]) -> int:
+    """The size of the copy. Raises PartialFailure, StoreError."""
+    target = folder / path
+    if not target.parent.resolve().is_relative_to(folder.resolve()):
+        hint = "remove that link, or choose another folder with --to"
+        raise PartialFailure(f"{target} leads out of {folder}", hint=hint)
+    try:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                with readable():
+                    output.copy(target, moved)
+                break
+            except StoreError as error:
+                if not (tries_left and isinstance(error.__cause__, UnreadableObject)):
+                    raise
+        return target.stat().st_size
     except OSError as error:
         raise PartialFailure(
             f"{target} cannot be written: {error.strerror}", hint="choose another folder with --to"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Run
+from orchestrator.services.jobs.run_files import LOG, Appended, appended, job_store, readable
 from orchestrator.services.views import LogLine, short_zone
+from providers.traits import shares_host
 
 POLL_WALL_S = 0.2
-CHUNK_BYTES = 1 << 20
+LATE_WALL_S = 60.0
+"""What a machine wrote may arrive in the store so long after its run has ended."""
 LONGEST_LINE_BYTES = 1 << 16
 """Bytes shown of one line; of the rest, only the size is shown."""
 
 
 def logs(installation: Installation, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
-    """The lines so far, run by run; with `follow` also new ones until the job ends. Raises NotFoundError."""
+    """The lines so far, run by run; with `follow` also new ones until the job ends.
+
+    Raises NotFoundError, and StoreError if the store with a machine's log does not answer.
+    """
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id
     tails: dict[str, _Tail] = {}
@@ -27,47 +32,51 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
             ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
             runs = tx.runs(job_id=job_id, unreadable=left_out)
         for run in runs:
-            tails.setdefault(run.id, _Tail(run, len(tails) + 1, installation.run_dir(run.id) / "log"))
+            if run.id not in tails:
+                tails[run.id] = _Tail(run, len(tails) + 1, appended(installation, run, LOG))
+            tails[run.id].run = run
         found = False
-        for tail in tails.values():
-            for line in tail.read():
-                found = True
-                yield line
+        now = installation.clock.monotonic_s()
+        with readable():
+            for tail in tails.values():
+                for line in tail.read(now):
+                    found = True
+                    yield line
         if ended or not follow:
             for tail in tails.values():
                 yield from tail.rest()
             return
         if not found:
-            installation.clock.sleep(POLL_WALL_S)
+            remote = any(not shares_host(run.offer_id) for run in runs)
+            poll_s = job_store(installation, job_id).poll_s if remote else 0.0
+            installation.clock.sleep(max(POLL_WALL_S, poll_s))
 
 
 @dataclass
 class _Tail:
-    """One log file, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
+    """One log, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
 
     At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not.
     """
 
     run: Run
     number: int
-    path: Path
-    offset: int = 0
+    source: Appended
     partial: bytes = b""
     more: int = 0
+    ended_s: float | None = None
 
-    def read(self) -> Iterator[LogLine]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                while chunk := file.read(CHUNK_BYTES):
-                    self.offset += len(chunk)
-                    *lines, last = chunk.split(b"\n")
-                    for line in lines:
-                        self._add(line)
-                        yield self._line()
-                    self._add(last)
-        except FileNotFoundError:
-            return  # the run has not started
+    def read(self, now_s: float) -> Iterator[LogLine]:
+        if self.run.end is not None:
+            self.ended_s = now_s if self.ended_s is None else self.ended_s
+            if now_s - self.ended_s > LATE_WALL_S:
+                return
+        for chunk in self.source.news():
+            *lines, last = chunk.split(b"\n")
+            for line in lines:
+                self._add(line)
+                yield self._line()
+            self._add(last)
 
     def rest(self) -> Iterator[LogLine]:
         if self.partial:

@@ -23,7 +23,7 @@ from orchestrator.reports.report import report
 from orchestrator.services.control_plane import presence
 from orchestrator.services.doctor import examine, here
 from orchestrator.services.doctor import state as doctor_state
-from orchestrator.services.jobs import commands, current, events, explain, fetch, logs, wait
+from orchestrator.services.jobs import commands, current, events, explain, fetch, logs, run_files, wait
 from orchestrator.services.offers import listing
 from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.views import OfferRow
@@ -101,10 +101,10 @@ def test_what_cannot_be_read_of_a_job_hides_neither_its_log_nor_what_others_cost
 
 
 def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(installation: Installation, past: Past) -> None:
-    size = 3 * logs.CHUNK_BYTES + 5
+    size = 3 * run_files.CHUNK_BYTES + 5
     with (installation.run_dir("run_1") / "log").open("wb") as file:
         for _ in range(3):
-            file.write(b"x" * logs.CHUNK_BYTES)
+            file.write(b"x" * run_files.CHUNK_BYTES)
         file.write(b"x" * 5 + b"\nshort\r\n" + b"\xc3\xa9" * logs.LONGEST_LINE_BYTES)
     lines = [line.text for line in logs.logs(installation, "gpt") if line.number == 1]
     kept = "x" * logs.LONGEST_LINE_BYTES

@@ -1,0 +1,86 @@
+"""What runs write, for those who read it: files of this host, or pieces in the store that their machines ship."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.errors import StoreError
+from orchestrator.installation import Installation
+from orchestrator.model import Run
+from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
+from providers.traits import shares_host
+from trainers.errors import ObjectStoreError
+from trainers.objects.base import ObjectStore
+from trainers.objects.opening import open_store
+
+CHUNK_BYTES = 1 << 20
+LOG, METRICS = "log", "metrics.jsonl"
+_PREFIXES = {LOG: log_prefix, METRICS: metrics_prefix}
+
+
+class Appended(Protocol):
+    """Something that a run appends to."""
+
+    def news(self) -> Iterator[bytes]:
+        """What was added since the last call. Raises ObjectStoreError."""
+        ...
+
+
+def appended(installation: Installation, run: Run, name: str) -> Appended:
+    """The LOG or METRICS of a run. Raises StoreError."""
+    if shares_host(run.offer_id):
+        return _File(installation.run_dir(run.id) / name)
+    return TrailReader(job_store(installation, run.job_id), _PREFIXES[name](run.id))
+
+
+def metrics_of(installation: Installation, run: Run) -> bytes:
+    """The metrics of a run, as JSON lines; nothing if they cannot be read. Those of a run of another machine that has
+    ended are fetched once, and kept on this host."""
+    kept = installation.run_dir(run.id) / METRICS
+    if run.end is not None and not shares_host(run.offer_id) and not kept.exists():
+        with suppress(OSError, ObjectStoreError, StoreError):
+            found = b"".join(appended(installation, run, METRICS).news())
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            partial = kept.with_name(f".{METRICS}.{secrets.token_hex(4)}")
+            partial.write_bytes(found)
+            partial.replace(kept)
+    with suppress(OSError, ObjectStoreError, StoreError):
+        source = _File(kept) if kept.exists() else appended(installation, run, METRICS)
+        return b"".join(source.news())
+    return b""
+
+
+def job_store(installation: Installation, job_id: str) -> ObjectStore:
+    """The place of a job's files in the store. Raises StoreError."""
+    with readable():
+        return open_store(installation.job_root(job_id))
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turn an error of the object store into a StoreError."""
+    try:
+        yield
+    except ObjectStoreError as error:
+        raise StoreError(error.message, hint=error.hint) from error
+
+
+class _File:
+    """A file, read from where the last read stopped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def news(self) -> Iterator[bytes]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                while chunk := file.read(CHUNK_BYTES):
+                    self._offset += len(chunk)
+                    yield chunk
+        except FileNotFoundError:
+            return  # the run has not started
