@@ -9,7 +9,7 @@ the standard library and bash. Each machine has a folder:
     machines/<id>/beat          when its supervisor last lived
     machines/<id>/ending, ended why and when it ends; that its end is complete
     machines/<id>/output.log    what the user data printed (its last 64 kB, once it has ended)
-    machines/<id>/files/        its working folder, while it lives
+    machines/<id>/files/        its working folder, while it lives; its temporary files are in /tmp/tw-...
 
 All instants are seconds of CLOCK_BOOTTIME, which no change of the wall clock affects, and count only within one boot.
 The caller gets durations, and its own instant of the launch back. A machine's supervisor adopts all its processes, so
@@ -32,6 +32,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ SLOWEST_S = 15.0
 KEPT_S = 7 * 86_400
 LOG_BYTES = 64 * 1024
 BEAT_S, PACE_S = 15.0, 5.0
-_INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 _PDEATHSIG, _SUBREAPER, _NAME = 1, 36, 15
 _LOCK = "hhqqi4x"  # struct flock
 
@@ -307,6 +308,8 @@ def _start(home: Path, library: ctypes.CDLL) -> None:
     record = _read(home / "record.json")
     environment = {name: value for name, value in os.environ.items() if name in _INHERITED}
     environment |= {ID_VARIABLE: home.name, "TRADEWIND_INSTANCE_DIR": str(home / "files"), **record["environment"]}
+    environment["TMPDIR"] = str(_temporary(home))
+    _temporary(home).mkdir(mode=0o700)
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -352,7 +355,8 @@ def _finish(home: Path, reason: str, at_s: float) -> None:
 def _complete(home: Path) -> None:
     """Kill every process of an ending machine, and keep only its record. Raises ProviderError."""
     kill_all(home.name, None)
-    shutil.rmtree(home / "files", ignore_errors=True)
+    for folder in (home / "files", _temporary(home)):
+        shutil.rmtree(folder, ignore_errors=True)
     (home / "user_data").unlink(missing_ok=True)
     with suppress(OSError), (home / "output.log").open("r+b") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES))
@@ -361,6 +365,11 @@ def _complete(home: Path) -> None:
         log.write(last)
         log.truncate()
     (home / "ended").touch()
+
+
+def _temporary(home: Path) -> Path:
+    """The machine's folder for temporary files. Its path is short: Ray has sockets in it."""
+    return Path("/tmp", f"tw-{blake2b(str(home).encode(), digest_size=4).hexdigest()}")
 
 
 def _supervisor(home: Path) -> Leader | None:

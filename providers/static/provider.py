@@ -201,7 +201,7 @@ class StaticProvider:
             if isinstance(found, ProviderError):
                 if host.name in self._sent.get(spec.token, ()):  # it may have carried out this launch
                     raise found
-                errors.append(found)
+                errors.append(_not_there(found))
                 continue
             try:
                 check(host, found)
@@ -309,6 +309,11 @@ class StaticProvider:
 
 def _errors(found: Mapping[str, T | ProviderError]) -> list[ProviderError]:
     return [answer for answer in found.values() if isinstance(answer, ProviderError)]
+
+
+def _not_there(error: ProviderError) -> ProviderError:
+    """The error for a launch that was not sent to a host, because that did not answer a question."""
+    return CapacityError(str(error), hint=error.hint) if isinstance(error, UnavailableError) else error
 
 
 def _instance(told: Json) -> Instance:

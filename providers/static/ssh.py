@@ -192,7 +192,10 @@ def _failure(host: Host, code: int, said: str) -> ProviderError:
     if "Could not resolve hostname" in said:
         hint = f"correct address in [providers.static.hosts.{host.name}]"
         return UnavailableError(f"{host.name}: the address {host.address!r} cannot be resolved", hint=hint)
-    if re.search(r"[Bb]ad configuration option|Bad owner or permissions|no such identity|invalid format", said):
+    if re.search(
+        r"[Bb]ad configuration option|Bad owner or permissions|Can't open user config|no such identity|invalid format",
+        said,
+    ):
         return SetupError(f"ssh cannot be used for {host.name}: {last}", hint=_check_by_hand(host), scope="region")
     if re.search(r"closed|reset|Broken pipe", said):
         return CutOffError(f"the connection to {host.name} ended: {last}", hint=_check_by_hand(host))

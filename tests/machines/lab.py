@@ -181,7 +181,7 @@ class Laboratory:
     `environment` the variables of its clients.
     """
 
-    def __init__(self, folder: Path, stack: ExitStack, hosts: Mapping[str, Kind]) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, hosts: Mapping[str, Kind], s3: S3) -> None:
         self.folder = folder
         self.key = _key(folder / "key", "a key of this test")
         self._stack, self._nodes = stack, []
@@ -197,7 +197,7 @@ class Laboratory:
             self.hosts[name] = self._join(host)
             with self.known_hosts.open("a") as known:
                 known.write(f"{host.address} {_public(folder / f'{name}-key')}\n")
-        self.s3 = S3()
+        self.s3 = s3
         with network_of(self.store.pid):
             self.server = LoopbackServer(self.s3, address=self.store.address)
         self.server.start()
@@ -284,15 +284,15 @@ class Laboratory:
 
 
 @contextmanager
-def laboratory(hosts: Mapping[str, Kind] | Sequence[str]) -> Iterator[Laboratory]:
-    """Fails the test with the reason where there can be no namespaces."""
+def laboratory(hosts: Mapping[str, Kind] | Sequence[str], s3: S3 | None = None) -> Iterator[Laboratory]:
+    """`s3` is the cloud of the bucket. Fails the test with the reason where there can be no namespaces."""
     if reason := why_not():
         pytest.fail(f"simulated machines: {reason}")
     kinds = hosts if isinstance(hosts, Mapping) else {name: Kind() for name in hosts}
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="tw-lab-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield Laboratory(folder, stack, kinds)
+        yield Laboratory(folder, stack, kinds, S3() if s3 is None else s3)
 
 
 def _packages() -> list[str]:

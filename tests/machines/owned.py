@@ -13,7 +13,7 @@ def declared(lab: Laboratory, *names: str, **options: Any) -> dict[str, dict[str
         "user": USER,
         "key_file": str(lab.key),
         "known_hosts": str(lab.known_hosts),
-        "ssh_config": "none",
+        "ssh_config": "/dev/null",
         "vcpus": 16,
         "memory_gb": 32,
         "disk_gb": 0.1,

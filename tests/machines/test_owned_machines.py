@@ -352,8 +352,11 @@ def test_gpus_that_are_as_declared_are_shared_by_slots(lab: Laboratory, tmp_path
 
 def test_a_host_that_is_off(lab: Laboratory, tmp_path: Path) -> None:
     hosts = read_hosts({"off": {**declared(lab, "one")["one"], "address": lab.office.address}})
+    cloud = StaticProvider(hosts, tmp_path, SystemClock())
     with pytest.raises(UnavailableError, match="off cannot be reached"):
-        StaticProvider(hosts, tmp_path, SystemClock()).list_owned("tw-1")
+        cloud.list_owned("tw-1")
+    with pytest.raises(CapacityError, match="off cannot be reached"):  # nothing was sent: the job goes elsewhere
+        cloud.launch(LaunchSpec("token", cloud.offers()[0].id, ESCAPES))
 
 
 def test_a_command_of_a_person_runs_in_the_folder_of_the_machine(lab: Laboratory, owner: Owner) -> None:

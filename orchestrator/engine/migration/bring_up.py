@@ -31,6 +31,8 @@ LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
 """Wall seconds that a machine may run unmonitored; engine.machines.poll renews them as soon as it sees the machine.
 Not a setting, because the same token must always make the same request."""
+LOCAL = ("zone", "region")
+"""Errors of this scope are about one place, such as a host without Python, so another offer is tried."""
 MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
 PREPARE_EVERY_S = 15.0
 
@@ -158,7 +160,7 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
         with ctx.write() as tx:
             tx.advance(migration.id, Step.PROVISION, Step.PROVISION, error=str(error))
         return False
-    no_room = error.retryable or isinstance(error, CapacityError | PriceError | QuotaError)
+    no_room = error.retryable or isinstance(error, CapacityError | PriceError | QuotaError) or error.scope in LOCAL
     if no_room:
         with ctx.write() as tx:
             tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
