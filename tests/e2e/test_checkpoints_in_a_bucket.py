@@ -45,6 +45,9 @@ def test_a_job_whose_machine_is_killed_resumes_from_the_bucket_to_the_same_bits(
     train = {**tiny, "secrets": [*KEYS], "env": endpoint}
     job = living.submit("far", train=train, checkpoint={"to": bucket})
     first = living.training(job, steps=15)
+    started_with = [living.environment_of(pid) for pid in living.processes(first)]
+    assert started_with
+    assert not any(KEYS[1] in variables for variables in started_with), "the job's program could read it there"
     living.cloud.crash(first.instance_id or "")
     second = living.training(job, after=first)
     assert second.start_step > 0

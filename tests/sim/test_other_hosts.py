@@ -12,7 +12,8 @@ from orchestrator.engine.runtime import RunSpec
 from orchestrator.model import JobSpec, Setup
 from orchestrator.nodes.messages import JobFiles
 from providers import traits
-from tests.sim.harness import SimulatedInstallation, train_spec
+from providers.instance import InstanceState
+from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 from trainers.spec import SetupSpec
 
 
@@ -28,9 +29,11 @@ def test_a_machine_of_another_host_is_told_where_its_files_are_and_no_folder_of_
     asked: list[tuple[SetupSpec | None, JobFiles | None]] = []
     started: list[RunSpec] = []
 
-    def noted(run_id: str, token: str, setup: SetupSpec | None, secrets: Any, files: JobFiles | None) -> None:
+    def noted(
+        run_id: str, token: str, setup: SetupSpec | None, secrets: Any, files: JobFiles | None, **more: Any
+    ) -> None:
         asked.append((setup, files))
-        prepare(run_id, token, setup, secrets, files)
+        prepare(run_id, token, setup, secrets, files, **more)
 
     monkeypatch.setattr(home.site, "prepare", noted)
     monkeypatch.setattr(home.site, "start", started.append)
@@ -53,3 +56,29 @@ def test_a_job_whose_code_was_not_uploaded_gets_no_machine_there_and_says_what_t
     with home.installation.store.read() as tx:
         said = [event.message for event in tx.events(job_id=job.id)]
     assert any("submit the job again" in message for message in said)
+
+
+def test_a_machine_that_cannot_be_used_is_ended_and_the_job_starts_elsewhere(home: SimulatedInstallation) -> None:
+    why = "this machine has no Python 3.11 or newer"
+    job = home.submit_job(JobSpec("job", replace(train_spec(), code="0" * 64)))
+    home.until(lambda: bool(home.migrations(job)))
+    (first,) = home.migrations(job)
+    home.site.boot_errors[first.token] = why
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert home.migrations(job)[0].error == why
+    events = home.read(lambda tx: [event.message for event in tx.events(job_id=job.id, kinds=("migration.aborted",))])
+    assert events == [f"not started on {first.offer_id}: {why}; trying the next offer"]
+    assert all(each.state is InstanceState.TERMINATED for each in home.cloud.instances())
+    check_truth(home)
+
+
+def test_a_machine_that_ended_because_it_cannot_be_used_is_not_just_gone(home: SimulatedInstallation) -> None:
+    job = home.submit_job(JobSpec("job", replace(train_spec(), code="0" * 64)))
+    home.until(lambda: any(each.state is InstanceState.RUNNING for each in home.cloud.instances()))
+    (first,) = home.migrations(job)
+    home.site.boot_errors[first.token] = "too little disk"
+    home.cloud.crash(home.cloud.instances()[0].id)
+    home.settle()
+    assert home.migrations(job)[0].error == "too little disk"
+    check_truth(home)

@@ -131,6 +131,25 @@ def test_only_a_machine_with_the_folders_of_this_host_is_told_one(runtime: NodeR
         assert (order.run.files, order.run.run_dir == "") == (given, given is not None)
 
 
+def test_a_machine_that_cannot_be_used_says_why_with_the_proof_of_its_boot_token(
+    runtime: NodeRuntime, machine: Machine
+) -> None:
+    why = "the machine has too little disk"
+    assert runtime.boot_error("m") is None
+    machine.channel.put_facts(NodeFacts("boot", "", sealing.error_proof(machine.boot_token, "boot", why), why))
+    until(lambda: runtime.boot_error("m"))
+    assert runtime.boot_error("m") == why
+    assert not runtime.joined("m")
+
+
+def test_an_error_that_somebody_else_wrote_is_not_believed(runtime: NodeRuntime, machine: Machine) -> None:
+    machine.channel.put_facts(NodeFacts("boot", "", sealing.error_proof("another token", "boot", "no"), "no"))
+    assert not runtime.joined("m")
+    until(lambda: runtime._listener.heard("m").facts is not None)
+    assert runtime.boot_error("m") is None
+    assert not runtime.joined("m")
+
+
 def test_a_run_goes_from_starting_to_what_its_machine_says_of_it(runtime: NodeRuntime, machine: Machine) -> None:
     machine.introduce()
     until(lambda: runtime.joined("m"))

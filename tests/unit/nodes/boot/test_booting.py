@@ -200,6 +200,17 @@ def test_a_folder_rents_nothing(tmp_path: Path) -> None:
     assert "store_root" in caught.value.hint
 
 
+def test_two_installations_share_a_bucket_and_nothing_but_the_runtime(plane: Plane) -> None:
+    plane.user_data()
+    other = Launching(plane.root, "other", lambda: b"o" * 32, Issuer(now), now, files=CACHED)
+    other.user_data(TOKEN, Remote("job-2", f"{plane.root}/checkpoints"))
+    (first, second) = (each.scope(TOKEN) for each in (plane.launching(), other))
+    assert first is not None
+    assert second is not None
+    assert not set(first.writes) & set(second.writes)
+    assert first.reads == second.reads
+
+
 # What a machine finds out about itself
 
 
