@@ -6,6 +6,8 @@ may do. The control plane's end is its NodeRuntime; there is no engine.
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +25,11 @@ from orchestrator.nodes.access.lending import Lender
 from orchestrator.nodes.boot.launching import Launching, Remote
 from orchestrator.nodes.channel import control_store
 from orchestrator.nodes.key_file import KeyFile
+from orchestrator.nodes.messages import JobFiles
+from orchestrator.nodes.outputs import stored_outputs
+from orchestrator.nodes.packing import contents, pack
+from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
+from orchestrator.nodes.unpacking import code_key
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import LoopbackServer, Request, serving
 from tests.e2e.living import PROGRAMS, until
@@ -35,6 +42,8 @@ from trainers.spec import TrainerSpec
 pytestmark = pytest.mark.ray
 
 TOKEN, JOB, RUN = "launch-1", "job-1", "run-1"
+GZIP = b"\x1f\x8b"
+PLACE = f"jobs/install/{JOB}"
 JOBS_SECRET = "correct-horse-battery-staple-4712"
 LASTS_S = 24  # instead of hours: it is renewed, and expires, while the job trains
 
@@ -120,19 +129,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def training(world: World) -> World:
     """It has prepared a run, and trains."""
     until("the machine has joined", lambda: world.runtime.joined(TOKEN))
-    world.runtime.prepare(RUN, TOKEN)
+    archive = io.BytesIO()
+    digest = pack(contents(PROGRAMS), archive)
+    open_store(f"{world.root}/{PLACE}").put(code_key(digest), archive.getvalue())
+    world.runtime.prepare(RUN, TOKEN, files=JobFiles(PLACE, digest))
     world.reaches("prepared")
-    run_dir = world.folder / "runs" / RUN
     spec = TrainerSpec(
         job_id=JOB,
         run_id=RUN,
         generation=1,
         attempt=1,
         checkpoint_root=f"{world.root}/checkpoints",
-        control_dir=str(run_dir / "control"),
-        output_dir=str(world.folder / "outputs"),
-        workdir=str(PROGRAMS),
-        entry="tiny:main",
+        control_dir="",
+        output_dir="",
+        workdir="",
+        entry="talks:main",
         args={"hurry": str(world.folder / "hurry")},
         steps=100_000,
     )
@@ -153,6 +164,21 @@ def test_it_runs_the_control_planes_code_from_its_own_folder(training: World) ->
 def test_it_saves_checkpoints_with_access_that_was_renewed(training: World) -> None:
     until("two keys have been used", lambda: len(training.keys_used()) >= 2)
     assert manifests(f"{training.root}/checkpoints", JOB)
+    assert not training.s3.refused, "it needed more than it may"
+
+
+def test_its_code_log_losses_and_outputs_travel_through_the_store(training: World) -> None:
+    job = open_store(f"{training.root}/{PLACE}")
+
+    def read(prefix: str) -> str:
+        return b"".join(TrailReader(job, prefix).news()).decode()
+
+    until("its log has arrived", lambda: "code in " in read(log_prefix(RUN)))
+    assert f"code in {training.host.home}" in read(log_prefix(RUN))
+    until("its outputs have arrived", lambda: "before.txt" in stored_outputs(job))
+    until("its losses have arrived", lambda: '"loss"' in read(metrics_prefix(RUN)))
+    assert not (training.folder / "runs").exists()
+    assert not (training.folder / "outputs").exists()
     assert not training.s3.refused, "it needed more than it may"
 
 
@@ -181,9 +207,9 @@ def _where(world: World, *wanted: str) -> list[str]:
 def _objects(world: World) -> Iterator[tuple[str, bytes]]:
     store = open_store(world.root)
     for listed in store.list():
-        found = store.get(listed.key, listed.size_bytes)
+        found = store.get(listed.key, 1 << 30)  # a log may have grown since
         if found is not None:
-            yield listed.key, found.data
+            yield listed.key, gzip.decompress(found.data) if found.data.startswith(GZIP) else found.data
 
 
 def _files(folder: Path) -> Iterator[Path]:
