@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 
-from scripts import browser, machines, postgres
+from scripts import browser, compiler, machines, postgres
 
 NEEDED = {
     "the page tests need a browser": browser,
     "the store's tests need a Postgres server": postgres,
+    "the tests of wrong clocks need a C compiler": compiler,
     "the tests of machines that people own need an SSH server": machines,
 }
 

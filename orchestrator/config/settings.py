@@ -430,8 +430,9 @@ class Config:
         "state_dir",
     )
     lease_s: float = _setting(
-        60.0,
-        "A run without contact to the control plane for this long stops itself and may be replaced.",
+        90.0,
+        "A run without contact to the control plane for this long stops itself and may be replaced. So long "
+        "may the store be out of reach.",
         _number(above=0),
         "30",
     )

@@ -19,10 +19,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Ownership:
-    """Of one job in `root`, for a run of `generation`. Call close() when done."""
+    """Of one job in `root`, for a run of `generation`. The thread asks `followed`, the same store with little patience.
+    Call close() when done."""
 
-    def __init__(self, root: ObjectStore, job: str, generation: int) -> None:
+    def __init__(self, root: ObjectStore, job: str, generation: int, followed: ObjectStore | None = None) -> None:
         self._root, self._job, self._own = root, job, generation
+        self._followed = root if followed is None else followed
+        self._answers = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._known: int | DamagedCheckpoint = 0
@@ -33,28 +36,39 @@ class Ownership:
         Raises DamagedCheckpoint, and ObjectStoreError if it is not known yet.
         """
         if not self._root.remote:
-            return self._read()
+            return self._read(self._root)
         if self._thread is None:
-            self._known = self._read()
+            self._known = self._read(self._root)
             self._thread = threading.Thread(target=self._follow, name="tradewind-ownership", daemon=True)
             self._thread.start()
         if isinstance(self._known, DamagedCheckpoint):
             raise self._known
         return self._known
 
+    def answers(self) -> int:
+        """How often the store has answered the thread: what rises again after an outage."""
+        return self._answers
+
+    @property
+    def remote(self) -> bool:
+        """Whether a thread asks the store."""
+        return self._root.remote
+
     def close(self) -> None:
         """Ask no longer."""
         self._over.set()
 
-    def _read(self) -> int:
-        fence = fences.fence(self._root, self._job)
+    def _read(self, root: ObjectStore) -> int:
+        fence = fences.fence(root, self._job)
         return 0 if fence is None else fence.generation
 
     def _follow(self) -> None:
         while not self._over.wait(self._root.poll_s * (UNHURRIED if self._known == self._own else 1)):
             try:
-                self._known = self._read()
+                self._known = self._read(self._followed)
+                self._answers += 1
             except DamagedCheckpoint as damage:
                 self._known = damage
+                self._answers += 1
             except TrainerError as error:
                 _LOG.warning("it is unknown for the moment who owns %s: %s", self._job, error)

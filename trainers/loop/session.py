@@ -30,6 +30,7 @@ from trainers.loop.summing import sum_in_rank_order
 from trainers.loop.training_loop import Parts, TrainingLoop
 from trainers.loop.transient import Transient
 from trainers.loop.unattached import UnattachedState
+from trainers.objects.base import ObjectStore
 from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 
@@ -101,7 +102,7 @@ class Session(TrainingLoop):
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
         self._spec = context.spec
-        self._checkpoints = context.checkpoints
+        self._checkpoints, self._hurried = context.checkpoints, context.hurried
         self._ownership = context.ownership
         self._peers = peers_of(context)
         super().__init__(
@@ -123,6 +124,7 @@ class Session(TrainingLoop):
         self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic())
         self._restored: Loaded | None = None
         self._saved_step: int | None = None
+        self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
         self._successors: set[int] = set()  # the generations for which it has waited
         self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
         self._began_s = self._began_cpu_s = 0.0  # when the current step began
@@ -215,7 +217,7 @@ class Session(TrainingLoop):
         seen, now = Seen(), self._timers.monotonic
         if self._peers.rank == 0:
             seen.generation = self._ownership.generation()
-            seen.save_due = self._cadence.due(now())
+            seen.save_due = self._cadence.due(now()) and self._reachable()
         if self._peers.leads:
             control = self._control
             until, quiesce, notice = control.lease_until(), control.quiesce(), control.notice()
@@ -376,19 +378,27 @@ class Session(TrainingLoop):
         return loaded
 
     def _save_if_reachable(self) -> None:
-        """Write a periodic checkpoint. If the store cannot be reached, training goes on until the next one is due."""
+        """Write a periodic checkpoint. If the store cannot be reached, training goes on until it can."""
+        began_s = self._timers.monotonic()
         try:
-            self._save_once()
+            self._save_once(self._hurried)
         except (StoreThrottled, StoreUnavailable) as error:
             sys.stderr.write(f"the checkpoint of step {self.steps_done} is postponed: {error}\n")
-            self._cadence.since_s = self._timers.monotonic()
+            self._cadence.postponed(began_s, self._timers.monotonic())
+            self._answers = self._ownership.answers()
+        else:
+            self._answers = -1
 
-    def _save_once(self) -> None:
-        """Write a checkpoint of the current step unless there is one."""
+    def _reachable(self) -> bool:
+        """Whether the store has answered since a save was postponed, as far as that is known."""
+        return not self._ownership.remote or self._ownership.answers() > self._answers
+
+    def _save_once(self, to: ObjectStore | None = None) -> None:
+        """Write a checkpoint of the current step unless there is one; as patiently as it takes, or `to` that store."""
         if self._saved_step != self.steps_done:
-            self._save()
+            self._save(to)
 
-    def _save(self) -> None:
+    def _save(self, to: ObjectStore | None = None) -> None:
         spec = self._spec
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
@@ -398,7 +408,7 @@ class Session(TrainingLoop):
             with self._journal.saving():
                 began_s = self._timers.monotonic()
                 name = write(
-                    self._checkpoints,
+                    self._checkpoints if to is None else to,
                     spec.job_id,
                     ManifestName(spec.generation, self.steps_done, spec.attempt),
                     items={

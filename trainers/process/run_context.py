@@ -13,11 +13,16 @@ from trainers.control import ControlDirectory, TrainerState
 from trainers.journal import Journal
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
+from trainers.objects.retry import Patience
 from trainers.process.ranks import Rank
 from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
     from trainers.loop.session import Session
+
+
+HURRIED = Patience(connect_s=3.0, request_s=10.0, tries=2)
+"""For what training can do without for a while: periodic saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class RunContext:
     leaving: TrainerState | None = None
     on_step: Callable[[int], None] | None = None
     _checkpoints: ObjectStore | None = None
+    _hurried: ObjectStore | None = None
     _ownership: Ownership | None = None
 
     @property
@@ -56,10 +62,17 @@ class RunContext:
         return self._checkpoints
 
     @property
+    def hurried(self) -> ObjectStore:
+        """The same store with little patience. Raises ObjectStoreError."""
+        if self._hurried is None:
+            self._hurried = open_store(self.spec.checkpoint_root, HURRIED)
+        return self._hurried
+
+    @property
     def ownership(self) -> Ownership:
         """Who owns the job. Raises ObjectStoreError."""
         if self._ownership is None:
-            self._ownership = Ownership(self.checkpoints, self.spec.job_id, self.spec.generation)
+            self._ownership = Ownership(self.checkpoints, self.spec.job_id, self.spec.generation, self.hurried)
         return self._ownership
 
     @property

@@ -48,7 +48,7 @@ def test_without_any_source_everything_is_a_default_and_nothing_is_made(home: Pa
     assert config.store_url == f"sqlite:///{config.state_dir}/tradewind.db"
     assert config.providers.enabled == ("local",)
     assert (config.providers.local.seed, config.providers.local.clock_factor) == (7, 60.0)
-    assert (config.lease_s, config.suspect_after_s) == (60.0, 5.0)
+    assert (config.lease_s, config.suspect_after_s) == (90.0, 5.0)
     assert config.policy.decide_every_s == 86_400
     assert set(config.origins) == set(SETTINGS)
     assert set(config.origins.values()) == {"default"}
@@ -86,7 +86,7 @@ def test_a_path_is_relative_to_where_it_is_written(home: Path) -> None:
 
 
 def test_an_empty_variable_counts_as_unset(home: Path) -> None:
-    assert config_of(home, environ={"TRADEWIND_LEASE_S": ""}).lease_s == 60.0
+    assert config_of(home, environ={"TRADEWIND_LEASE_S": ""}).lease_s == 90.0
 
 
 def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: Path) -> None:
@@ -148,7 +148,7 @@ inline = {max_instances = 3}
         ({"lease_s": "nan"}, "lease_s: must be a number, more than 0"),
         ({"lease_s": 10**400}, "lease_s: must be a number, more than 0"),
         ({"lease_s": 4}, "suspect_after_s must be less than lease_s"),
-        ({"suspect_after_s": "60"}, "suspect_after_s must be less than lease_s"),
+        ({"suspect_after_s": "90"}, "suspect_after_s must be less than lease_s"),
         ({"policy.min_dwell_s": -1}, "policy.min_dwell_s: must be a number, at least 0"),
         ({"limits.max_instances": 1.5}, "limits.max_instances: must be a whole number, at least 0"),
         ({"limits.max_usd_per_hour": 0}, "limits.max_usd_per_hour: must be a number, more than 0"),
@@ -192,7 +192,7 @@ def test_settings_are_shown_as_flags_would_write_them_and_passwords_hidden(home:
     assert shown["store_url"].value == "postgresql://me:***@db/tw"
     assert shown["providers.local.hazard"].value == "false"
     assert shown["providers.enabled"].value == "local"
-    assert shown["lease_s"].value == "60"
+    assert shown["lease_s"].value == "90"
     assert shown["secrets.key_file"].value == ""
     again = {key: setting.value for key, setting in shown.items() if key != "store_url" and setting.value}
     assert {item.key: item.value for item in shown_settings(config_of(home, again)) if item.key in again} == again

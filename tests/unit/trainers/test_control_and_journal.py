@@ -129,6 +129,21 @@ def test_saves_are_due_by_their_cost_within_half_a_second_and_a_quarter_hour():
     assert cadence.due(0.501)
 
 
+def test_a_save_that_could_not_be_made_is_tried_again_after_pauses_that_double():
+    cadence = Cadence(0.035, since_s=0.0)
+    cadence.saved(0.0, 1.0)
+    cadence.postponed(30.0, 50.0)
+    assert not cadence.due(69.9)
+    assert cadence.due(70.0)
+    cadence.postponed(70.0, 71.0)
+    assert not cadence.due(110.9)
+    assert cadence.due(111.0)
+    cadence.postponed(111.0, 2000.0)
+    assert cadence.due(2900.0)
+    cadence.saved(2900.0, 2901.0)
+    assert cadence.due(2901.0 + 28.6)
+
+
 def test_no_overhead_allowed_means_the_longest_interval():
     cadence = Cadence(0.0, since_s=0.0)
     assert not cadence.due(899.0)

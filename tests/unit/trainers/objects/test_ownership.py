@@ -101,3 +101,20 @@ def test_the_last_answer_holds_while_the_store_is_away(
     with pytest.raises(DamagedCheckpoint):
         ownership.generation()
     ownership.close()
+
+
+def test_answers_are_counted_so_that_the_end_of_an_outage_is_seen(bucket: BucketStore, server: LoopbackServer) -> None:
+    store.write_fence(bucket, JOB, 1, None)
+    ownership, turns = followed(bucket)
+    ownership.generation()
+    turns.once()
+    assert ownership.answers() == 1
+    outage = Fault(lambda _: True, times=None, answer=refusal(503, "SlowDown"))
+    server.faults.append(outage)
+    turns.once()
+    turns.once()
+    assert ownership.answers() == 1
+    server.faults.remove(outage)
+    turns.once()
+    assert ownership.answers() == 2
+    ownership.close()
