@@ -120,6 +120,7 @@ class NodeRuntime:
         if remote is not None:
             assert self._launching is not None
             try:
+                put_run(self._store, remote.run_id, token)  # so that what is stored is deleted with the run
                 return self._launching.user_data(token, remote)
             except ObjectStoreError as error:
                 raise unusable(error) from error

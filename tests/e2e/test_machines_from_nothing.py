@@ -116,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             lender=Lender(store, issuer, launching.scope),
         )
         host = Host(folder)
-        user_data = runtime.bootstrap(token=TOKEN, remote=Remote(JOB, f"{root}/checkpoints"))
+        user_data = runtime.bootstrap(token=TOKEN, remote=Remote(JOB, RUN, f"{root}/checkpoints"))
         host.boot(user_data)
         try:
             yield World(folder, s3, server, root, runtime, key, host, user_data)

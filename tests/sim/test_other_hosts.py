@@ -12,6 +12,7 @@ from orchestrator.engine.runtime import RunSpec
 from orchestrator.model import JobSpec, Setup
 from orchestrator.nodes.messages import JobFiles
 from providers import traits
+from providers.fake import Fault
 from providers.instance import InstanceState
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 from trainers.spec import SetupSpec
@@ -71,6 +72,16 @@ def test_a_machine_that_cannot_be_used_is_ended_and_the_job_starts_elsewhere(hom
     assert events == [f"not started on {first.offer_id}: {why}; trying the next offer"]
     assert all(each.state is InstanceState.TERMINATED for each in home.cloud.instances())
     check_truth(home)
+
+
+def test_what_was_stored_for_a_machine_that_was_never_rented_is_deleted(home: SimulatedInstallation) -> None:
+    home.faults.inject("launch", Fault.CAPACITY)
+    job = home.submit_job(JobSpec("job", replace(train_spec(), code="0" * 64)))
+    home.until(lambda: len(home.migrations(job)) > 1)
+    refused = home.migrations(job)[0]
+    home.site._kept[refused.target_run_id] = refused.token  # as NodeRuntime notes for user data
+    home.settle()
+    home.until(lambda: refused.target_run_id not in home.site.known())
 
 
 def test_a_machine_that_ended_because_it_cannot_be_used_is_not_just_gone(home: SimulatedInstallation) -> None:

@@ -13,7 +13,7 @@ from orchestrator.errors import NotFoundError, RowError, SiteError
 
 
 def forget_machines(ctx: Context) -> bool:
-    """Delete the control objects of booked runs. Returns False: no row of the store changes."""
+    """Delete the control objects of runs that are over. Returns False: no row of the store changes."""
     in_use = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     with suppress(SiteError):  # tried again
         for run_id in ctx.runtime.known():
@@ -23,10 +23,11 @@ def forget_machines(ctx: Context) -> bool:
 
 
 def _is_over(ctx: Context, run_id: str, in_use: set[str]) -> bool:
-    """Whether the run is booked, and no other attempt has its machine."""
+    """Whether the run is booked or never had a machine, and no other attempt has its machine."""
     try:
         with ctx.installation.store.read() as tx:
             run = tx.run(run_id)
     except (NotFoundError, RowError):
         return False
-    return run.end is not None and run.billed_to_ms is not None and in_use.isdisjoint(run.instance_ids)
+    booked = run.billed_to_ms is not None or (run.state == "ended" and not run.instance_ids)
+    return run.end is not None and booked and in_use.isdisjoint(run.instance_ids)

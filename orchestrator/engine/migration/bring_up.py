@@ -99,9 +99,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
-        user_data=ctx.runtime.bootstrap(
-            token=migration.token, nodes=nodes, remote=_remote(ctx, migration.offer_id, job)
-        ),
+        user_data=ctx.runtime.bootstrap(token=migration.token, nodes=nodes, remote=_remote(ctx, migration, job)),
         count=nodes,
         tags={
             "tradewind-install": ctx.installation.store.install_id,
@@ -114,15 +112,15 @@ def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
     )
 
 
-def _remote(ctx: Context, offer_id: str, job: Job) -> Remote | None:
+def _remote(ctx: Context, migration: Migration, job: Job) -> Remote | None:
     """What a machine of another host must know of its job; None for one of this host."""
-    if shares_host(offer_id):
+    if shares_host(migration.offer_id):
         return None
     with ctx.installation.store.read() as tx:
-        offer = tx.offer(offer_id)
+        offer = tx.offer(migration.offer_id)
     real = offer is not None and offer.gpu is not None and not offer.simulated
     gpu, count = (offer.gpu, offer.gpu_count) if real and offer is not None else (None, 0)
-    return Remote(job.id, ctx.checkpoint_root(job), gpu, count)
+    return Remote(job.id, migration.target_run_id, ctx.checkpoint_root(job), gpu, count)
 
 
 def check_limits(ctx: Context, tx: Tx, offer_id: str, *, nodes: int, besides: str | None = None) -> None:

@@ -38,10 +38,11 @@ _PASSED_ON = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPO
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A machine of another host: for which job it is rented, where that has its checkpoints, and the GPUs that its
-    offer declares (`gpu` is a name of providers.hardware, None for none)."""
+    """A machine of another host: for which job and run it is rented, where the job has its checkpoints, and the GPUs
+    that its offer declares (`gpu` is a name of providers.hardware, None for none)."""
 
     job_id: str
+    run_id: str
     checkpoint_root: str
     gpu: str | None = None
     gpu_count: int = 0

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.engine.node_runtime import NodeRuntime
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
@@ -23,7 +24,7 @@ from orchestrator.nodes.boot import launching, program
 from orchestrator.nodes.boot.launching import Launching, Remote
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import MOST_BYTES
-from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.channel import Channel, control_store
 from orchestrator.nodes.messages import NodeFacts
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import LoopbackServer, serving
@@ -67,7 +68,7 @@ class Plane:
         return Launching(self.root, "install", lambda: KEY, Issuer(now), self.clock, files=self.files)
 
     def user_data(self, token: str = TOKEN, *, gpu: str | None = None, gpu_count: int = 0) -> str:
-        return self.launching().user_data(token, Remote("job-1", f"{self.root}/checkpoints", gpu, gpu_count))
+        return self.launching().user_data(token, Remote("job-1", "run-1", f"{self.root}/checkpoints", gpu, gpu_count))
 
     def told(self, token: str = TOKEN) -> NodeFacts:
         facts = Channel(open_store(f"{self.root}/control/install"), token).facts()
@@ -135,7 +136,7 @@ def test_another_installation_cannot_use_what_one_has_made(plane: Plane) -> None
     plane.user_data()
     other = Launching(plane.root, "install", lambda: b"o" * 32, Issuer(now), now)
     with pytest.raises(SiteError, match="key of this installation") as caught:
-        other.user_data(TOKEN, Remote("job-1", f"{plane.root}/checkpoints"))
+        other.user_data(TOKEN, Remote("job-1", "run-1", f"{plane.root}/checkpoints"))
     assert "its own store_root" in caught.value.hint
 
 
@@ -154,7 +155,7 @@ def launching_credentials(token: str) -> object:
 def test_the_runtime_is_stored_once(plane: Plane, server: LoopbackServer) -> None:
     before = len(server.requests)
     plane.user_data("a")
-    plane.launching().user_data("b", Remote("job-1", f"{plane.root}/checkpoints"))
+    plane.launching().user_data("b", Remote("job-1", "run-1", f"{plane.root}/checkpoints"))
     puts = [each for each in server.requests[before:] if each.method == "PUT" and "/runtime/" in each.path]
     assert len(puts) == 1
 
@@ -203,12 +204,28 @@ def test_a_folder_rents_nothing(tmp_path: Path) -> None:
 def test_two_installations_share_a_bucket_and_nothing_but_the_runtime(plane: Plane) -> None:
     plane.user_data()
     other = Launching(plane.root, "other", lambda: b"o" * 32, Issuer(now), now, files=CACHED)
-    other.user_data(TOKEN, Remote("job-2", f"{plane.root}/checkpoints"))
+    other.user_data(TOKEN, Remote("job-2", "run-2", f"{plane.root}/checkpoints"))
     (first, second) = (each.scope(TOKEN) for each in (plane.launching(), other))
     assert first is not None
     assert second is not None
     assert not set(first.writes) & set(second.writes)
     assert first.reads == second.reads
+
+
+def test_what_is_stored_for_a_machine_that_never_started_is_deleted_with_its_run(plane: Plane, tmp_path: Path) -> None:
+    runtime = NodeRuntime(
+        control_store(f"{plane.root}/control/install"),
+        key=lambda: KEY,
+        runs_dir=tmp_path / "runs",
+        environments=tmp_path / "environments",
+        temp_dir=tmp_path / "ray",
+        lease_s=60.0,
+        launching=plane.launching(),
+    )
+    runtime.bootstrap(token=TOKEN, remote=Remote("job-1", "run-1", f"{plane.root}/checkpoints"))
+    assert runtime.known() == ["run-1"]
+    runtime.forget("run-1")
+    assert open_store(plane.root).keys("control") == []
 
 
 # What a machine finds out about itself
