@@ -146,7 +146,7 @@ class Agent:
         self._key = sealing.new_key() if key is None else key
         self._boot = secrets.token_hex(8)
         self._metadata = os.environ.get("TRADEWIND_METADATA")
-        self._stopping = False
+        self._stopping = self._hurried = False
         self._used = False  # whether the trainer's process was given to a run
         self._seen = b""
         self._complaint = ""
@@ -222,6 +222,9 @@ class Agent:
         try:
             self._machine.look(blameless=not self._stopping)
             self._carry_notice()
+            if self._stopping and not self._hurried and self._courier is not None:
+                self._hurried = True  # the provider ends this machine: what the run wrote so far may be its last
+                self._courier.hurry()
             self._renew_lease(time.monotonic())
         except (OSError, ProviderError) as error:  # a full disk: without a renewed lease, the run stops by itself
             say(str(error))
@@ -267,7 +270,8 @@ class Agent:
         if self._used:
             self._machine.renew()
         self._used, self._notice_s = True, None
-        self._courier = courier = self._couriered(run)
+        self._courier, self._hurried = self._couriered(run), False
+        courier = self._courier
         run_dir = Path(run.run_dir) if courier is None else courier.run_dir
         self._control = ControlDirectory(run_dir / "control")
         self._control.path.mkdir(parents=True, exist_ok=True)

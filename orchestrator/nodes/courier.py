@@ -101,7 +101,7 @@ class Courier:
     def heard(self, said: Said | None) -> Said | None:
         """What the control plane shall hear of what the run says of itself."""
         if self._problem:
-            return {"state": "failed", "error": self._problem, "setup_failed": True}
+            return {"state": "failed", "error": self._problem, "setup_failed": True, "permanent": True}
         if said is None or not isinstance(state := said.get("state"), str):
             return said
         if self._workdir is None and state == "prepared":

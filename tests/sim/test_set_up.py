@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import pytest
 
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.migration import timeouts, wasted
+from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Setup, Step
 from orchestrator.perf import kind_of
 from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
@@ -68,6 +72,24 @@ def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: Simulat
     (event,) = home.events(job, "job.failed")
     assert str(FAILED) in event.message
     assert "after 3 attempts" in event.message
+    assert blamed(home, job) == ()
+    home.settle()
+    check_truth(home)
+
+
+def test_one_that_would_fail_on_every_machine_ends_the_job(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.site.set_up_takes(5.0, lambda _: "the code of this job is not in the store any more")
+    reports = home.site.reports
+
+    def permanent(run_ids: Sequence[str]) -> Mapping[str, RunReport]:
+        return {key: replace(each, permanent=each.setup_failed) for key, each in reports(run_ids).items()}
+
+    monkeypatch.setattr(home.site, "reports", permanent)
+    job = submit(home, retries=5)
+    home.until(lambda: home.job(job).state == "failed", limit_s=1000.0)
+    assert len(home.runs(job)) == 1
     assert blamed(home, job) == ()
     home.settle()
     check_truth(home)

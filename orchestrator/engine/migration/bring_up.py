@@ -231,7 +231,9 @@ def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:
     if alone is None:
         return False
     why = report.error or "the set-up failed"
-    return abort(ctx, move, why, cause="setup", failed=True) if alone else abort(ctx, move, why, cause="taken")
+    if not alone:
+        return abort(ctx, move, why, cause="taken")
+    return abort(ctx, move, why, cause="setup", failed=True, permanent=report.permanent)
 
 
 def _end_attempts_before(ctx: Context, target: Run) -> None:

@@ -1,4 +1,5 @@
-"""A job's log, joined from the logs of its runs. After a migration, only the prefix of the lines changes."""
+"""A job's log, joined from the logs of its runs and of their machines. After a migration, only the prefix of the lines
+changes."""
 
 from __future__ import annotations
 
@@ -26,15 +27,18 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
     """
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id
-    tails: dict[str, _Tail] = {}
+    tails: dict[tuple[str, int], _Tail] = {}
+    numbers: dict[str, int] = {}
     while True:
         with installation.store.read() as tx:
             ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
             runs = tx.runs(job_id=job_id, unreadable=left_out)
         for run in runs:
-            if run.id not in tails:
-                tails[run.id] = _Tail(run, len(tails) + 1, appended(installation, run, LOG))
-            tails[run.id].run = run
+            number = numbers.setdefault(run.id, len(numbers) + 1)
+            for rank in range(run.nodes):
+                if (run.id, rank) not in tails:
+                    tails[run.id, rank] = _Tail(run, number, appended(installation, run, LOG, rank))
+                tails[run.id, rank].run = run
         found = False
         now = installation.clock.monotonic_s()
         with readable():

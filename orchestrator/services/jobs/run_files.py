@@ -30,11 +30,12 @@ class Appended(Protocol):
         ...
 
 
-def appended(installation: Installation, run: Run, name: str) -> Appended:
-    """The LOG or METRICS of a run. Raises StoreError."""
+def appended(installation: Installation, run: Run, name: str, rank: int = 0) -> Appended:
+    """The LOG or METRICS of a run's machine. Raises StoreError."""
     if shares_host(run.offer_id):
-        return _File(installation.run_dir(run.id) / name)
-    return TrailReader(job_store(installation, run.job_id), _PREFIXES[name](run.id))
+        folder = installation.run_dir(run.id)
+        return _File((folder if rank == 0 else folder / "machines" / str(rank)) / name)
+    return TrailReader(job_store(installation, run.job_id), _PREFIXES[name](run.id, rank))
 
 
 def metrics_of(installation: Installation, run: Run) -> bytes:

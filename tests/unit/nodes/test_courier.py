@@ -224,6 +224,7 @@ def test_code_that_is_missing_or_damaged_fails_the_run_and_says_so(far: Far, mis
     far.order()
     said = far.until("failed")
     assert said["setup_failed"]
+    assert said["permanent"]
     assert ("not in the store" if missing else "damaged") in said["error"]
     assert "submit the job again" in said["error"]
 
@@ -298,6 +299,19 @@ def test_a_run_that_is_ended_at_once_still_ships_what_it_wrote(far: Far) -> None
     far.until("training")
     far.order("run-2", train=True, generation=2)
     until("the rest arrives", lambda: far.look() and far.log() == b"said before the end\n" and far.outputs())
+    assert far.outputs() == {"a": b"1"}
+
+
+def test_a_machine_that_is_to_end_ships_what_there_is_at_once(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "LOG_EVERY_S", 1e6)
+    far.order(train=True)
+    far.do("training", log="first\n")
+    far.until("training")
+    until("the first line arrives", lambda: far.log() == b"first\n")
+    far.do("training", log="last\n", outputs={"a": "1"}, progress={"step": 4})
+    until("it was written", lambda: far.said().get("step") == 4)
+    far.agent.stop()
+    until("everything arrives", lambda: far.look() and far.log() == b"first\nlast\n" and far.outputs())
     assert far.outputs() == {"a": b"1"}
 
 

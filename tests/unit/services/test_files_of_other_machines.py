@@ -116,6 +116,24 @@ def test_following_reads_what_arrives_also_late_and_ends_with_the_job(far: Far, 
     assert min(clock.paused_s) >= logs.POLL_WALL_S
 
 
+@pytest.mark.parametrize("remote", [True, False])
+def test_the_logs_of_all_machines_of_a_run_are_read(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    run = far.runs[0]
+    if not remote:
+        monkeypatch.setitem(traits._OF, "fake", replace(traits.traits_of("fake"), shares_host=True))
+    with far.installation.store.write() as tx:
+        tx.set_machines(run.id, [replace(run.machines[0], instance_id=f"machine-{rank}") for rank in range(2)])
+    for rank, folder in enumerate(("", "machines/1")):
+        path = far.installation.run_dir(run.id) / folder / "log" if not remote else tmp_path / f"log {rank}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"of rank {rank}\n")
+        if remote:
+            TrailWriter(far.store, log_prefix(run.id, rank), path).ship()
+    assert far.lines() == [(1, "of rank 0"), (1, "of rank 1")]
+
+
 def test_following_a_bucket_asks_no_more_often_than_it_should(
     far: Far, clock: ScriptedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
