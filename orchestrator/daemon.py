@@ -19,6 +19,7 @@ from types import FrameType
 
 from orchestrator.config import Config, load_config
 from orchestrator.config.private import PRIVATE_UMASK
+from orchestrator.engine.calls import Calls, Threads
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.jobs.checkpoints import FileCatalog
@@ -122,6 +123,7 @@ class Daemon:
             random=SystemRandom(),
             leadership=leadership,
             secrets=self._secrets,
+            calls=Calls(Threads()),
         )
         self._runtime.lead(leadership.epoch)
         plane = ControlPlane(ctx)
@@ -153,8 +155,8 @@ class Daemon:
                     break
             if not changed:
                 time.sleep(_pause_s(ctx.work))
-        self._installation.store.resign(leadership)
         self._runtime.close()
+        self._installation.store.resign(leadership)
         return 0
 
     def _log_events(self) -> None:

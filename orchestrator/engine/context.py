@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any, TypeVar
 
+from orchestrator.engine.calls import LIMIT_S, Answer, Calls, Place
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
@@ -19,6 +22,7 @@ from providers.base import Provider
 from providers.instance import Instance, together
 from providers.offer import provider_of
 
+T = TypeVar("T")
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
 REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
@@ -59,9 +63,9 @@ class Context:
     means that the provider no longer lists that id; a missing id has not been described yet.
 
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
-    not stored: after a crash it starts empty. So does what `markets` remembers of the market that it read. `crossing`
-    and `crossed` are called before and after each step, with its compartment and its job or provider
-    (engine.compartment).
+    not stored: after a crash it starts empty. So does what `markets` remembers of the market that it read, and the
+    `calls` under way (engine.calls). `crossing` and `crossed` are called before and after each step, with its
+    compartment and its job or provider (engine.compartment).
     """
 
     installation: Installation
@@ -75,6 +79,7 @@ class Context:
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
     markets: MarketReader = field(default_factory=MarketReader)
+    calls: Calls = field(default_factory=Calls)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
 
@@ -181,6 +186,32 @@ class Context:
             return False
         self.pacing[key] = now
         return True
+
+    def ask(
+        self, key: str, place: Place, call: Callable[[], T], *, every_s: float = 0.0, abreast: int = 1
+    ) -> Answer[T] | None:
+        """The newest answer to `call`, once; None while there is none. The call is begun at most every `every_s` wall
+        seconds, and not while `abreast` of its key are under way or its place has no free slot."""
+        answer = self.answer(key)
+        if answer is None and self.may_ask(key, place, every_s, abreast):
+            answer = self.begin(key, place, call)
+        return answer
+
+    def answer(self, key: str) -> Answer[Any] | None:
+        """The newest answer to the calls with this key, once; None while there is none."""
+        return self.calls.answer(key, self.installation.clock.monotonic_s())
+
+    def may_ask(self, key: str, place: Place, every_s: float = 0.0, abreast: int = 1) -> bool:
+        """Whether such a call may begin now, as for `ask`; then the caller must begin it, or ask `every_s` later."""
+        now_s = self.installation.clock.monotonic_s()
+        if now_s - self.pacing.get(key, -inf) < every_s or not self.calls.may_begin(key, place, now_s, abreast):
+            return False
+        self.pacing[key] = now_s
+        return True
+
+    def begin(self, key: str, place: Place, call: Callable[[], T], limit_s: float = LIMIT_S) -> Answer[T] | None:
+        """Begin a call for which `may_ask` is true. Returns its answer if that came at once."""
+        return self.calls.begin(key, place, call, self.now_ms, self.installation.clock.monotonic_s(), limit_s)
 
     def waited_s(self, key: str) -> float:
         """Wall seconds since this process first asked for `key`."""

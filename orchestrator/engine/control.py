@@ -20,8 +20,8 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
-from orchestrator.engine.machines.collect import collect_from
-from orchestrator.engine.machines.forget import forget_machines
+from orchestrator.engine.machines.collect import poll_prices
+from orchestrator.engine.machines.forget import FORGET_EVERY_S, forget_machines
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
 from orchestrator.engine.migration.place import jobs_with_notice, place
@@ -31,7 +31,6 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Migration
 
 BEAT_EVERY_S = 1.0
-FORGET_EVERY_S = 60.0
 COLLECT_EVERY_S = 1.0  # wall: the local market changes every few seconds,
 COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
@@ -52,6 +51,7 @@ class ControlPlane:
     def tick(self) -> bool:
         """One pass over all work. Returns whether anything changed (if not, the caller may pause briefly)."""
         ctx = self._ctx
+        ctx.calls.next_tick(ctx.installation.clock.monotonic_s())
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
             ctx.installation.store.beat(ctx.leadership)
         if not claims.may_act(ctx):
@@ -60,8 +60,8 @@ class ControlPlane:
         self._look()
         if ctx.due("forget", FORGET_EVERY_S):
             ctx.forget()
-            self._part("forgetting", lambda: forget_machines(ctx))
             ctx.secrets.forget(ctx.installation)
+        self._part("forgetting", lambda: forget_machines(ctx))
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
         changed |= self._part("comparing", lambda: compare(ctx))
         if self._broken:
@@ -110,19 +110,12 @@ class ControlPlane:
                 strike(ctx, Compartment.LOOK, error, job_id)
 
     def _collect(self) -> bool:
-        ctx = self._ctx
-        if not ctx.due("collect", self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)):
-            return False
+        ctx, every_s = self._ctx, self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)
         changed = 0
         for provider in ctx.installation.providers.values():
-            changed += contained(
-                ctx,
-                Compartment.COLLECT,
-                partial(collect_from, ctx.installation, ctx.leadership, provider),
-                0,
-                about=provider.name,
-            )
-        self._place_next |= changed > 0 or self._collected()
+            step = partial(poll_prices, ctx, provider, every_s)
+            changed += contained(ctx, Compartment.COLLECT, step, None, about=provider.name) or 0
+        self._place_next |= changed > 0 or (ctx.due("collected", every_s) and self._collected())
         return changed > 0
 
     def _observe(self) -> bool:

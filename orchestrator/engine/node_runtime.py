@@ -1,8 +1,7 @@
 """NodeRuntime: the machines and runs of an installation, as the engine sees them, through the store of control objects.
 
-Orders are written at once, each by compare-and-swap and with the control plane's epoch, so that one that was replaced
-changes nothing.
-Reports come from a thread that polls them. Everything on the machines outlives this object.
+Nothing here waits for the store: orders are written by threads (engine.orders), and reports come from a thread that
+polls them. Everything on the machines outlives this object.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +17,9 @@ from secrets import randbits
 from types import MappingProxyType
 
 from orchestrator.config.private import private_folder
+from orchestrator.engine.calls import Pending, Threads
 from orchestrator.engine.machines.reports import report_of
+from orchestrator.engine.orders import PLACE, NotRead, Orders, Step
 from orchestrator.engine.runtime import RunReport, RunSpec
 from orchestrator.errors import MissingExtraError, SiteError
 from orchestrator.formats.codec import dumps
@@ -40,12 +41,13 @@ from orchestrator.nodes.channel import (
 from orchestrator.nodes.handover import BOOT_FD
 from orchestrator.nodes.key_file import KeyFile
 from orchestrator.nodes.listener import Heard, Listener
-from orchestrator.nodes.messages import Hold, JobFiles, NodeFacts, Order, RunOrder
+from orchestrator.nodes.messages import Hold, JobFiles, NodeFacts, RunOrder
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
+AT_ONCE = 16  # objects of the store that are read and written at the same time
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -100,15 +102,16 @@ class NodeRuntime:
         self._runs_dir, self._environments, self._temp_dir = runs_dir, environments, temp_dir
         self._lease_s = lease_s
         self._listener, self._beat_s = Listener(store), Pace.of(store).beat_s
-        self._epoch = 0
+        self._threads = Threads(AT_ONCE)
+        self._orders = Orders(store, lease_s, self._listener.expect, self._threads)
         self._machines: dict[str, str | None] = {}
-        self._orders: dict[str, tuple[Order, str]] = {}
+        self._looking: dict[str, Pending] = {}
 
     def lead(self, epoch: int) -> None:
         """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
-        self._epoch = epoch
+        self._orders.lead(epoch)
         self._machines.clear()
-        self._orders.clear()
+        self._looking.clear()
 
     def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """See Runtime.bootstrap."""
@@ -140,7 +143,7 @@ class NodeRuntime:
         public_key = self._public_key(self._heard(token), token)
         if public_key is not None and self._lender is not None:
             self._lender.lend(token, public_key)
-        return public_key is not None
+        return public_key is not None and self._is_read(token)
 
     def boot_error(self, token: str) -> str | None:
         """See Runtime.boot_error."""
@@ -162,31 +165,36 @@ class NodeRuntime:
         """See Runtime.prepare."""
         _one(nodes)
         wanted = None if setup is None else {**setup.to_json(), "root": str(self._environments)}
-        with _retried():
+        if self._is_ordered(run_id, token):
+            return
+        before, grant = self._granted(token, run_id, secrets)
+
+        def recorded(_: Channel) -> None:
             put_run(self._store, run_id, token)
-        self._machines[run_id] = token
 
         def prepared(run: RunOrder | None) -> RunOrder:
             if run is not None and run.run_id == run_id:
                 return run
-            grant = self._granted(token, run_id, secrets)
             run_dir = "" if files is not None else str(self._runs_dir / run_id)
             return RunOrder(run_id, run_dir, files, wanted, grant=grant)
 
-        self._change(token, prepared)
+        self._orders.change(token, prepared, [recorded, *before])
+        self._machines[run_id] = token
 
     def start(self, spec: RunSpec) -> None:
         """See Runtime.start."""
-        token = self._machine(spec.run_id)
-        grant = self._granted(token, spec.run_id, spec.secrets)
-        self._change_run(spec.run_id, lambda run: replace(run, spec=dict(spec.trainer), grant=grant))
+        before, grant = self._granted(self._machine(spec.run_id), spec.run_id, spec.secrets)
+        self._change_run(spec.run_id, lambda run: replace(run, spec=dict(spec.trainer), grant=grant), before)
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """See Runtime.reports."""
         found, failed = dict[str, RunReport](), dict[str, SiteError]()
+        self._threads.next_tick()
         for run_id in run_ids:
             try:
                 report = self._report(run_id)
+            except NotRead:
+                continue
             except SiteError as error:  # of one machine's objects, perhaps: the others' count
                 failed[run_id] = error
             else:
@@ -222,7 +230,13 @@ class NodeRuntime:
         """See Runtime.kill."""
         token = self._known_machine(run_id)
         if token is not None:
-            self._change(token, lambda run: None if run is not None and run.run_id == run_id else run)
+            self._orders.change(token, lambda run: None if run is not None and run.run_id == run_id else run)
+
+    def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
+        """See Runtime.unwritten."""
+        machines = {run_id: token for run_id in run_ids if (token := self._machines.get(run_id)) is not None}
+        troubles = {run_id: self._orders.unwritten(token) for run_id, token in machines.items()}
+        return {run_id: trouble for run_id, trouble in troubles.items() if trouble is not None}
 
     def known(self) -> Sequence[str]:
         """See Runtime.known."""
@@ -233,18 +247,19 @@ class NodeRuntime:
         """See Runtime.forget."""
         token = self._machines.pop(run_id, None)
         if token is not None:
-            self._orders.pop(token, None)
+            self._orders.forget(token)
         with _retried():
             forget_run(self._store, run_id)
 
     def close(self) -> None:
         """See Runtime.close."""
+        self._orders.close()
         self._listener.close()
         if self._lender is not None:
             self._lender.close()
 
     # -- orders -----------------------------------------------------------------------------------------------------
-    def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder]) -> None:
+    def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder], before: Sequence[Step] = ()) -> None:
         """Change the order of a run. Raises SiteError if its machine has none for it."""
 
         def changed(run: RunOrder | None) -> RunOrder:
@@ -252,53 +267,30 @@ class NodeRuntime:
                 raise SiteError(f"{run_id} was not ordered, or is to end", hint="it is asked again")
             return change(run)
 
-        self._change(self._machine(run_id), changed)
+        self._orders.change(self._machine(run_id), changed, before)
 
-    def _change(self, token: str, change: Callable[[RunOrder | None], RunOrder | None]) -> None:
-        """Replace a machine's order by one whose run is `change` of the present one. Raises SiteError."""
-        channel = Channel(self._store, token)
-        with _retried():
-            order, version = self._order(token)
-            if order.epoch > self._epoch:
-                raise SiteError(f"a later control plane gives the orders for {token}", hint="this one no longer leads")
-            run = change(order.run)
-            if run == order.run and order.lease_s == self._lease_s and version:
-                return
-            new = Order(order.number + 1, self._lease_s, run, self._epoch)
-            try:
-                self._orders[token] = new, channel.replace_order(new, version)
-            except BaseException:  # it may have taken effect: read it again
-                self._orders.pop(token, None)
-                raise
-        self._listener.expect(token)
+    def _is_read(self, token: str) -> bool:
+        with suppress(NotRead):
+            self._orders.wanted(token)
+            return True
+        return False
 
-    def _order(self, token: str) -> tuple[Order, str]:
-        """The order of a machine, and its version. One of an earlier control plane is first made this one's own, so
-        that the earlier one can replace it no more."""
-        known = self._orders.get(token)
-        if known is None:
-            channel = Channel(self._store, token)
-            order, version = channel.order()
-            if order is None:
-                return Order(0, self._lease_s), version
-            if order.epoch < self._epoch:
-                order = replace(order, number=order.number + 1, epoch=self._epoch)
-                version = channel.replace_order(order, version)
-            known = self._orders[token] = order, version
-        return known
+    def _is_ordered(self, run_id: str, token: str) -> bool:
+        with suppress(NotRead):
+            run, _ = self._orders.wanted(token)
+            return run is not None and run.run_id == run_id
+        return False
 
-    def _granted(self, token: str, run_id: str, secrets: Mapping[str, str]) -> str | None:
-        """The digest of a new grant of these secrets; None if there are none. Raises SiteError."""
+    def _granted(self, token: str, run_id: str, secrets: Mapping[str, str]) -> tuple[list[Step], str | None]:
+        """How to write a new grant of these secrets, and its digest; nothing if there are none. Raises SiteError."""
         if not secrets:
-            return None
+            return [], None
         public_key = self._public_key(self._heard(token), token)
         if public_key is None:
             raise SiteError(f"the machine of {run_id} has not started", hint="it is asked again")
         sealed = sealing.seal(public_key, run_id, secrets)
         digest = sealing.digest(sealed)
-        with _retried():
-            Channel(self._store, token).put_grant(digest, sealed)
-        return digest
+        return [lambda channel: channel.put_grant(digest, sealed)], digest
 
     def _public_key(self, heard: Heard, token: str) -> str | None:
         """The key of the machine's agent, if it has shown that it is the machine that was booted."""
@@ -325,11 +317,10 @@ class NodeRuntime:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report
         assert report is not None
-        with _retried():
-            order, _ = self._order(token)
-        if order.run is None or order.run.run_id != run_id:
+        run, number = self._orders.wanted(token)
+        if run is None or run.run_id != run_id:
             return RunReport(run_id, "absent", silent_s=silent_s)
-        if report.order < order.number and report.run_id != run_id:
+        if report.order < number and report.run_id != run_id:
             return RunReport(run_id, "starting", silent_s=silent_s)
         if report.run_id != run_id or report.said is None:
             return RunReport(run_id, "absent", silent_s=silent_s)
@@ -348,9 +339,17 @@ class NodeRuntime:
         return token
 
     def _known_machine(self, run_id: str) -> str | None:
-        if run_id not in self._machines:  # while this control plane leads, no other one prepares runs
+        """The token of the run's machine; None if it has none. While this control plane leads, no other one prepares
+        runs. Raises NotRead at first, and SiteError."""
+        if run_id not in self._machines:
+            looking = self._looking.pop(run_id, None)
+            if looking is None:
+                looking = self._threads.carry(run_id, PLACE, lambda: machine_of(self._store, run_id))
+            if not looking.over:
+                self._looking[run_id] = looking
+                raise NotRead(f"the machine of {run_id} is being read", hint="it is asked again")
             with _retried():
-                self._machines[run_id] = machine_of(self._store, run_id)
+                self._machines[run_id] = looking.result()
         return self._machines[run_id]
 
 

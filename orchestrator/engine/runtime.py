@@ -1,7 +1,7 @@
 """Runtime: the interface between the engine and whatever executes runs on rented machines.
 
-engine.node_runtime drives real trainers; the one in tests.rig trains in virtual time. Every call is short, never blocks
-on training, and may be repeated: the engine asks again after a crash.
+engine.node_runtime drives real trainers; the one in tests.rig trains in virtual time. Calls return at once: what they
+ask for happens later, if this control plane still leads. They may be repeated: the engine asks again after a crash.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
+from orchestrator.errors import SiteError
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
 from trainers.control import Awaited
@@ -144,14 +145,19 @@ class Runtime(Protocol):
         """End the run at once, without a checkpoint. Idempotent."""
         ...
 
+    def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
+        """Of which of these runs the newest order has not reached the machine's storage for a while, and why."""
+        ...
+
     def known(self) -> Sequence[str]:
-        """The runs for which control objects are stored."""
+        """The runs for which control objects are stored. May wait for the store: see engine.calls."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """Delete the control objects of a run whose machine has ended. Idempotent."""
+        """Delete the control objects of a run whose machine has ended. Idempotent. May wait for the store, like
+        `known`."""
         ...
 
     def close(self) -> None:
-        """Stop listening; runs continue."""
+        """Write the last orders and stop listening; runs continue."""
         ...

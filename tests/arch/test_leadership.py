@@ -30,6 +30,6 @@ def test_the_engine_writes_to_the_store_as_its_leader_only() -> None:
 
 
 def test_whoever_polls_for_the_engine_gives_its_leadership() -> None:
-    polls = [*calls("collect")]
-    assert len(polls) >= 2  # engine.machines.collect.collect_from cannot be called without it
+    polls = [*calls("collect"), *calls("record")]
+    assert len(polls) >= 4  # engine.machines.collect.collect_from cannot be called without it
     assert [where for where, call in polls if len(call.args) < 2] == []

@@ -24,11 +24,17 @@ def test_nothing_rents_but_provision_after_it_asked_the_limits() -> None:
     found = []
     for path in ENGINE.rglob("*.py"):
         if not path.is_relative_to(SIMULATED):
-            tree = ast.parse(path.read_text())
-            found += [(path.relative_to(ENGINE).as_posix(), call.lineno) for call in calls_of("launch", tree)]
+            named = [
+                node
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Attribute) and node.attr == "launch"
+            ]
+            found += [(path.relative_to(ENGINE).as_posix(), node.lineno) for node in named]
     ((where, launched_at),) = found
     assert where == "engine/migration/bring_up.py"
-    tree = ast.parse((ENGINE / where).read_text())
-    (provision,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "provision")
-    (asked,) = calls_of("check_limits", provision)
-    assert provision.lineno < asked.lineno < launched_at <= (provision.end_lineno or 0)
+    steps = {
+        node.name: node for node in ast.parse((ENGINE / where).read_text()).body if isinstance(node, ast.FunctionDef)
+    }
+    (counted,) = calls_of("_counted", steps["provision"])
+    assert steps["provision"].lineno < counted.lineno < launched_at <= (steps["provision"].end_lineno or 0)
+    assert [*calls_of("check_limits", steps["_counted"])]

@@ -262,7 +262,7 @@ def test_giving_up_a_machine_because_one_answer_omitted_it_is_detected(
 ) -> None:
     """Two rules stand against it: absence is confirmed, and whatever is listed again is ended and booked."""
 
-    def hasty(ctx: Context, provider: Any, runs: Sequence[Run]) -> None:
+    def hasty(ctx: Context, provider: Any, _region: str, runs: Sequence[Run]) -> None:
         ids = [run.instance_id for run in runs if run.instance_id is not None]
         described = {instance.id: instance for instance in provider.describe(ids)}
         ctx.instances |= {each: described.get(each) for each in ids}

@@ -18,6 +18,7 @@ from orchestrator.model import Job
 from providers.fake import Fault
 from providers.fake.faults import LISTINGS
 from tests.rig.installation import SimulatedInstallation
+from tests.rig.wires import never
 
 WORDS: tuple[dict[str, object], ...] = (
     {"step": 10**30},
@@ -45,7 +46,7 @@ OF_JOBS = tuple(
 )  # LOOK breaks by `damage`
 HARMS = (
     "garbage", "progress file", "fault", "provider fault", "row", "fence", "silence", "omission", "misdeed", "deaf",
-    "down", "no secret",
+    "down", "no secret", "slow call", "silent region",
 )  # fmt: skip
 
 
@@ -92,8 +93,8 @@ class Harm:
     def strike(self, job: Job | None, other: Job | None) -> str:
         """Injects a random fault, into `job` if it is a job's. Returns its kind."""
         (what,) = self._random.choices(
-            ("garble", "spoil progress", "break", "damage", "spoil", "silence", "omit", "down"),
-            (4, 2, 6, 1, 3, 3, 2, 1),
+            ("garble", "spoil progress", "break", "damage", "spoil", "silence", "omit", "down", "hush"),
+            (4, 2, 6, 1, 3, 3, 2, 1, 2),
         )
         if what == "silence":
             self.silence()
@@ -101,6 +102,8 @@ class Harm:
             self.omit()
         elif what == "down":
             self.down()
+        elif what == "hush":
+            self.hush()
         elif job is not None and what == "garble":
             self.garble(job)
         elif job is not None and what == "progress":
@@ -179,6 +182,13 @@ class Harm:
         self.counted["silence"] += 1
         call = self._random.choice(("terminate", "terminate", "describe", "launch", "list_owned", "find", "renew"))
         self._home.faults.inject(call, *[Fault.NO_ANSWER] * self._random.choice((20, 60, 150)))
+
+    def hush(self) -> None:
+        """A region, or what concerns them all, does not even refuse: its calls are never answered."""
+        self.counted["silent region"] += 1
+        region, wires = self._random.choice(("alpha", "alpha", "beta", "beta", "")), self._home.wires
+        wires.silent = lambda place, _key: place[1] == region
+        self._at(self._random.choice((5.0, 40.0, 150.0)), lambda: setattr(wires, "silent", never))
 
     def omit(self) -> None:
         """Responses omit machines: any number of descriptions and lists, but not repeated look-ups by token after the

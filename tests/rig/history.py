@@ -1,7 +1,8 @@
 """History: a random sequence, from one seed, of user actions, cloud events and crashes of the control plane.
 
 Jobs are submitted, moved, paused, resumed and cancelled; prices jump, capacity runs out, machines are preempted with
-and without notice, trainers stop responding, calls fail in every way that the fake cloud supports. A control plane is
+and without notice, trainers stop responding, calls fail in every way that the fake cloud supports, are answered late
+or never. A control plane is
 killed at an edge of a random kind (each seed prefers one) and restarted later. Others are paused there: another one
 takes over, or none does, and then they resume with what they remember. Trainers are paused while they save.
 """
@@ -33,7 +34,7 @@ from tests.rig.sabotage import Sabotage
 from tests.rig.trainer import OF_A_VOID, QUIESCE_S, SAVE_EDGES, Timings, Trainer
 from tests.rig.truth import findings
 from tests.rig.wanted import wanted_of
-from tests.rig.weather import CATALOG, behaviour_of, faults_of
+from tests.rig.weather import CATALOG, SLOW, behaviour_of, faults_of, slowness_of
 
 CHAOS_S = 150.0  # duration of the random events, without the time in which no control plane runs
 SETTLE_S = 3000.0
@@ -99,6 +100,7 @@ class History:
             faults=Faults(seed, frequency),
             overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0} | STALLS,
         )
+        self.home.wires.rate, self.home.wires.slow = slowness_of(random.Random(f"slow {seed}")), SLOW
         self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
         self.home.site.naps.asleep = self._falls_asleep
         self.harm = Harm(self.home, rng, self._at)
@@ -471,6 +473,7 @@ class History:
             reported = [f"{each.at_ms} {each.id} {each.kind} {each.job_id}: {each.message}" for each in events]
             booked = [f"{each.id} {each.amount_nano_usd}" for each in tx.entries()]
         start_ms = home.clock.start_ms
+        self.harm.counted["slow call"] = home.wires.counted
         return Outcome(
             self.seed,
             tuple(findings(home, culprits=self.harm.culprits)),

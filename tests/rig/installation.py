@@ -19,6 +19,7 @@ from sqlalchemy import select, update
 
 from orchestrator.config import load_config
 from orchestrator.config.private import private_folder
+from orchestrator.engine.calls import Calls
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
 from orchestrator.engine.jobs.checkpoints import FileCatalog
@@ -39,6 +40,7 @@ from tests.rig.nap import Nap
 from tests.rig.sabotage import Sabotage, Saboteur
 from tests.rig.site import SimSite
 from tests.rig.trainer import Timings
+from tests.rig.wires import Wires
 
 _T = TypeVar("_T")
 HOLDER = "simulated"
@@ -67,6 +69,7 @@ class SimulatedInstallation:
         usual = partial(FakeCloud, seed=seed, behaviour=behaviour, catalog=catalog)
         self.cloud = (cloud or usual)(self.clock)
         self.faults = faults or Faults(seed)
+        self.wires = Wires(self.clock, random.Random(f"wires {seed}"))
         self.injector = FaultInjector()
         self.saboteur = Saboteur()
         self.holder, self._rivals = HOLDER, 1
@@ -108,6 +111,7 @@ class SimulatedInstallation:
             self.random,
             leadership=leadership,
             secrets=self.secrets,
+            calls=Calls(self.wires.connect()),
             crossing=self.saboteur.crossing,
             crossed=self.saboteur.crossed,
         )

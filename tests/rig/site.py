@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
+from orchestrator.errors import SiteError
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
 from providers.clock import Clock
@@ -233,6 +234,10 @@ class SimSite:
             trainer = self._trainers.pop(run_id)
             trainer.abandon()
             self._killed.append(trainer)
+
+    def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
+        """None: its orders arrive at once."""
+        return {}
 
     def known(self) -> Sequence[str]:
         """The runs that a machine was ever prepared for, until they are forgotten."""

@@ -59,7 +59,7 @@ class SimulatedInstallation(rig.SimulatedInstallation):
     def reprice(self, offer_id: str, dollars: str) -> None:
         """Of which the control plane hears at once."""
         self.cloud.set_price(offer_id, usd(dollars))
-        self.plane._ctx.pacing.pop("collect", None)
+        self.plane._ctx.pacing.pop("collect:fake", None)
 
     def until(self, condition: Callable[[], bool], limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
         """Tick until it holds; AssertionError after `limit_s` virtual seconds."""

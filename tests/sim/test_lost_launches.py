@@ -103,7 +103,7 @@ def test_a_refusal_says_nothing_of_an_earlier_launch_that_was_not_answered(
     job = home.submit(steps=200)
     home.until(lambda: len(home.migrations(job)) > 1)
     given_up = home.migrations(job)[0]
-    spec = bring_up.launch_spec(home.plane._ctx, given_up, job)
+    spec = bring_up.launch_spec(home.plane._ctx, given_up, job, home.site.bootstrap(token=given_up.token))
     (late,) = FakeProvider(home.clock, cloud=home.cloud).launch(spec)
     home.run_for(10)
     if dies:

@@ -107,7 +107,7 @@ def test_a_first_placement_that_is_no_longer_sold_is_aborted_also_for_an_unmeasu
     job = home.submit(steps=30)
     home.until(lambda: len(home.migrations(job)) == 1)
     home.cloud.withdraw(home.migrations(job)[0].offer_id)
-    home.plane._ctx.pacing.pop("collect", None)
+    home.plane._ctx.pacing.pop("collect:fake", None)
     home.settle()
     assert [run.end for run in home.runs(job)] == ["aborted", "finished"]
     assert len(home.cloud.instances()) == 1

@@ -6,8 +6,10 @@ transaction books the run as it reads it, since another process may have closed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from orchestrator import ledger
 from orchestrator.engine.billing.machine_cost import charges_of, job_cost_nano_usd
@@ -20,7 +22,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Member, Migration, Run, Step, billed_together
 from orchestrator.store import Leadership, Tx
 from providers.base import MetersUsage
-from providers.billing.charges import ChargeKind, disk_nano_usd, rate_card, storage_nano_usd
+from providers.billing.charges import ChargeKind, Usage, disk_nano_usd, rate_card, storage_nano_usd
 from providers.errors import NotFoundError, ProviderError
 from providers.instance import Instance
 from providers.money import MS_PER_HOUR
@@ -47,15 +49,13 @@ def settle(
     run: Run,
     machines: Sequence[Member],
 ) -> bool:
-    """Close the books of a run whose machines are confirmed gone. Returns False while its prices are not all known, or
-    its provider does not answer.
+    """Close the books of a run whose machines are confirmed gone and whose usage the provider knows (`meter`). Returns
+    False while its prices are not all known.
 
     `machines` are its machines with their billed intervals (`as_described`); one without an end is taken to end now. A
     machine that never became billable gets an empty interval. Closed books stay closed, except that an earlier run's
     are corrected if the machine turns out to have ended while that run still had it.
     """
-    if not _metered(installation, run):
-        return False
     now_ms = installation.clock.now_ms()
     ended = [each if each.billed_to_ms is not None else replace(each, billed_to_ms=now_ms) for each in machines]
     billed_from_ms, billed_to_ms = billed_together(ended)
@@ -130,7 +130,11 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
     _wait_until(installation, last_ms)
     collect(installation, leadership)
     for run, machines in ended:
-        settle(installation, leadership, run, machines)
+        report_usage = meter(installation, run)
+        with suppress(ProviderError):  # the next control plane reports it
+            if report_usage is not None:
+                report_usage()
+            settle(installation, leadership, run, machines)
 
 
 def as_described(machine: Member, instance: Instance | None, now_ms: int) -> Member:
@@ -181,19 +185,19 @@ def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
     return tx.priced_to_ms(offer_id)
 
 
-def _metered(installation: Installation, run: Run) -> bool:
-    """Tell a provider that bills checkpoints but cannot see them the run's usage. Returns False if it did not answer.
-    It may receive the same usage again after a restart, which changes nothing."""
+def meter(installation: Installation, run: Run) -> Callable[[], None] | None:
+    """The call that tells a provider that bills checkpoints but cannot see them the run's usage; None if there is
+    nothing to tell. The provider may receive the same usage again, which changes nothing. The call raises
+    ProviderError."""
     provider, usage = installation.providers.get(provider_of(run.offer_id)), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
-        return True
-    try:
-        provider.meter(run.instance_id, usage)
-    except NotFoundError:
-        return True  # it does not bill that machine
-    except ProviderError:
-        return False
-    return True
+        return None
+    return partial(_meter, provider, run.instance_id, usage)
+
+
+def _meter(provider: MetersUsage, instance_id: str, usage: Usage) -> None:
+    with suppress(NotFoundError):  # it does not bill that machine
+        provider.meter(instance_id, usage)
 
 
 def _handed_over(installation: Installation, tx: Tx, migration: Migration) -> bool:

@@ -6,8 +6,11 @@ A trainer's own report is checked against the node's agent, the provider, the ch
 from __future__ import annotations
 
 import re
+from functools import partial
 
+from orchestrator.engine.calls import place_of
 from orchestrator.engine.context import Context
+from orchestrator.engine.machines.poll import accept
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, Run
 from providers.errors import ProviderError
@@ -28,13 +31,17 @@ def died_alone(ctx: Context, run: Run) -> bool | None:
     """
     if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s:
         return False
-    if not ctx.due(f"died-asked/{run.id}", ASK_EVERY_S):
-        return None
     try:
-        described = list(ctx.provider(run.offer_id).describe(run.instance_ids))
+        provider = ctx.provider(run.offer_id)
+        describe = partial(provider.describe, run.instance_ids)
+        answer = ctx.ask(f"died-asked/{run.id}", place_of(run.offer_id), describe, every_s=ASK_EVERY_S)
+        if answer is None:
+            return None
+        described = answer.result()
     except (ProviderError, KeyError):
         return None
-    ctx.instances |= {instance.id: instance for instance in described}
+    for instance in described:
+        accept(ctx, provider, instance, answer)
     if not all(instance.alive for instance in described):
         return False
     up = [instance for instance in described if instance.state is InstanceState.RUNNING]

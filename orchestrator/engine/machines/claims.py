@@ -8,7 +8,9 @@ changed. A new word is stored before it is sent to the provider, so a crash in b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
@@ -29,23 +31,41 @@ PATIENCE_S = 60.0
 """Wall seconds for which an unresponsive provider keeps a new control plane from acting at all."""
 
 
+@runtime_checkable
+class _Claimed(Provider, KeepsClaims, Protocol):
+    """A provider that keeps claims."""
+
+
 def may_act(ctx: Context) -> bool:
     """Whether this control plane may act. Raises SupersededError if another store acts."""
     allowed = True
     for provider in ctx.installation.providers.values():
         held = f"claimed:{provider.name}"
-        if ctx.due(f"claim:{provider.name}", CLAIM_EVERY_S if held in ctx.pacing else RETRY_S) and contained(
-            ctx, Compartment.CLAIM, partial(_claim, ctx, provider), False, about=provider.name
-        ):
+        claim = partial(_claim, ctx, provider, CLAIM_EVERY_S if held in ctx.pacing else RETRY_S)
+        if contained(ctx, Compartment.CLAIM, claim, False, about=provider.name):
             ctx.pacing[held] = ctx.installation.clock.monotonic_s()
         # a provider that cannot be asked for its claim cannot end machines either
         allowed &= held in ctx.pacing or ctx.waited_s(f"unclaimed:{provider.name}") > PATIENCE_S
     return allowed
 
 
-def _claim(ctx: Context, provider: Provider) -> bool:
+def _claim(ctx: Context, provider: Provider, every_s: float) -> bool:
+    """The next step of what `renew` does. Returns whether a new claim was written."""
+    if not isinstance(provider, _Claimed):
+        return True
+    install, place, replaces = ctx.installation.store.install_id, (provider.name, ""), f"replace-claim:{provider.name}"
     try:
-        return renew(ctx.installation, ctx.leadership, provider, ctx.random)
+        replaced = ctx.answer(replaces)
+        if replaced is None:
+            found = ctx.ask(f"claim:{provider.name}", place, partial(provider.claim, install), every_s=every_s)
+            if found is None:
+                return False
+            replaced = ctx.begin(
+                replaces, place, _replacement(ctx.installation, ctx.leadership, provider, found.result(), ctx.random)
+            )
+        if replaced is None:
+            return False
+        return _replaced(ctx.installation, ctx.leadership, provider, replaced.result())
     except ProviderError:
         return False
 
@@ -55,9 +75,23 @@ def renew(installation: Installation, leadership: Leadership | None, provider: P
 
     Raises SupersededError, ProviderError, NotLeaderError.
     """
-    if not isinstance(provider, KeepsClaims):
+    if not isinstance(provider, _Claimed):
         return True
     found = provider.claim(installation.store.install_id)
+    return _replaced(
+        installation, leadership, provider, _replacement(installation, leadership, provider, found, random)()
+    )
+
+
+def _replacement(
+    installation: Installation,
+    leadership: Leadership | None,
+    provider: _Claimed,
+    found: str | None,
+    random: RandomBits,
+) -> Callable[[], tuple[bool, str | None]]:
+    """The call that replaces the word found at the provider by a new one, which is stored first. It returns whether
+    that worked, and the permission that was used for it. Raises SupersededError."""
     with installation.store.write(leadership) as tx:
         known, adoption = tx.claim(provider.name), tx.adoption()
         _check(installation, provider, found, known, adoption)
@@ -65,12 +99,20 @@ def renew(installation: Installation, leadership: Leadership | None, provider: P
         older = [word for word in known.words if word != found][2 - MOST_WORDS :]
         words = (*older, *([] if found is None else [found]), new)
         tx.set_claim(provider.name, Claim(words, known.adoption))
-    if not provider.replace_claim(installation.store.install_id, found, new):
-        return False
-    if adoption != known.adoption:
+    return lambda: (provider.replace_claim(installation.store.install_id, found, new), adoption)
+
+
+def _replaced(
+    installation: Installation, leadership: Leadership | None, provider: Provider, done: tuple[bool, str | None]
+) -> bool:
+    """Store that the permission was used. Returns whether the word was replaced."""
+    worked, adoption = done
+    with installation.store.read() as tx:
+        known = tx.claim(provider.name)
+    if worked and adoption != known.adoption:
         with installation.store.write(leadership) as tx:
-            tx.set_claim(provider.name, Claim(words, adoption))
-    return True
+            tx.set_claim(provider.name, Claim(known.words, adoption))
+    return worked
 
 
 def check(installation: Installation) -> None:

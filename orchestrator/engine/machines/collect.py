@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from orchestrator.engine.calls import Answer
+from orchestrator.engine.context import Context
 from orchestrator.installation import Installation
 from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
@@ -28,6 +30,7 @@ BEFORE_MS = 7 * DAY_MS
 """How far back prices are requested at first: enough to estimate their usual level (market.reversion)."""
 MOST_FLAGS = 10_000
 """Prices that wait for confirmation, newest first; far more than a market has."""
+Polled = tuple[Sequence[Offer], Sequence[PricePoint]]
 
 
 def collect(installation: Installation, leadership: Leadership | None = None) -> int:
@@ -68,12 +71,46 @@ def collector(
     return Collector(specs, StoreSink(store, reported, leadership, reserved), clock, chance, recall=recall)
 
 
+def poll_prices(ctx: Context, provider: Provider, every_s: float) -> int | None:
+    """Poll a provider at most every `every_s` wall seconds, and store its answer when it comes. Returns how many prices
+    changed; None if there was no new answer."""
+    key, place = f"collect:{provider.name}", (provider.name, "")
+    answer = ctx.answer(key)
+    if answer is None and ctx.may_ask(key, place, every_s):
+        answer = ctx.begin(key, place, question(ctx.installation, provider))
+    if answer is None:
+        return None
+    return record(ctx.installation, ctx.leadership, provider, answer)
+
+
 def collect_from(installation: Installation, leadership: Leadership | None, provider: Provider) -> int:
-    """Poll one provider. Returns how many prices changed. Raises NotLeaderError."""
-    started = installation.clock.now_ms()
+    """Poll one provider and wait for it. Returns how many prices changed. Raises NotLeaderError."""
+    asked_ms, asked_s = installation.clock.now_ms(), installation.clock.monotonic_s()
     try:
-        offers = provider.offers()
-        prices = _prices(installation, provider)
+        answer = Answer(asked_ms, asked_s, question(installation, provider)())
+    except ProviderError as error:
+        answer = Answer(asked_ms, asked_s, error=error)
+    return record(installation, leadership, provider, answer)
+
+
+def question(installation: Installation, provider: Provider) -> Callable[[], Polled]:
+    """The call that polls a provider: for all price changes since its last successful poll (at first, of the last
+    BEFORE_MS) if it has a history; else for the present prices."""
+    if not isinstance(provider, ProvidesPriceHistory):
+        return lambda: (provider.offers(), provider.prices())
+    with installation.store.read() as tx:
+        known_ms = tx.last_good_poll_ms(provider.name)
+    since_ms = installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms
+    return lambda: (provider.offers(), provider.price_history(since_ms))
+
+
+def record(
+    installation: Installation, leadership: Leadership | None, provider: Provider, answer: Answer[Polled]
+) -> int:
+    """Store what a poll found. Returns how many prices changed. Raises NotLeaderError."""
+    started = answer.asked_ms
+    try:
+        offers, prices = answer.result()
     except ProviderError as error:
         with installation.store.write(leadership) as tx:
             tx.record_poll(provider.name, started, installation.clock.now_ms(), 0, 0, str(error))
@@ -136,13 +173,3 @@ def _implausible(tx: Tx) -> dict[str, dict[str, int]]:
     for each in tx.open_flags(Flag.IMPLAUSIBLE.value, limit=MOST_FLAGS):
         reported.setdefault(each.subject, {})[each.source] = each.nano_usd_per_hour or 0
     return reported
-
-
-def _prices(installation: Installation, provider: Provider) -> list[PricePoint]:
-    """All changes since the last successful poll (at first, of the last BEFORE_MS) if the provider has a history; else
-    the present prices."""
-    if not isinstance(provider, ProvidesPriceHistory):
-        return list(provider.prices())
-    with installation.store.read() as tx:
-        known_ms = tx.last_good_poll_ms(provider.name)
-    return list(provider.price_history(installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms))

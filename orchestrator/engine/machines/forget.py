@@ -6,20 +6,36 @@ that began meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from orchestrator.engine.context import Context
+from orchestrator.engine.orders import PLACE
+from orchestrator.engine.runtime import Runtime
 from orchestrator.errors import NotFoundError, RowError, SiteError
+
+FORGET_EVERY_S = 60.0
 
 
 def forget_machines(ctx: Context) -> bool:
     """Delete the control objects of runs that are over. Returns False: no row of the store changes."""
-    in_use = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     with suppress(SiteError):  # tried again
-        for run_id in ctx.runtime.known():
-            if _is_over(ctx, run_id, in_use):
-                ctx.runtime.forget(run_id)
+        if (forgotten := ctx.answer("forget")) is not None:
+            forgotten.result()
+        answer = ctx.ask("known", PLACE, ctx.runtime.known, every_s=FORGET_EVERY_S)
+        if answer is not None:
+            in_use = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
+            over = [run_id for run_id in answer.result() if _is_over(ctx, run_id, in_use)]
+            if over and ctx.may_ask("forget", PLACE):
+                ctx.begin("forget", PLACE, partial(_forget, ctx.runtime, over))
     return False
+
+
+def _forget(runtime: Runtime, run_ids: Sequence[str]) -> None:
+    for run_id in run_ids:
+        with suppress(SiteError):  # tried again; perhaps it is only one that is damaged
+            runtime.forget(run_id)
 
 
 def _is_over(ctx: Context, run_id: str, in_use: set[str]) -> bool:

@@ -1,10 +1,15 @@
-"""Launched: with which tokens a machine was launched, and which machines a run got."""
+"""Launched: by which calls and with which tokens a machine was launched, and which machines a run got."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from orchestrator.model import Member, Migration, Run
+
+
+def launch_key(migration: Migration) -> str:
+    """The key of the calls that launch a migration's machine (engine.calls)."""
+    return f"launch/{migration.id}"
 
 
 def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]) -> list[str]:

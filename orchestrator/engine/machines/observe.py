@@ -70,6 +70,7 @@ def observe(ctx: Context) -> Seen:
             ctx.pacing.pop("outage", None)
             ctx.pacing.pop("outage-reported", None)
             _judge(ctx, live, reports)
+        _report_unwritten(ctx, live)
     need_place = _record(ctx, live)
     changed = False
     for run in live:
@@ -118,6 +119,21 @@ def _unavailable(ctx: Context, live: Sequence[Run], error: SiteError) -> None:
         for run in live:
             if (job := ctx.work.jobs.get(run.job_id)) is not None:
                 ctx.event(tx, "site.unavailable", str(error), job, run=run)
+
+
+def _report_unwritten(ctx: Context, live: Sequence[Run]) -> None:
+    """Report, once in a while, which runs' orders cannot be written."""
+    troubles = ctx.runtime.unwritten([run.id for run in live if run.instance_id is not None])
+    for run in live:
+        if run.id in troubles and ctx.due(f"unwritten/{run.id}", MALFORMED_REPORTED_S):
+            report = partial(_unwritten, ctx, run, troubles[run.id])
+            contained(ctx, Compartment.OBSERVE, report, None, job_id=run.job_id)
+
+
+def _unwritten(ctx: Context, run: Run, trouble: SiteError) -> None:
+    with ctx.write() as tx:
+        message = f"its machine cannot be given orders: {trouble} ({trouble.hint})"
+        ctx.event(tx, "site.unavailable", message, ctx.work.jobs[run.job_id], run=run)
 
 
 def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
@@ -304,11 +320,13 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
 
 
 def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Seen:
-    again_ms = same_machine.free_from_ms(ctx, job, run)
+    free = same_machine.free(ctx, job, run)
+    if free is None:
+        return Seen()  # its provider is being asked
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
-        count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=again_ms)
+        count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=free.from_ms)
     return Seen(changed=True, need_place=True)
 
 

@@ -1,17 +1,21 @@
 """Poll: asks providers about the machines that runs have, and renews the time to live of those that runs still need.
 
 Each region is described in one call, as often as the provider's limits allow, and more often while a change is
-expected. A machine counts as gone when its provider says so, or leaves it out of two answers at least its listing lag
-apart and then twice finds nothing under its token either: one missing answer proves nothing. Every machine ends by
-itself unless it is renewed, and only machines of living runs are.
+expected; the answer is read when it comes (engine.calls). A machine counts as gone when its provider says so, or leaves
+it out of two answers to questions at least its listing lag apart and then twice finds nothing under its token either:
+one missing answer proves nothing. Every machine ends by itself unless it is renewed, and only machines of living runs
+are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
+from orchestrator.engine.calls import Answer
 from orchestrator.engine.compartment import Compartment, contained, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.machines.launched import launch_tokens
@@ -27,6 +31,8 @@ RENEW_AFTER = 1 / 12
 """A machine is renewed after this share of its time to live. So it outlives its last control plane by at least eleven
 twelfths of that time."""
 RENEW_RETRY_S = 5.0
+ABREAST = 3
+"""Looks at a region that may be under way, so that slow answers come as often as fast ones."""
 DAY_MS = 86_400_000
 LONGEST_BILL_MS = 400 * DAY_MS
 _SUSPICIOUS = ("absent", "silent", "fenced")
@@ -37,10 +43,8 @@ def describe(ctx: Context) -> None:
     wanted = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
-        every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
-        if ctx.due(f"describe:{provider.name}:{region}", every_s):
-            look = partial(_look, ctx, provider, runs)
-            contained(ctx, Compartment.DESCRIBE, look, None, about=f"{provider.name} {region}")
+        look = partial(_look, ctx, provider, region, runs)
+        contained(ctx, Compartment.DESCRIBE, look, None, about=f"{provider.name} {region}")
 
 
 def renew(ctx: Context) -> None:
@@ -50,24 +54,23 @@ def renew(ctx: Context) -> None:
     for provider, region, runs in _regions(ctx, wanted):
         ids = [each for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
         renewed_s = min(ctx.pacing.get(f"renewed/{instance_id}", -math.inf) for instance_id in ids)
-        if now_s - renewed_s < to_live_s * RENEW_AFTER:
-            continue
-        if ctx.due(f"renew:{provider.name}:{region}", RENEW_RETRY_S):
-            renewed = contained(
-                ctx, Compartment.RENEW, partial(_renew, ctx, provider, ids), False, about=f"{provider.name} {region}"
-            )
-            if renewed:
-                ctx.pacing |= {f"renewed/{instance_id}": now_s for instance_id in ids}
+        if now_s - renewed_s >= to_live_s * RENEW_AFTER:
+            step = partial(_renew, ctx, provider, region, ids)
+            contained(ctx, Compartment.RENEW, step, None, about=f"{provider.name} {region}")
 
 
-def _renew(ctx: Context, provider: Provider, ids: Sequence[str]) -> bool:
-    try:
-        provider.renew(
-            ids, max(1, int(ctx.installation.config.limits.max_unattended_s * ctx.installation.clock.factor))
-        )
-    except ProviderError:
-        return False  # asked again soon
-    return True
+def _renew(ctx: Context, provider: Provider, region: str, ids: Sequence[str]) -> None:
+    to_live_s = max(1, int(ctx.installation.config.limits.max_unattended_s * ctx.installation.clock.factor))
+
+    def renewed() -> Sequence[str]:
+        provider.renew(ids, to_live_s)
+        return ids
+
+    key = f"renew:{provider.name}:{region}"
+    answer = ctx.ask(key, (provider.name, region), renewed, every_s=RENEW_RETRY_S)
+    if answer is not None:
+        with suppress(ProviderError):  # asked again soon
+            ctx.pacing |= {f"renewed/{instance_id}": answer.asked_s for instance_id in answer.result()}
 
 
 def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str, list[Run]]]:
@@ -94,30 +97,61 @@ def _expects(ctx: Context, run: Run) -> bool:
     )
 
 
-def _look(ctx: Context, provider: Provider, runs: Sequence[Run]) -> None:
-    asked_ms = ctx.now_ms
-    try:
-        machines = [(run, each) for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
-        described = {each.id: each for each in provider.describe([instance_id for _, instance_id in machines])}
-        for run, instance_id in machines:
-            instance = described.get(instance_id)
-            if instance is None and _long_absent(ctx, provider, instance_id, asked_ms):
-                instance = _looked_up(provider, run, instance_id, _tokens(ctx, run))
-                if instance is None and _not_found(instance_id) in ctx.pacing:
-                    ctx.instances[instance_id] = None
-                ctx.pacing[_not_found(instance_id)] = ctx.installation.clock.monotonic_s()
-            if instance is not None:
-                _accept(ctx, provider, instance, asked_ms)
-    except ProviderError:
+def _look(ctx: Context, provider: Provider, region: str, runs: Sequence[Run]) -> None:
+    every_s = provider.describe_every_s * (EXPECTING if any(_expects(ctx, run) for run in runs) else 1)
+    machines = [(run, each) for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
+    ids = [instance_id for _, instance_id in machines]
+
+    def described() -> Mapping[str, Instance | None]:
+        found = {each.id: each for each in provider.describe(ids)}
+        return {instance_id: found.get(instance_id) for instance_id in ids}
+
+    key = f"describe:{provider.name}:{region}"
+    answer = ctx.ask(key, (provider.name, region), described, every_s=every_s, abreast=ABREAST)
+    if answer is not None:
+        with suppress(ProviderError):  # asked again
+            for instance_id, instance in answer.result().items():
+                if instance is not None:
+                    accept(ctx, provider, instance, answer)
+                elif _long_absent(ctx, provider, instance_id, answer.asked_ms):
+                    ctx.pacing.setdefault(_omitted(instance_id), answer.asked_s)
+    for run, instance_id in machines:
+        if _omitted(instance_id) in ctx.pacing:
+            _look_up(ctx, provider, region, run, instance_id, every_s)
+
+
+def _look_up(ctx: Context, provider: Provider, region: str, run: Run, instance_id: str, every_s: float) -> None:
+    """Look a machine up by its launch token instead of its id. It may be running or have ended. It is gone if two
+    look-ups find nothing."""
+    key, place = f"look-up/{instance_id}", (provider.name, region)
+    answer = ctx.answer(key)
+    if answer is None and ctx.may_ask(key, place, every_s):
+        tokens = _tokens(ctx, run)
+        answer = ctx.begin(key, place, lambda: [each for token in tokens for each in provider.find(token, region)])
+    if answer is None or answer.asked_s < ctx.pacing[_omitted(instance_id)]:
         return
+    try:
+        found = next((each for each in answer.result() if each.id == instance_id), None)
+    except ProviderError:
+        return  # asked again
+    if found is not None:
+        accept(ctx, provider, found, answer)
+    elif _not_found(instance_id) in ctx.pacing:
+        ctx.instances[instance_id], ctx.pacing[_seen(instance_id)] = None, answer.asked_s
+    else:
+        ctx.pacing[_not_found(instance_id)] = answer.asked_s
 
 
-def _accept(ctx: Context, provider: Provider, instance: Instance, asked_ms: int) -> None:
-    if (wrong := impossible(instance, asked_ms)) is not None:  # its last valid answer stays
+def accept(ctx: Context, provider: Provider, instance: Instance, answer: Answer[Any]) -> None:
+    """Take over what an answer says of a machine, unless a later question was answered before."""
+    if answer.asked_s < ctx.pacing.get(_seen(instance.id), -math.inf):
+        return
+    if (wrong := impossible(instance, answer.asked_ms)) is not None:  # its last valid answer stays
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     ctx.instances[instance.id] = instance
-    for remembered in (_absent(instance.id), _not_found(instance.id)):
+    ctx.pacing[_seen(instance.id)] = answer.asked_s
+    for remembered in (_absent(instance.id), _omitted(instance.id), _not_found(instance.id)):
         ctx.pacing.pop(remembered, None)
 
 
@@ -132,12 +166,6 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
         runs = tx.runs(job_id=run.job_id, unreadable=lambda *_: None)
         moves = tx.migrations(job_id=run.job_id, unreadable=lambda *_: None)
     return launch_tokens(run, runs, moves)
-
-
-def _looked_up(provider: Provider, run: Run, instance_id: str, tokens: Sequence[str]) -> Instance | None:
-    """Look a machine up by its launch token instead of its id. It may be running or have ended."""
-    found = (each for token in tokens for each in provider.find(token, region_of(run.offer_id)))
-    return next((each for each in found if each.id == instance_id), None)
 
 
 def impossible(instance: Instance, now_ms: int) -> str | None:
@@ -157,6 +185,16 @@ def impossible(instance: Instance, now_ms: int) -> str | None:
 def _absent(instance_id: str) -> str:
     """The key for the market time of the first answer without this machine."""
     return f"absent/{instance_id}"
+
+
+def _seen(instance_id: str) -> str:
+    """The key for the monotonic time of the latest question that was answered about this machine."""
+    return f"seen/{instance_id}"
+
+
+def _omitted(instance_id: str) -> str:
+    """The key for the monotonic time of the first question since which it has been absent for long."""
+    return f"omitted/{instance_id}"
 
 
 def _not_found(instance_id: str) -> str:

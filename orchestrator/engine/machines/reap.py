@@ -9,15 +9,17 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from orchestrator.engine.billing.accrue import as_described, settle
+from orchestrator.engine.billing.accrue import as_described, meter, settle
+from orchestrator.engine.calls import place_of
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
-from orchestrator.engine.machines.collect import collect
+from orchestrator.engine.machines.collect import poll_prices
+from orchestrator.engine.machines.launched import launch_key
 from orchestrator.engine.machines.sweep import adopt, sweep
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
 from providers.errors import ProviderError
-from providers.offer import region_of
+from providers.offer import provider_of, region_of
 
 TERMINATE_EVERY_S = 2.0
 SETTLE_EVERY_S = 1.0
@@ -45,17 +47,18 @@ def _close(ctx: Context, run: Run) -> bool:
 
 
 def _terminate(ctx: Context, run: Run) -> bool:
-    """Ask to end its machines. Returns whether all are confirmed gone."""
+    """Ask to end its machines, again and again. Returns whether all are confirmed gone."""
     if ctx.gone(run):
         return True
-    due = [
-        each for each in run.instance_ids if not ctx.is_gone(each) and ctx.due(f"terminate/{each}", TERMINATE_EVERY_S)
-    ]
-    if due:
+    if ctx.due(f"kill/{run.id}", TERMINATE_EVERY_S):
         contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
-    for instance_id in due:
-        with suppress(ProviderError, KeyError):  # asked again
-            ctx.provider(run.offer_id).terminate(instance_id)
+    for instance_id in run.instance_ids:
+        if not ctx.is_gone(instance_id):
+            with suppress(ProviderError, KeyError):  # asked again
+                end = partial(ctx.provider(run.offer_id).terminate, instance_id)
+                answer = ctx.ask(f"terminate/{instance_id}", place_of(run.offer_id), end, every_s=TERMINATE_EVERY_S)
+                if answer is not None:
+                    answer.result()
     return False  # engine.machines.poll confirms their end
 
 
@@ -66,39 +69,64 @@ def _kill(ctx: Context, run: Run) -> None:
 
 
 def _close_books(ctx: Context, run: Run) -> bool:
+    if not _metered(ctx, run):
+        return False
     if _settle(ctx, run):
         return True
-    if not ctx.due("settle", SETTLE_EVERY_S):
+    provider = ctx.installation.providers.get(provider_of(run.offer_id))
+    if provider is None or poll_prices(ctx, provider, SETTLE_EVERY_S) is None:
         return False
-    collect(ctx.installation, ctx.leadership)  # its last prices may not be known yet
-    return _settle(ctx, run)
+    return _settle(ctx, run)  # its last prices were not known yet
+
+
+def _metered(ctx: Context, run: Run) -> bool:
+    """Whether the provider knows the run's usage."""
+    known, report_usage = f"metered/{run.id}", meter(ctx.installation, run)
+    if report_usage is None or known in ctx.pacing:
+        return True
+    answer = ctx.ask(f"meter/{run.id}", place_of(run.offer_id), report_usage, every_s=SETTLE_EVERY_S)
+    if answer is None:
+        return False
+    try:
+        answer.result()
+    except ProviderError:
+        return False  # asked again
+    ctx.pacing[known] = answer.asked_s
+    return True
 
 
 def _find_out(ctx: Context, run: Run) -> bool:
     """Find out which machines exist for a run that was aborted in the middle of its launch. Returns whether that
     brought anything new.
 
-    It is looked up by its token, also among ended machines, since those cost money as well. There is none if two looks
-    find nothing, both at least the provider's listing lag after the abort, and so after the last launch. A machine that
-    appears even later is found by `sweep`.
+    The launch may still be answered. Otherwise the machine is looked up by its token, also among ended machines, since
+    those cost money as well. There is none if two looks find nothing, both at least the provider's listing lag after
+    the abort, and so after the last launch. A machine that appears even later is found by `sweep`.
     """
-    if not ctx.due(f"find-out/{run.id}", ASK_EVERY_S):
-        return False
     with ctx.installation.store.read() as tx:
         (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
-    asked_ms = ctx.now_ms
+    launched = ctx.answer(launch_key(migration))
+    if launched is not None and launched.error is None:
+        adopt(ctx, run, [each for each in launched.result() if each not in run.instance_ids])
+        return True
+    if ctx.calls.under_way(launch_key(migration)):
+        return False
     try:
         provider = ctx.provider(run.offer_id)
-        found = provider.find(migration.token, region_of(run.offer_id))
+        look = partial(provider.find, migration.token, region_of(run.offer_id))
+        answer = ctx.ask(f"find-out/{run.id}", place_of(run.offer_id), look, every_s=ASK_EVERY_S)
+        found = None if answer is None else answer.result()
     except (ProviderError, KeyError):
         return False  # asked again
+    if answer is None or found is None:
+        return False
     if fresh := [each.id for each in found if each.id not in run.instance_ids]:
         adopt(ctx, run, fresh)
         return True
-    if asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
+    if answer.asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
         return False
     if (once := f"not-found/{run.id}") not in ctx.pacing:
-        ctx.pacing[once] = ctx.installation.clock.monotonic_s()
+        ctx.pacing[once] = answer.asked_s
         return False
     with ctx.write() as tx:
         tx.update_run(run.id, state="ended")

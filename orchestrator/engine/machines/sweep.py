@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from orchestrator.engine.calls import place_of
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs.snapshot import left_out
@@ -35,8 +36,7 @@ def sweep(ctx: Context) -> bool:
     """Check all machines that each provider lists. Returns whether anything changed."""
     changed = False
     for provider in ctx.installation.providers.values():
-        if ctx.due(f"sweep:{provider.name}", max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)):
-            changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
+        changed |= contained(ctx, Compartment.SWEEP, partial(_sweep_at, ctx, provider), False, about=provider.name)
     return changed
 
 
@@ -54,9 +54,14 @@ def adopt(ctx: Context, run: Run, instance_ids: Sequence[str]) -> None:
 
 
 def _sweep_at(ctx: Context, provider: Provider) -> bool:
+    every_s = max(SWEEP_EVERY_S, SWEEP_EVERY_LOOKS * provider.describe_every_s)
+    listed = partial(provider.list_owned, ctx.installation.store.install_id)
+    answer = ctx.ask(f"sweep:{provider.name}", (provider.name, ""), listed, every_s=every_s)
     try:
-        owned = provider.list_owned(ctx.installation.store.install_id)
+        owned = None if answer is None else answer.result()
     except ProviderError:
+        return False  # asked again
+    if owned is None:
         return False
     _forget_unknown(ctx, provider, owned)
     changed = False
@@ -97,8 +102,8 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
     if run is not None and not has_it and any(each.instance_id is None for each in run.machines):
         adopt(ctx, run, [instance.id])
     else:
-        with suppress(ProviderError):  # asked again by the next sweep
-            provider.terminate(instance.id)
+        key, end = f"terminate/{instance.id}", partial(provider.terminate, instance.id)
+        ctx.ask(key, place_of(instance.offer_id), end)  # asked again by the next sweep
     return True
 
 
@@ -109,8 +114,10 @@ def _is_at(provider: Provider, run: Run) -> bool:
 def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
     """Reopen the books of a machine that was assumed gone but is running, so that it is ended and booked like any
     other. Lists may be outdated, so a description decides."""
-    with suppress(ProviderError):  # asked again by the next sweep
-        if any(described.alive for described in provider.describe([instance.id])):
+    with suppress(ProviderError):  # asked again by the next sweep, which also reads a late answer
+        described = partial(provider.describe, [instance.id])
+        answer = ctx.ask(f"came-back/{run.id}", place_of(instance.offer_id), described)
+        if answer is not None and any(each.alive for each in answer.result()):
             ctx.instances.pop(instance.id, None)
             machines = [
                 replace(each, billed_to_ms=None) if each.instance_id == instance.id else each for each in run.machines

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
+from orchestrator.engine.calls import Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
-from orchestrator.engine.machines.launched import with_machines
+from orchestrator.engine.machines.launched import launch_key, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.engine.orders import PLACE
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Member, Migration, Run, Step
@@ -33,42 +36,62 @@ LAUNCH_TIME_TO_LIVE_S = 3600.0
 Not a setting, because the same token must always make the same request."""
 LOCAL = ("zone", "region")
 """Errors of this scope are about one place, such as a host without Python, so another offer is tried."""
-MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried
+MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried,
+LAUNCHES_FOR_S = 60.0  # and for how long, from the first one on
 PREPARE_EVERY_S = 15.0
+UPLOAD_S = 300.0  # for the runtime of machines of other hosts, the first time
 
 
 def provision(ctx: Context, move: Move) -> bool:
-    """Launch a machine with the intent's token. Repeated calls launch only one.
-
-    Each call is counted before it is made, so that an abort knows whether a machine may exist.
-    """
-    migration, job, target = move.migration, move.job, move.target
-    provider = ctx.installation.providers.get(provider_of(migration.offer_id))
-    if provider is None:
-        return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
-    if (missing := ctx.secrets.missing(job)) is not None:
-        return abort(ctx, move, missing)  # before money is spent on a machine that could not train
-    if job.spec.train.code is None and not shares_host(migration.offer_id):
-        why = f"the code of {job.name} was not uploaded, because no machine of another host was enabled then"
-        return abort(ctx, move, f"{why}: submit the job again to run it on {migration.offer_id}")
-    if not ctx.due(f"launch/{migration.id}", LAUNCH_RETRY_S):
-        return False
-    if no_longer_pays(ctx, move):
-        return True
-    try:
-        spec = launch_spec(ctx, migration, job)
-    except SiteError as error:
-        return _nothing_rented(ctx, move, error)
-    try:
-        with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-            check_limits(ctx, tx, migration.offer_id, nodes=target.nodes, besides=target.id)
-            if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1):
+    """Launch a machine with the intent's token. Repeated calls launch only one."""
+    migration, key = move.migration, launch_key(move.migration)
+    answer = ctx.answer(key)
+    if answer is None:
+        provider = ctx.installation.providers.get(provider_of(migration.offer_id))
+        if provider is None:
+            return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
+        if (missing := ctx.secrets.missing(move.job)) is not None:
+            return abort(ctx, move, missing)  # before money is spent on a machine that could not train
+        if move.job.spec.train.code is None and not shares_host(migration.offer_id):
+            why = f"the code of {move.job.name} was not uploaded, because no machine of another host was enabled then"
+            return abort(ctx, move, f"{why}: submit the job again to run it on {migration.offer_id}")
+        if ctx.calls.under_way(key):
+            return False
+        try:
+            user_data = _user_data(ctx, migration, move.job)
+        except SiteError as error:
+            return _nothing_rented(ctx, move, error)
+        if user_data is None or not ctx.may_ask(key, place_of(migration.offer_id), LAUNCH_RETRY_S):
+            return False
+        if no_longer_pays(ctx, move):
+            return True
+        spec = launch_spec(ctx, migration, move.job, user_data)
+        try:
+            if not _counted(ctx, move):
                 return False
-        instance_ids = provider.launch(spec)
-    except LimitError as error:
-        return abort(ctx, move, str(error))
+        except LimitError as error:
+            return abort(ctx, move, str(error))
+        answer = ctx.begin(key, place_of(migration.offer_id), partial(provider.launch, spec))
+    return answer is not None and _launched(ctx, move, answer)
+
+
+def _counted(ctx: Context, move: Move) -> bool:
+    """Count a launch before it is made, so that an abort knows whether a machine may exist. Raises LimitError."""
+    migration = move.migration
+    with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
+        check_limits(ctx, tx, migration.offer_id, nodes=move.target.nodes, besides=move.target.id)
+        ctx.waited_s(f"launching/{migration.id}")
+        return tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1)
+
+
+def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool:
+    migration, target = move.migration, move.target
+    try:
+        instance_ids = answer.result()
     except ProviderError as error:
-        return _refused(ctx, replace(move, migration=replace(migration, attempt=migration.attempt + 1)), error)
+        with ctx.installation.store.read() as tx:
+            counted = tx.migration(migration.id)
+        return _refused(ctx, replace(move, migration=counted), error)
     with ctx.write() as tx:
         if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
             tx.set_machines(target.id, with_machines(target, instance_ids))
@@ -80,7 +103,7 @@ def provision(ctx: Context, move: Move) -> bool:
                     f"rented {target.nodes} x {migration.offer_id}",
                     " ".join(instance_ids),
                 )
-            ctx.event(tx, "migration.provision", message, job, run=target, migration=migration, **rented)
+            ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
     return True
 
 
@@ -93,14 +116,25 @@ def _nothing_rented(ctx: Context, move: Move, error: SiteError) -> bool:
     return False
 
 
-def launch_spec(ctx: Context, migration: Migration, job: Job) -> LaunchSpec:
-    """The launch request of a migration: the same each time, as its token requires. Raises SiteError."""
-    nodes = job.spec.resources.nodes
+def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
+    """The user data of the machine, which the store may have to be asked for; None: not yet. Raises SiteError."""
+    key = f"user-data/{migration.id}"
+    answer = ctx.answer(key)
+    if answer is None and ctx.may_ask(key, PLACE, LAUNCH_RETRY_S):
+        remote = _remote(ctx, migration, job)
+        nodes = job.spec.resources.nodes
+        make = partial(ctx.runtime.bootstrap, token=migration.token, nodes=nodes, remote=remote)
+        answer = ctx.begin(key, PLACE, make, UPLOAD_S)
+    return None if answer is None else answer.result()
+
+
+def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) -> LaunchSpec:
+    """The launch request of a migration: the same each time, as its token requires."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
-        user_data=ctx.runtime.bootstrap(token=migration.token, nodes=nodes, remote=_remote(ctx, migration, job)),
-        count=nodes,
+        user_data=user_data,
+        count=job.spec.resources.nodes,
         tags={
             "tradewind-install": ctx.installation.store.install_id,
             "tradewind-job": job.id,
@@ -153,7 +187,8 @@ def _machines_left(run: Run) -> int:
 
 def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     migration = move.migration
-    if error.retryable and migration.attempt < MAX_LAUNCHES:
+    in_time = ctx.waited_s(f"launching/{migration.id}") < LAUNCHES_FOR_S
+    if error.retryable and migration.attempt < MAX_LAUNCHES and in_time:
         # the launch may have worked: only a call with the same token can tell
         with ctx.write() as tx:
             tx.advance(migration.id, Step.PROVISION, Step.PROVISION, error=str(error))

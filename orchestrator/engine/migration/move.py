@@ -99,7 +99,9 @@ def abort(
         if not void and source is not None and job.state in MOVING:
             return False  # the target owns the job: the next tick finds that out and goes forward
     last_line = _last_line(why)
-    again_ms = same_machine.free_from_ms(ctx, job, target) if failed and source is None else None
+    free = same_machine.free(ctx, job, target) if failed and source is None else same_machine.Free()
+    if free is None:
+        return False  # its provider is being asked
     with ctx.write() as tx:
         if not tx.advance(migration.id, migration.step, Step.ABORTED, error=why):
             return False
@@ -125,7 +127,7 @@ def abort(
         elif job.state in MOVING and source is not None:
             tx.set_job_state(job.id, "running")
         elif job.state in MOVING and failed:
-            count_failure(ctx, tx, job, target, why, permanent=permanent, again_ms=again_ms)
+            count_failure(ctx, tx, job, target, why, permanent=permanent, again_ms=free.from_ms)
         elif job.state in MOVING and number >= wasted.MOST_IN_A_ROW:
             wasted.pause_job(ctx, tx, job, target)
         elif job.state in MOVING:

@@ -7,44 +7,82 @@ sees either a failed run that is not counted yet, or the next attempt.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.engine.billing.accrue import book, prices_known_until_ms
+from orchestrator.engine.calls import Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged
-from orchestrator.engine.machines.collect import collect_from
+from orchestrator.engine.machines.collect import Polled, question, record
 from orchestrator.engine.migration.intent import open_migration, taken
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
+from providers.base import Provider
 from providers.errors import ProviderError
-from providers.instance import InstanceState
+from providers.instance import Instance, InstanceState
 from providers.offer import provider_of
 
+LONGEST_WAIT_S = 10.0  # wall: then the machine is not used again
 
-def free_from_ms(ctx: Context, job: Job, run: Run) -> int | None:
-    """The market time (ms) up to which the failed run is billed if the next attempt can use its machine; else None.
 
-    None if its process did not end by itself, its machine is gone or was given notice, an attempt was already made on
-    it, the job has a standby, the run has several machines, or something that another attempt needs is missing.
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The market time (ms) up to which a failed run is billed if the next attempt can use its machine; None: it
+    cannot."""
+
+    from_ms: int | None = None
+
+
+def free(ctx: Context, job: Job, run: Run) -> Free | None:
+    """Whether the next attempt can use the failed run's machine; None while its provider has not said.
+
+    It cannot if the run's process did not end by itself, the machine is gone or was given notice, an attempt was
+    already made on it, the job has a standby, the run has several machines, or something that another attempt needs is
+    missing.
     """
     report = ctx.reports.get(run.id)
     if report is None or report.state != "failed" or run.machine_from_ms is not None or run.nodes > 1:
-        return None
+        return Free()
     if job.state not in ("starting", "running") or run.instance_id is None or run.billed_from_ms is None:
-        return None
+        return Free()
     if any(move.job_id == job.id and move.reason == "standby" for move in ctx.work.migrations):
-        return None
+        return Free()
     provider = ctx.installation.providers.get(provider_of(run.offer_id))
     if provider is None or ctx.secrets.missing(job) is not None:
-        return None
+        return Free()
+    answer = _asked(ctx, provider, run, run.instance_id)
+    if answer is None:
+        return None if ctx.waited_s(f"free-since/{run.id}") < LONGEST_WAIT_S else Free()
     try:
-        described = {each.id: each for each in provider.describe([run.instance_id])}
+        machine, polled = answer.result()
         taken(ctx, job)
     except (ProviderError, CheckpointDamaged):
-        return None
-    machine = described.get(run.instance_id)
+        return Free()
     if machine is None or machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
-        return None
-    now = ctx.now_ms
-    collect_from(ctx.installation, ctx.leadership, provider)  # a run can be billed only as far as prices are known
+        return Free()
+    # a run can be billed only as far as prices are known
+    record(ctx.installation, ctx.leadership, provider, Answer(answer.asked_ms, answer.asked_s, polled))
+    return Free(_billable_to_ms(ctx, run, answer.asked_ms))
+
+
+def _asked(
+    ctx: Context, provider: Provider, run: Run, instance_id: str
+) -> Answer[tuple[Instance | None, Polled]] | None:
+    """What its provider says of a machine, and of its prices."""
+    key = f"free/{run.id}"
+    answer = ctx.answer(key)
+    if answer is None and ctx.may_ask(key, place_of(run.offer_id)):
+        poll = question(ctx.installation, provider)
+
+        def ask() -> tuple[Instance | None, Polled]:
+            return next((each for each in provider.describe([instance_id]) if each.id == instance_id), None), poll()
+
+        answer = ctx.begin(key, place_of(run.offer_id), ask)
+    return answer
+
+
+def _billable_to_ms(ctx: Context, run: Run, now: int) -> int | None:
+    assert run.billed_from_ms is not None
     with ctx.installation.store.read() as tx:
         known_ms = prices_known_until_ms(tx, run.offer_id)
     began_ms = max(run.billed_from_ms, run.training_from_ms or 0)

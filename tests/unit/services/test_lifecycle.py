@@ -133,7 +133,7 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
             stored = tx.job(migration.job_id)
         cloud = installation.providers["local"]
         assert isinstance(cloud, LocalProvider)
-        (machine,) = cloud.launch(launch_spec(ctx, migration, stored))
+        (machine,) = cloud.launch(launch_spec(ctx, migration, stored, ctx.runtime.bootstrap(token=migration.token)))
 
     lifecycle.down(config, progress=lambda _: None)
     with closing(open_installation(config)) as installation, installation.store.read() as tx:

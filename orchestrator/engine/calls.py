@@ -1,0 +1,233 @@
+"""Calls: what the control plane asks of providers and of the store of control objects, carried out beside its loop.
+
+A tick never waits for an answer: it begins a call, goes on, and reads the answer in a later tick, with the instant at
+which the question was asked. A call occupies a slot of its place (a provider's region). One that is not answered in
+time is given up: its question gets a TimedOutError, its late answer is ignored, and it keeps its slot for a while. So
+a region that never answers costs nothing but its own slots. A call that finds no free slot does not begin; its turn
+comes when it is asked again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
+
+from providers.errors import TimedOutError
+from providers.offer import provider_of, region_of
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""A provider and a region; "" for what concerns all of its regions."""
+
+
+def place_of(offer_id: str) -> Place:
+    """The place of an offer's machines."""
+    return provider_of(offer_id), region_of(offer_id)
+
+
+AT_ONCE = 6
+"""Calls that may be under way in one place."""
+LIMIT_S = 30.0
+"""Wall seconds after which a call without an answer is given up."""
+HELD_S, LONGEST_HELD_S = 60.0, 3600.0
+"""How long a call that was given up keeps its slot unless it ends: twice as long with each further one in a row."""
+QUEUES_S = 5.0
+"""A call that waits for a slot and is not asked again for so long loses its turn."""
+FORGET_S = 600.0
+PROMPT_S = 0.005
+"""An answer that comes within this time is read in the tick of its question."""
+MOST_THREADS = 256
+PATIENCE_S = 0.01
+"""The most that all calls of one tick wait for prompt answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What came of a call that was begun at `asked_ms` (market) and `asked_s` (monotonic). What it says may have been
+    out of date since then."""
+
+    asked_ms: int
+    asked_s: float
+    value: T | None = None
+    error: Exception | None = None
+
+    def result(self) -> T:
+        """What the call returned. Raises what it raised: a ProviderError, or an unexpected exception."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call that was begun. Its carrier sets `value` or `error`, and `over` last."""
+
+    over: bool = False
+    value: Any = None
+    error: Exception | None = None
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Make the call."""
+        try:
+            self.value = call()
+        except Exception as error:  # raised again by whoever reads the answer
+            self.error = error
+        self.over = True
+
+    def result(self) -> Any:
+        """What the call returned, once it is over. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Carrier(Protocol):
+    """Whatever makes the calls."""
+
+    def carry(self, key: str, place: Place, call: Callable[[], object]) -> Pending:
+        """Begin a call. It may be over already."""
+        ...
+
+    def next_tick(self) -> None:
+        """Called at the beginning of each tick."""
+        ...
+
+
+class AtOnce:
+    """Makes each call at once, and waits for its end."""
+
+    def carry(self, _key: str, _place: Place, call: Callable[[], object]) -> Pending:
+        """See Carrier.carry."""
+        pending = Pending()
+        pending.run(call)
+        return pending
+
+    def next_tick(self) -> None:
+        """See Carrier.next_tick."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    place: Place
+    asked_ms: int
+    asked_s: float
+    limit_s: float
+    pending: Pending
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Of one place: the calls that have not ended, those that wait for their turn (when they were last asked), and how
+    many were given up in a row."""
+
+    taken: list[_Begun] = field(default_factory=list)
+    queue: dict[str, float] = field(default_factory=dict)
+    lost: int = 0
+
+
+class Calls:
+    """The calls under way and the answers that nobody has read yet, by key. For one thread."""
+
+    def __init__(self, carrier: Carrier | None = None) -> None:
+        self._carrier: Carrier = AtOnce() if carrier is None else carrier
+        self._begun: dict[str, list[_Begun]] = {}
+        self._places: dict[Place, _Slots] = {}
+
+    def next_tick(self, now_s: float) -> None:
+        """Begin a new tick at monotonic time `now_s`, and forget answers that nobody wanted."""
+        self._carrier.next_tick()
+        old = [key for key, begun in self._begun.items() if now_s - begun[-1].asked_s > FORGET_S]
+        for key in old:
+            del self._begun[key]
+
+    def under_way(self, key: str) -> bool:
+        """Whether such a call was begun and its answer has not been read."""
+        return bool(self._begun.get(key))
+
+    def answer(self, key: str, now_s: float) -> Answer[Any] | None:
+        """The newest answer, once; None while there is none. Those to earlier questions are ignored from then on."""
+        begun = self._begun.get(key, [])
+        for number, each in reversed([*enumerate(begun)]):
+            overdue = not each.pending.over and now_s - each.asked_s >= each.limit_s
+            if each.pending.over or overdue:
+                del begun[: number + 1]
+                if not begun:
+                    del self._begun[key]
+                if overdue:
+                    self._places[each.place].lost += 1
+                    error = TimedOutError(f"no answer from {' '.join(each.place).strip()} for {each.limit_s:g} s")
+                    return Answer(each.asked_ms, each.asked_s, error=error)
+                return Answer(each.asked_ms, each.asked_s, each.pending.value, each.pending.error)
+        return None
+
+    def may_begin(self, key: str, place: Place, now_s: float, abreast: int = 1) -> bool:
+        """Whether such a call may begin now: fewer than `abreast` of its key are under way, its place has a free slot,
+        and it is its turn. Otherwise it queues."""
+        if len(self._begun.get(key, ())) >= abreast:
+            return False
+        slots = self._places.setdefault(place, _Slots())
+        taken = [each for each in slots.taken if not each.pending.over]
+        if len(taken) < len(slots.taken):  # it answers, perhaps late
+            slots.taken, slots.lost = taken, 0
+        held_s = min(LONGEST_HELD_S, HELD_S * 2.0 ** min(slots.lost, 10))
+        free = AT_ONCE - sum(now_s - each.asked_s < each.limit_s + held_s for each in slots.taken)
+        slots.queue = {each: at_s for each, at_s in slots.queue.items() if now_s - at_s <= QUEUES_S}
+        before = [*slots.queue].index(key) if key in slots.queue else len(slots.queue)
+        if before < free:
+            slots.queue.pop(key, None)
+            return True
+        slots.queue[key] = now_s
+        return False
+
+    def begin(
+        self, key: str, place: Place, call: Callable[[], T], now_ms: int, now_s: float, limit_s: float = LIMIT_S
+    ) -> Answer[T] | None:
+        """Begin a call that `may_begin`. Returns its answer if that is there already."""
+        pending = self._carrier.carry(key, place, call)
+        begun = _Begun(place, now_ms, now_s, limit_s, pending)
+        self._places.setdefault(place, _Slots()).taken.append(begun)
+        self._begun.setdefault(key, []).append(begun)
+        return self.answer(key, now_s)
+
+
+class Threads:
+    """Makes calls in at most `most` threads, which do not keep the process from ending."""
+
+    def __init__(self, most: int = MOST_THREADS) -> None:
+        self._left = most
+        self._tasks: SimpleQueue[tuple[Place, Callable[[], object], Pending, threading.Event]] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._slow: set[Place] = set()
+        self._patience_s = PATIENCE_S
+
+    def carry(self, _key: str, place: Place, call: Callable[[], object]) -> Pending:
+        """See Carrier.carry. Waits for a moment where answers usually come at once."""
+        pending, ended = Pending(), threading.Event()
+        if not self._idle.acquire(blocking=False) and self._left > 0:
+            self._left -= 1
+            threading.Thread(target=self._work, name="call", daemon=True).start()
+        self._tasks.put((place, call, pending, ended))
+        if place not in self._slow and self._patience_s > 0:
+            began_s = time.monotonic()
+            if not ended.wait(min(PROMPT_S, self._patience_s)):
+                self._slow.add(place)
+            self._patience_s -= time.monotonic() - began_s
+        return pending
+
+    def next_tick(self) -> None:
+        """See Carrier.next_tick."""
+        self._patience_s = PATIENCE_S
+
+    def _work(self) -> None:
+        while True:
+            place, call, pending, ended = self._tasks.get()
+            began_s = time.monotonic()
+            pending.run(call)
+            if time.monotonic() - began_s < PROMPT_S:
+                self._slow.discard(place)
+            ended.set()
+            self._idle.release()

@@ -1,0 +1,168 @@
+"""Orders are written beside whoever asks for them, in turn for each machine, and again until they are written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.calls import Pending, Place, Threads
+from orchestrator.engine.orders import RETRY_S, TROUBLE_S, NotRead, Orders
+from orchestrator.errors import SiteError
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.messages import Order, RunOrder
+from trainers.errors import StoreUnavailable
+from trainers.objects.folder import FolderStore
+
+RUN = RunOrder("run-1", "/runs/run-1")
+
+
+class ByHand(Threads):
+    """Makes the calls when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[[], object], Pending]] = []
+
+    def carry(self, _key: str, _place: Place, call: Callable[[], object]) -> Pending:
+        pending = Pending()
+        self.calls.append((call, pending))
+        return pending
+
+    def work(self) -> None:
+        while self.calls:
+            call, pending = self.calls.pop(0)
+            pending.run(call)
+            assert pending.error is None
+
+
+class Desk:
+    """Orders in a folder, written when `work` is called, and a clock."""
+
+    def __init__(self, folder: Path, epoch: int = 1) -> None:
+        self.now_s, self.written, self.threads = 0.0, list[str](), ByHand()
+        self.store = FolderStore(folder)
+        self.orders = Orders(self.store, 60.0, self.written.append, self.threads, lambda: self.now_s)
+        self.orders.lead(epoch)
+
+    def read(self, token: str) -> None:
+        with pytest.raises(NotRead):
+            self.orders.wanted(token)
+        self.threads.work()
+
+    def ordered(self, token: str) -> Order | None:
+        return Channel(self.store, token).order()[0]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_what_is_wanted_counts_at_once_and_is_written_later(desk: Desk) -> None:
+    desk.read("m")
+    desk.orders.change("m", lambda _: RUN)
+    assert desk.orders.wanted("m") == (RUN, 1)
+    assert desk.ordered("m") is None
+    assert not desk.orders.idle
+    desk.threads.work()
+    assert desk.ordered("m") == Order(1, 60.0, RUN, 1)
+    assert desk.orders.idle
+    assert desk.written == ["m"]
+
+
+def test_changes_that_come_while_one_is_written_are_written_after_it(desk: Desk) -> None:
+    desk.read("m")
+    late = RunOrder("run-2", "/runs/run-2")
+    steps: list[str] = []
+    desk.orders.change("m", lambda _: RUN, [lambda _: desk.orders.change("m", lambda _: late)])
+    desk.orders.change("m", lambda run: run, [lambda _: steps.append("before the first order")])
+    desk.threads.work()
+    assert desk.ordered("m") == Order(2, 60.0, late, 1)
+    assert steps == ["before the first order"]
+
+
+def test_a_machine_whose_order_hangs_does_not_hold_up_another_ones(tmp_path: Path) -> None:
+    hang, written = threading.Event(), threading.Event()
+    orders = Orders(FolderStore(tmp_path), 60.0, lambda _: written.set(), Threads(4))
+    for token in ("m", "n"):
+        while True:
+            try:
+                orders.wanted(token)
+            except NotRead:
+                continue
+            break
+    try:
+        orders.change("m", lambda _: RUN, [lambda _: hang.wait()])  # type: ignore[func-returns-value, arg-type]
+        orders.change("n", lambda _: RUN)
+        assert written.wait(60)
+        assert Channel(FolderStore(tmp_path), "m").order()[0] is None
+    finally:
+        hang.set()
+
+
+def test_an_order_that_cannot_be_written_is_tried_again_and_reported_if_that_lasts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.read("m")
+    with monkeypatch.context() as down:
+
+        def refuse(*_: object) -> bool:
+            raise StoreUnavailable("the bucket is read-only")
+
+        down.setattr(FolderStore, "put_if_absent", refuse)
+        desk.orders.change("m", lambda _: RUN)
+        for _ in range(int(TROUBLE_S / RETRY_S) + 1):
+            desk.threads.work()
+            assert desk.orders.unwritten("m") is None or desk.now_s >= TROUBLE_S
+            desk.now_s += RETRY_S
+        trouble = desk.orders.unwritten("m")
+        assert trouble is not None
+        assert "read-only" in str(trouble)
+    desk.threads.work()
+    assert desk.ordered("m") == Order(1, 60.0, RUN, 1)
+    assert desk.orders.unwritten("m") is None
+
+
+def test_an_answer_that_was_lost_is_no_second_order(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.read("m")
+    honest = FolderStore.put_if_absent
+    with monkeypatch.context() as lossy:
+
+        def lose(self: FolderStore, key: str, data: bytes) -> bool:
+            honest(self, key, data)
+            raise StoreUnavailable("no answer")
+
+        lossy.setattr(FolderStore, "put_if_absent", lose)
+        desk.orders.change("m", lambda _: RUN)
+        desk.threads.work()
+    desk.now_s += RETRY_S
+    desk.orders.wanted("m")
+    desk.threads.work()
+    assert desk.ordered("m") == Order(1, 60.0, RUN, 1)
+    assert desk.orders.idle
+
+
+def test_whoever_was_replaced_writes_nothing_more(desk: Desk, tmp_path: Path) -> None:
+    desk.read("m")
+    desk.orders.change("m", lambda _: RUN)
+    desk.threads.work()
+    successor = Desk(tmp_path, epoch=2)
+    successor.read("m")
+    for _ in range(3):
+        desk.orders.change("m", lambda _: None)
+        desk.threads.work()
+        desk.now_s += TROUBLE_S
+    assert desk.ordered("m") == Order(2, 60.0, RUN, 2)
+    assert "a later control plane" in str(desk.orders.unwritten("m"))
+
+
+def test_a_damaged_order_is_an_error_for_its_machine_alone(desk: Desk) -> None:
+    desk.store.put("m/order", b"{")
+    desk.read("m")
+    desk.read("n")
+    with pytest.raises(SiteError, match="is damaged"):
+        desk.orders.wanted("m")
+    assert desk.orders.wanted("n") == (None, 0)
