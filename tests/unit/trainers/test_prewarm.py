@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,6 +33,9 @@ PROGRAM = """
 import ctypes, os, signal, sys, threading, pathlib
 def writes(name): pathlib.Path(name).write_text(f"{os.environ['WORD']} {sys.flags.hash_randomization}")
 def lingers(): signal.pause()
+def lingers_in_ranks():
+    print("the pid is", os.getpid(), os.environ["WORD"])
+    signal.pause()
 def keeps_the_gil():
     print("now")
     ctypes.PyDLL(None).sleep(1000)
@@ -121,6 +125,28 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
     process.kill()
     process.wait()
     trainer.show_stacks()  # of nobody: no error
+
+
+def test_several_ranks_are_masked_show_their_stacks_and_end_with_the_driver(
+    folder: Path, process: subprocess.Popen[bytes]
+) -> None:
+    trainer = Trainer(folder)
+    words = trainer.messages()
+    assert next(words) == PrewarmReply("prepared")
+    trainer.order(spec(folder, "lingers_in_ranks") | {"processes": 2}, {"WORD": "hush, hush"})
+    log = folder / "run" / "log"
+    with following(log) as await_text:
+        await_text("[rank 0] the pid is", "[rank 1] the pid is")
+        trainer.show_stacks()
+        await_text("in lingers_in_ranks")
+    said = [line.split() for line in log.read_text().splitlines() if "the pid is" in line]
+    assert [line[6:] for line in said] == [["[secret", "WORD]"]] * 2
+    ranks = [os.pidfd_open(int(line[5])) for line in said]
+    words.close()
+    assert process.wait(PATIENCE_S) == 1
+    for rank in ranks:
+        assert select.select([rank], [], [], PATIENCE_S)[0], "it has ended"
+        os.close(rank)
 
 
 def setup(folder: Path, command: str) -> dict[str, object]:

@@ -147,3 +147,10 @@ def test_ranks_that_do_not_train_together_are_refused(gang, entry, error):
     (machine,) = gang.launch()
     assert machine.progress.state == "failed"
     assert error in machine.progress.error
+
+
+def test_a_rank_that_waits_for_another_ends_when_the_lease_has_expired(gang):
+    gang.nodes, gang.entry = 1, "parallel:stuck"
+    (machine,) = gang.launch()
+    assert machine.progress.state == "fenced", machine.log
+    assert machine.progress.step == 5 + 1

@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import signal
+from contextlib import nullcontext
 
 import numpy
 import torch
@@ -67,10 +68,13 @@ def main(kill=(), die_in=(), put=()):
     if die_in and die_in[0] == rank:
         _die_in(*die_in[1:])
     for x, y in run.batches():
-        loss = functional.mse_loss(model(x), y) * (1 + 0.1 * random.random() + 0.1 * numpy.random.rand())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        # Between the two steps of an accumulation, each rank has gradients of its own.
+        with model.no_sync() if run.steps_done % 2 == 0 else nullcontext():
+            loss = functional.mse_loss(model(x), y) * (1 + 0.1 * random.random() + 0.1 * numpy.random.rand())
+            loss.backward()
+        if run.steps_done % 2:
+            optimizer.step()
+            optimizer.zero_grad()
         own["sum"] += loss.item()
         run.step(loss)
         if [rank, run.steps_done] == list(kill):
@@ -95,6 +99,18 @@ def uneven():
     for number in run.batches():
         if number == 5 and dist.get_rank() == 1:
             run.step(0.0)
+        run.step(0.0)
+
+
+def stuck():
+    """The second rank never comes to the end of a step, and the machine loses its lease."""
+    dist.init_process_group("gloo")
+    model = nn.Linear(1, 1)
+    run = trainers.attach(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    for number in run.batches():
+        if number == 5 and dist.get_rank() == 1:
+            _put("lease")
+            signal.pause()
         run.step(0.0)
 
 
