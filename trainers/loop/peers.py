@@ -1,15 +1,16 @@
 """Peers: what the ranks of a run decide together, at the same step.
 
 Orders reach machines at different moments, and clocks differ. So between two steps the ranks exchange what each has
-seen (Seen), and all act on the same result. This takes some tenths of a millisecond, more on a busy host, so steps that
-are shorter than MEET_EVERY_S do not all end with it: each exchange decides after how many steps the next one follows. A
-single process asks nobody (Alone).
+seen (Seen), and all act on the same result. This takes about half a millisecond, and more on a busy host, so not every
+short step ends with it: each exchange decides after how many steps the next one follows, so that exchanges take about
+SHARE of the time. A single process asks nobody (Alone).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -20,8 +21,9 @@ import torch.distributed as dist
 from trainers.errors import PeerLost, TrainerError
 from trainers.process.run_context import RunContext
 
-MEET_EVERY_S = 0.05
-MOST_STEPS = 50  # from one exchange to the next, because steps may become longer
+SHARE = 0.02
+LEAST_S, MOST_S = 0.05, 0.5  # from one exchange to the next, if steps are not longer
+MOST_STEPS = 50  # likewise, because steps may become longer
 PATIENCE = timedelta(minutes=30)  # as long as torch waits: one rank may evaluate while the others wait
 
 
@@ -91,9 +93,12 @@ class Alone:
 class Group:
     """The ranks of torch's process group, connected by gloo, whatever the program uses for its tensors."""
 
-    def __init__(self, leads: bool) -> None:
+    def __init__(self, leads: bool, monotonic: Callable[[], float]) -> None:
         self.rank, self.size, self.leads = dist.get_rank(), dist.get_world_size(), leads
+        self._world = dist.group.WORLD  # held, see trainers.process.unmanaged
         self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+        self._monotonic = monotonic
+        self._took_s = 0.0  # the last exchange
         self._next_step = 0
 
     def meets(self, step: int) -> bool:
@@ -102,19 +107,35 @@ class Group:
 
     def agree(self, seen: Seen, step: int, step_s: float) -> Seen:
         """See Peers. Raises PeerLost if the ranks are not at the same step."""
-        mine = [*map(int, dataclasses.astuple(seen)), round(step_s * 1e6), step, -step]
-        together = torch.tensor(mine, dtype=torch.int64)
-        self._collectively(lambda: dist.all_reduce(together, op=dist.ReduceOp.MAX, group=self._group))
-        *values, step_us, latest, earliest = together.tolist()
+        began_s = self._monotonic()
+        mine = [*map(int, dataclasses.astuple(seen)), _us(step_s), -_us(self._took_s), step, -step]
+        *values, step_us, took_us, latest, earliest = self._greatest(mine)
+        self._took_s = self._monotonic() - began_s
         if latest != -earliest:
             raise PeerLost(
                 f"rank {self.rank} has finished step {step}, but others are between {-earliest} and {latest}",
                 hint="every rank must call run.step() equally often",
             )
-        steps = round(MEET_EVERY_S * 1e6) // step_us if step_us else 1  # not measured yet
-        self._next_step = step + min(max(steps, 1), MOST_STEPS)
+        self._next_step = step + steps_until_next(step_us / 1e6, -took_us / 1e6)
         fields = dataclasses.fields(Seen)
-        return Seen(*(bool(v) if f.type == "bool" else v for f, v in zip(fields, values, strict=True)))
+        agreed: dict[str, Any] = {
+            each.name: bool(value) if each.type == "bool" else value for each, value in zip(fields, values, strict=True)
+        }
+        return Seen(**agreed)
+
+    def _greatest(self, numbers: list[int]) -> list[int]:
+        """The greatest of each number over all ranks. By way of rank 0: an all-reduce passes through more of them."""
+        mine = torch.tensor(numbers, dtype=torch.int64)
+        of_all = [torch.empty_like(mine) for _ in range(self.size)] if self.rank == 0 else None
+
+        def exchange() -> None:
+            dist.gather(mine, of_all, dst=0, group=self._group)
+            if of_all is not None:
+                mine.copy_(torch.stack(of_all).amax(dim=0))
+            dist.broadcast(mine, src=0, group=self._group)
+
+        self._collectively(exchange)
+        return [int(number) for number in mine.tolist()]
 
     def share(self, value: Any) -> Any:
         """See Peers."""
@@ -132,7 +153,7 @@ class Group:
             self._collectively(lambda: dist.all_gather(all_, mine, group=self._group))
         return [bytes(each.numpy()[: int(size)]) for each, size in zip(all_, sizes, strict=True)]
 
-    def _collectively(self, operation: Any) -> None:
+    def _collectively(self, operation: Callable[[], object]) -> None:
         try:
             operation()
         except (RuntimeError, ValueError) as error:  # ValueError: the program has destroyed its process group
@@ -140,6 +161,20 @@ class Group:
                 f"rank {self.rank} cannot reach the other ranks: {error}",
                 hint="see the report of the rank that ended first; keep the process group until the end of main",
             ) from error
+
+
+def steps_until_next(step_s: float, took_s: float) -> int:
+    """After how many steps of this duration the next exchange follows, if one takes `took_s` without waiting for ranks
+    that are late. 1 if the duration is not known yet (0).
+    """
+    if step_s <= 0:
+        return 1
+    pause_s = min(max(took_s / SHARE, LEAST_S), MOST_S)
+    return min(max(1, int(pause_s / step_s)), MOST_STEPS)
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)
 
 
 def world() -> tuple[int, int]:
@@ -159,4 +194,4 @@ def peers_of(context: RunContext) -> Peers:
             f"attach() was called in rank {expected[0]} of {expected[1]} without a process group of all ranks",
             hint="call torch.distributed.init_process_group() first, and wrap the model in DistributedDataParallel",
         )
-    return Group(context.leads)
+    return Group(context.leads, context.timers.monotonic)

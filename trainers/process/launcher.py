@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
+import multiprocessing.util
 import os
 import selectors
 import signal
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -220,6 +223,7 @@ def _become(rank: Rank, output: int, parent: int, run_rank: Callable[[Rank], Tra
     """The life of a forked child: it must never return into the code of its parent."""
     status = 1
     try:
+        _forget_exit_handlers()
         signal.signal(STACKS_SIGNAL, signal.SIG_IGN)  # until the runner handles it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -236,6 +240,17 @@ def _become(rank: Rank, output: int, parent: int, run_rank: Callable[[Rank], Tra
             os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     finally:
         os._exit(status)
+
+
+def _forget_exit_handlers() -> None:
+    """Leave what is to happen at the end of the parent to the parent, such as the removal of its temporary folders."""
+    atexit._clear()
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+    # Libraries that are already loaded registered these; they concern whatever this process will create.
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
+    atexit.register(logging.shutdown)
+    atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]
 
 
 def _run_exit_handlers() -> None:

@@ -50,6 +50,7 @@ class RunContext:
     session: Session | None = None
     leaving: TrainerState | None = None
     on_step: Callable[[int], None] | None = None
+    process_group: object = None  # of torch, held until the end (trainers.process.unmanaged)
     _checkpoints: ObjectStore | None = None
     _hurried: ObjectStore | None = None
     _ownership: Ownership | None = None

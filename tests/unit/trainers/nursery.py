@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -33,9 +34,14 @@ def ticking() -> Timers:
 def execute(spec: TrainerSpec, secrets: dict[str, str]) -> str:
     """Execute the order of one machine in this process."""
     if spec.distributed:
-        return launcher.launch(
-            spec, lambda rank: runner.execute(rank.spec, rank=rank, timers=ticking(), secrets=secrets), secrets=secrets
-        )
+        with tempfile.TemporaryDirectory() as ours:
+            state = launcher.launch(
+                spec,
+                lambda rank: runner.execute(rank.spec, rank=rank, timers=ticking(), secrets=secrets),
+                secrets=secrets,
+            )
+            assert Path(ours).exists(), "a rank has called our exit handlers"
+        return state
     return runner.execute(spec, timers=ticking(), secrets=secrets)
 
 

@@ -28,6 +28,9 @@ def test_a_program_for_torchrun_runs_unchanged_on_two_machines(gang):
         f"[rank {rank}] local rank {rank % 2} is rank {rank}" for rank in range(4)
     ]
     assert len({line.partition("weights")[2] for line in lines if "weights" in line}) == 1
+    assert [line for line in lines if "exit" in line] == [
+        f"[rank {rank}] the exit handler was called" for rank in range(4)
+    ]
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_output(gang):

@@ -13,6 +13,7 @@ from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import load, load_newest
 from trainers.checkpoint.together import save_together, shares
 from trainers.errors import DamagedCheckpoint, FencedError, PeerLost, StateError, StoreUnavailable
+from trainers.loop.peers import steps_until_next
 
 RANKS = 3
 NAME = ManifestName(1, 7, 1)
@@ -172,3 +173,11 @@ def test_the_work_is_shared_by_size_and_equal_tensors_of_one_rank_stay_apart():
     assert written[0].count(large) == 1
     assert [each for each in itertools.chain(*written) if each[0].startswith("small")] == small
     assert not any(each[0].startswith("small") for each in written[0]), "rank 0 has the large one to write"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "took_s", "steps"),
+    [(0.0, 0.0, 1), (3.0, 0.001, 1), (0.02, 0.0005, 2), (0.02, 0.004, 10), (0.02, 60.0, 25), (0.0001, 0.0005, 50)],
+)
+def test_ranks_with_short_steps_compare_notes_less_often(step_s, took_s, steps):
+    assert steps_until_next(step_s, took_s) == steps

@@ -1,6 +1,7 @@
 """A program that was written for torchrun and knows nothing of trainers."""
 
 import argparse
+import atexit
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ def main() -> None:
     parser.add_argument("--fail", type=int, default=-1)
     options = parser.parse_args()
     dist.init_process_group("gloo")
+    atexit.register(sys.stdout.write, "the exit handler was called\n")
     rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
     assert rank == int(os.environ["RANK"])
     assert dist.get_world_size() == int(os.environ["WORLD_SIZE"])
@@ -34,6 +36,7 @@ def main() -> None:
         model(torch.full((2, 4), float(rank))).sum().backward()
         optimizer.step()
     sys.stdout.write(f"weights {sum(parameter.sum().item() for parameter in model.parameters()):.9f}\n")
+    del model, optimizer  # in so short a program, torch may deadlock otherwise (trainers.process.unmanaged)
     dist.destroy_process_group()
 
 
