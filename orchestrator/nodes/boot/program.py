@@ -26,7 +26,6 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-import venv
 import zipfile
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -165,6 +164,10 @@ def _build(config: Config, folder: Path) -> None:
     missing = [pin for pin in pins.splitlines() if not _is_installed(pin)]
     large = any(pin.startswith(("torch", "ray")) for pin in missing)
     _check_space(folder.parent, int(wanted["disk_bytes"]) + (int(wanted["large_bytes"]) if large else 0))
+    try:
+        import venv
+    except ModuleNotFoundError as error:
+        raise Unfit(f"this machine's Python lacks the module {error.name}: apt install python3-venv") from error
     venv.EnvBuilder(system_site_packages=True, with_pip=False, symlinks=True).create(folder)
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     if sys.prefix != sys.base_prefix:  # an environment made from another one does not see that one's packages

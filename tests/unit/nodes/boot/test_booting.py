@@ -29,6 +29,7 @@ from orchestrator.nodes.messages import NodeFacts
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import LoopbackServer, serving
 from tests.machines_from_nothing import Host, in_session
+from tests.wheels import wheel
 from trainers.errors import StoreNotFound, StoreReadOnly
 from trainers.objects.opening import open_store
 
@@ -305,6 +306,25 @@ def test_a_machine_that_started_too_late_says_so_on_its_console(plane: Plane, ho
         s3.late = timedelta()
     assert "more than an hour" in host.said()
     assert "cannot be told: 403" in host.said()
+
+
+def test_what_a_machine_lacks_is_installed_in_the_control_planes_version_and_nothing_else(
+    plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from orchestrator.nodes.boot import runtime_files as files
+
+    honest = files.required
+    monkeypatch.setattr(files, "required", lambda *_: [*honest(*_), "tw-extra==1.0"])
+    plane.files = runtime_files
+    index = tmp_path / "index"
+    index.mkdir()
+    for version in ("0.9", "1.0", "1.1"):
+        wheel(index, "tw_extra", version)
+    text = plane.user_data().replace("boot(json", "_run_agent = print; boot(json")
+    assert host.boot(text, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index)).wait(PATIENCE_S) == 0, host.said()
+    (packages,) = host.home.glob(".cache/tradewind/runtime/*/lib/python*/site-packages")
+    assert "VERSION = '1.0'" in (packages / "tw_extra.py").read_text()
+    assert not (packages / "torch").exists(), "it is used from where it is"
 
 
 def test_packages_that_cannot_be_installed_are_named(plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
