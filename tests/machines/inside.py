@@ -32,6 +32,10 @@ from tests.machines.namespaces import (
 )
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SETTINGS = (
+    *("ld.so.cache", "localtime", "mime.types", "services", "protocols", "os-release", "alternatives"),
+    "ssl/certs",  # obstore starts only where there are some
+)
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -126,7 +130,16 @@ def show_packages(root: Path, plan: dict) -> None:
 def settle(root: Path, plan: dict) -> None:
     """Accounts, keys and programs."""
     etc = root / "etc"
-    for name in ("ld.so.cache", "localtime", "mime.types", "services", "protocols", "os-release", "alternatives"):
+    for name in (
+        "ld.so.cache",
+        "localtime",
+        "mime.types",
+        "services",
+        "protocols",
+        "os-release",
+        "alternatives",
+        "ssl/certs",
+    ):
         source = Path("/etc") / name
         if source.is_dir():
             shutil.copytree(source, etc / name, symlinks=True)

@@ -142,6 +142,11 @@ class Host(Node):
         for pid in self.processes():
             self._signal(pid, signal.SIGKILL)
 
+    def crash(self) -> None:
+        """kill -9 to everything, sshd too. `reboot` brings it back."""
+        for pid in self._pids():
+            self._signal(pid, signal.SIGKILL)
+
     def pause(self) -> None:
         """Stop everything, sshd too."""
         for pid in self._pids():
@@ -206,7 +211,7 @@ class Laboratory:
         self.environment = {
             "AWS_ENDPOINT_URL": self.server.url,
             "AWS_ACCESS_KEY_ID": KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_SECRET_ACCESS_KEY": getattr(s3, "secret", SECRET),
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }

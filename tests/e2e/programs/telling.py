@@ -1,0 +1,32 @@
+"""tiny:main as it runs on another machine: it tells each loss in its log, the only thing that this host sees of it."""
+
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import trainers
+
+DAWDLE_S = 0.1
+LINGERS_AFTER = 40  # steps, so that no job ends before its test is through with it, however busy the machine
+LINGER_S = 1.0
+
+
+def main(hurry: str) -> None:
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(96, 8, generator=generator)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = DataLoader(TensorDataset(inputs), batch_size=16, shuffle=True)
+    run = trainers.attach(model=model, optimizer=optimizer, loader=loader)
+    for (batch,) in run.batches():
+        loss = (model(batch) - batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
+        print(f"loss {run.steps_done} {loss.item().hex()}", flush=True)  # noqa: T201
+        if not Path(hurry).exists():
+            time.sleep(DAWDLE_S if run.steps_done < LINGERS_AFTER else LINGER_S)
+    (run.output_dir / "notes.txt").write_text("trained\n")
