@@ -51,6 +51,12 @@ def test_a_rank_that_raises_is_reported_not_those_that_lost_it(gang):
     assert not machine.progress.peer_lost
 
 
+def test_a_program_for_torchrun_that_is_asked_to_stop_has_stopped_not_failed(gang):
+    gang.nodes = 1
+    (machine,) = gang.launch(SCRIPT, wait=1)
+    assert machine.progress.state == "checkpointed_and_stopped", machine.log
+
+
 def spec(**changes):
     return TrainerSpec("job-1", "run-1", 1, 1, "checkpoints", "run/control", "outputs", ".", **changes)
 

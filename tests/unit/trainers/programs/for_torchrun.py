@@ -5,6 +5,7 @@ import atexit
 import os
 import signal
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kill", type=int, default=-1)
     parser.add_argument("--fail", type=int, default=-1)
+    parser.add_argument("--wait", type=int, default=-1)
     options = parser.parse_args()
     dist.init_process_group("gloo")
     atexit.register(sys.stdout.write, "the exit handler was called\n")
@@ -32,6 +34,9 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if step == 2 and rank == options.fail:
             raise ValueError("the data of this rank is bad")
+        if step == 2 and rank == options.wait:
+            Path(os.environ["TRADEWIND_CONTROL_DIR"], "stop").touch()
+            signal.pause()
         optimizer.zero_grad()
         model(torch.full((2, 4), float(rank))).sum().backward()
         optimizer.step()
