@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from types import MappingProxyType
 
 from orchestrator.config.private import private_folder
 from orchestrator.engine.calls import Pending, Threads
+from orchestrator.engine.machines.gang_report import combined
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.orders import PLACE, NotRead, Orders, Step
 from orchestrator.engine.runtime import RunReport, RunSpec
@@ -33,7 +35,8 @@ from orchestrator.nodes.channel import (
     Pace,
     control_store,
     forget_run,
-    machine_of,
+    machines_of,
+    places,
     put_run,
     runs_known,
     unreachable,
@@ -48,6 +51,9 @@ from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
 AT_ONCE = 16  # objects of the store that are read and written at the same time
+LAGGARDS_S = 30.0
+"""For so long the processes of the other machines may run on after those of machine 0 have finished."""
+REMOTE_GANGS = "set resources.nodes to 1, or where.clouds to a provider of this host"
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -97,6 +103,7 @@ class NodeRuntime:
         lease_s: float,
         launching: Launching | None = None,
         lender: Lender | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._key, self._launching, self._lender = store, key, launching, lender
         self._runs_dir, self._environments, self._temp_dir = runs_dir, environments, temp_dir
@@ -104,8 +111,10 @@ class NodeRuntime:
         self._listener, self._beat_s = Listener(store), Pace.of(store).beat_s
         self._threads = Threads(AT_ONCE)
         self._orders = Orders(store, lease_s, self._listener.expect, self._threads)
-        self._machines: dict[str, str | None] = {}
+        self._machines: dict[str, tuple[str, ...]] = {}
         self._looking: dict[str, Pending] = {}
+        self._monotonic = monotonic
+        self._finished: dict[str, float] = {}  # runs on several machines: since when machine 0 has finished
 
     def lead(self, epoch: int) -> None:
         """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
@@ -115,12 +124,13 @@ class NodeRuntime:
 
     def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """See Runtime.bootstrap."""
-        _one(nodes)
         try:
             require_ray()
         except MissingExtraError as error:
             raise SiteError(str(error), hint=error.hint) from error
         if remote is not None:
+            if nodes > 1:
+                raise SiteError("several machines of other hosts cannot train together yet", hint=REMOTE_GANGS)
             assert self._launching is not None
             try:
                 put_run(self._store, remote.run_id, token)  # so that what is stored is deleted with the run
@@ -128,6 +138,7 @@ class NodeRuntime:
             except ObjectStoreError as error:
                 raise unusable(error) from error
         command = [sys.executable, "-m", "orchestrator.nodes.agent", self._store.url, token, str(self._temp_dir)]
+        command += [] if nodes == 1 else [str(nodes)]
         secret = sealing.boot_token(self._key(), token)
         end = [sys.executable, "-m", "orchestrator.nodes.session"]
         given = shlex.quote(dumps({"boot_token": secret}))
@@ -139,11 +150,13 @@ class NodeRuntime:
 
     def joined(self, token: str, nodes: int = 1) -> bool:
         """See Runtime.joined."""
-        _one(nodes)
-        public_key = self._public_key(self._heard(token), token)
+        return all([self._has_joined(place) for place in places(token, nodes)])
+
+    def _has_joined(self, place: str) -> bool:
+        public_key = self._public_key(self._heard(place), place)
         if public_key is not None and self._lender is not None:
-            self._lender.lend(token, public_key)
-        return public_key is not None and self._is_read(token)
+            self._lender.lend(place, public_key)
+        return public_key is not None and self._is_read(place)
 
     def boot_error(self, token: str) -> str | None:
         """See Runtime.boot_error."""
@@ -163,28 +176,59 @@ class NodeRuntime:
         nodes: int = 1,
     ) -> None:
         """See Runtime.prepare."""
-        _one(nodes)
         wanted = None if setup is None else {**setup.to_json(), "root": str(self._environments)}
-        if self._is_ordered(run_id, token):
-            return
-        before, grant = self._granted(token, run_id, secrets)
+        machines = places(token, nodes)
+        for rank, place in enumerate(machines):
+            if self._is_ordered(run_id, place):
+                continue
+            own = None if files is None else replace(files, rank=rank)
+            before, grant = self._granted(place, run_id, secrets)
+            order = self._order(run_id, self._run_dir(run_id, rank), wanted, grant, own)
 
-        def recorded(_: Channel) -> None:
-            put_run(self._store, run_id, token)
+            def prepared(run: RunOrder | None, order: RunOrder = order) -> RunOrder:
+                return run if run is not None and run.run_id == run_id else order
 
-        def prepared(run: RunOrder | None) -> RunOrder:
-            if run is not None and run.run_id == run_id:
-                return run
-            run_dir = "" if files is not None else str(self._runs_dir / run_id)
-            return RunOrder(run_id, run_dir, files, wanted, grant=grant)
+            def recorded(_: Channel) -> None:
+                put_run(self._store, run_id, token, nodes)
 
-        self._orders.change(token, prepared, [recorded, *before])
-        self._machines[run_id] = token
+            self._orders.change(place, prepared, [recorded, *before])
+        self._machines[run_id] = machines
+
+    def _order(
+        self, run_id: str, folder: Path, setup: Mapping[str, object] | None, grant: str | None, files: JobFiles | None
+    ) -> RunOrder:
+        """The order to prepare one machine's part of a run, in `folder` unless it has folders of its own (`files`)."""
+        if files is not None:
+            return RunOrder(run_id, "", files, setup, grant=grant)
+        return RunOrder(
+            run_id, str(folder), None, None if setup is None else {**setup, "log": str(folder / "log")}, grant=grant
+        )
 
     def start(self, spec: RunSpec) -> None:
         """See Runtime.start."""
-        before, grant = self._granted(self._machine(spec.run_id), spec.run_id, spec.secrets)
-        self._change_run(spec.run_id, lambda run: replace(run, spec=dict(spec.trainer), grant=grant), before)
+        machines = self._places(spec.run_id)
+        joint = {} if len(machines) == 1 else self._joint(machines)
+        for rank, place in enumerate(machines):
+            trainer = {**spec.trainer, **joint, **({"node_rank": rank} if joint else {})}
+            if rank > 0 and trainer.get("control_dir"):  # else it has folders of its own
+                trainer["control_dir"] = str(self._run_dir(spec.run_id, rank) / "control")
+            before, grant = self._granted(place, spec.run_id, spec.secrets)
+
+            def ordered(run: RunOrder, trainer: dict[str, object] = trainer, grant: str | None = grant) -> RunOrder:
+                return replace(run, spec=trainer, grant=grant)
+
+            self._change_order(place, spec.run_id, ordered, before)
+
+    def _joint(self, machines: Sequence[str]) -> dict[str, object]:
+        """What the trainers of several machines need to find one another, from what machine 0 published."""
+        facts = self._heard(machines[0]).facts
+        if facts is None:
+            raise SiteError(f"{machines[0]} has not started", hint="it is asked again")
+        return {"nodes": len(machines), "master_addr": facts.address, "master_port": facts.master_port}
+
+    def _run_dir(self, run_id: str, rank: int) -> Path:
+        """The folder of a run on its machine; on this host, each machine of several has its own."""
+        return self._runs_dir / run_id if rank == 0 else self._runs_dir / run_id / "machines" / str(rank)
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """See Runtime.reports."""
@@ -228,15 +272,17 @@ class NodeRuntime:
 
     def kill(self, run_id: str) -> None:
         """See Runtime.kill."""
-        token = self._known_machine(run_id)
-        if token is not None:
-            self._orders.change(token, lambda run: None if run is not None and run.run_id == run_id else run)
+        for place in self._known_places(run_id):
+            self._orders.change(place, lambda run: None if run is not None and run.run_id == run_id else run)
 
     def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
         """See Runtime.unwritten."""
-        machines = {run_id: token for run_id in run_ids if (token := self._machines.get(run_id)) is not None}
-        troubles = {run_id: self._orders.unwritten(token) for run_id, token in machines.items()}
-        return {run_id: trouble for run_id, trouble in troubles.items() if trouble is not None}
+        found = {}
+        for run_id in run_ids:
+            troubles = [self._orders.unwritten(place) for place in self._machines.get(run_id, ())]
+            if (trouble := next((each for each in troubles if each is not None), None)) is not None:
+                found[run_id] = trouble
+        return found
 
     def known(self) -> Sequence[str]:
         """See Runtime.known."""
@@ -245,9 +291,9 @@ class NodeRuntime:
 
     def forget(self, run_id: str) -> None:
         """See Runtime.forget."""
-        token = self._machines.pop(run_id, None)
-        if token is not None:
-            self._orders.forget(token)
+        self._finished.pop(run_id, None)
+        for place in self._machines.pop(run_id, ()):
+            self._orders.forget(place)
         with _retried():
             forget_run(self._store, run_id)
 
@@ -259,15 +305,23 @@ class NodeRuntime:
             self._lender.close()
 
     # -- orders -----------------------------------------------------------------------------------------------------
-    def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder], before: Sequence[Step] = ()) -> None:
-        """Change the order of a run. Raises SiteError if its machine has none for it."""
+    def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder]) -> None:
+        """Change the orders of a run on all its machines. Raises SiteError if one has none for it."""
+        machines = self._places(run_id)
+        for place in machines:
+            self._orders.wanted(place)  # all of them, or none
+        for place in machines:
+            self._change_order(place, run_id, change)
 
+    def _change_order(
+        self, place: str, run_id: str, change: Callable[[RunOrder], RunOrder], before: Sequence[Step] = ()
+    ) -> None:
         def changed(run: RunOrder | None) -> RunOrder:
             if run is None or run.run_id != run_id:
                 raise SiteError(f"{run_id} was not ordered, or is to end", hint="it is asked again")
             return change(run)
 
-        self._orders.change(self._machine(run_id), changed, before)
+        self._orders.change(place, changed, before)
 
     def _is_read(self, token: str) -> bool:
         with suppress(NotRead):
@@ -298,15 +352,21 @@ class NodeRuntime:
         return None if facts is None or facts.error or not self._is_proven(facts, token) else facts.public_key
 
     def _is_proven(self, facts: NodeFacts, token: str) -> bool:
-        expected = sealing.boot_token(self._key(), token)
+        expected = sealing.boot_token(self._key(), token.partition("/")[0])
         return sealing.is_proven(expected, facts.boot, facts.public_key, facts.proof, facts.error)
 
     # -- reports ----------------------------------------------------------------------------------------------------
     def _report(self, run_id: str) -> RunReport | None:
         """What is known of a run; None if nothing is."""
-        token = self._known_machine(run_id)
-        if token is None:
-            return RunReport(run_id, "absent")
+        machines = self._known_places(run_id)
+        reports = [self._report_of(run_id, each) for each in machines] or [RunReport(run_id, "absent")]
+        if len(reports) == 1 or reports[0] is None or reports[0].state != "finished":
+            return combined(reports)
+        since_s = self._finished.setdefault(run_id, self._monotonic())
+        return combined(reports, others_may_run=self._monotonic() - since_s < LAGGARDS_S)
+
+    def _report_of(self, run_id: str, token: str) -> RunReport | None:
+        """What is known of a run on one of its machines; None if nothing is."""
         heard = self._heard(token)
         if self._lender is not None and (public_key := self._public_key(heard, token)) is not None:
             self._lender.lend(token, public_key)
@@ -332,30 +392,25 @@ class NodeRuntime:
             raise unreachable(heard.trouble)
         return heard
 
-    def _machine(self, run_id: str) -> str:
-        token = self._known_machine(run_id)
-        if token is None:
+    def _places(self, run_id: str) -> tuple[str, ...]:
+        machines = self._known_places(run_id)
+        if not machines:
             raise SiteError(f"{run_id} has no machine", hint="it is asked again")
-        return token
+        return machines
 
-    def _known_machine(self, run_id: str) -> str | None:
-        """The token of the run's machine; None if it has none. While this control plane leads, no other one prepares
-        runs. Raises NotRead at first, and SiteError."""
+    def _known_places(self, run_id: str) -> tuple[str, ...]:
+        """The channels of the run's machines, by rank; none if none were asked to execute it. While this control plane
+        leads, no other one prepares runs. Raises NotRead at first, and SiteError."""
         if run_id not in self._machines:
             looking = self._looking.pop(run_id, None)
             if looking is None:
-                looking = self._threads.carry(run_id, PLACE, lambda: machine_of(self._store, run_id))
+                looking = self._threads.carry(run_id, PLACE, lambda: machines_of(self._store, run_id))
             if not looking.over:
                 self._looking[run_id] = looking
                 raise NotRead(f"the machine of {run_id} is being read", hint="it is asked again")
             with _retried():
                 self._machines[run_id] = looking.result()
         return self._machines[run_id]
-
-
-def _one(nodes: int) -> None:
-    if nodes != 1:
-        raise SiteError("runs on several machines are not supported yet", hint="use resources.nodes: 1")
 
 
 @contextmanager

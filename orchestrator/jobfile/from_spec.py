@@ -29,6 +29,7 @@ def mapping_from_spec(spec: JobSpec) -> dict[str, Any]:
             "cpu": resources.cpu,
             "memory": _size(resources.memory_bytes),
             "nodes": resources.nodes,
+            "processes": resources.processes,
         },
         "objective": {"cost": spec.objective.cost_weight, "time": spec.objective.time_weight},
         "deadline": _duration(spec.deadline_s) if spec.deadline_at_ms is None else _instant(spec.deadline_at_ms),

@@ -254,6 +254,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
             cpu=resources.cpu,
             memory_bytes=resources.memory,
             nodes=resources.nodes,
+            processes=resources.processes,
         ),
         objective=Objective(objective.cost / weight, objective.time / weight) if weight else Objective(),
         deadline_s=deadline_s,

@@ -185,12 +185,20 @@ class ResourcesSection(Section):
     )
     memory: Size | None = _about("At least so much main memory.", "size", "64 GB", default=None)
     nodes: Whole = _about(
-        "So many nodes, all or nothing; RANK, WORLD_SIZE and MASTER_ADDR are set on each.",
+        "So many nodes at once, all or nothing; RANK, WORLD_SIZE, MASTER_ADDR and so on are set as by torchrun.",
         "whole number",
         "1",
         default=1,
         ge=1,
         le=10_000,
+    )
+    processes: Whole | None = _about(
+        "So many processes of the program on each node; left out, one per GPU, at least one.",
+        "whole number",
+        "2",
+        default=None,
+        ge=1,
+        le=1_000,
     )
 
 

@@ -45,8 +45,6 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
     for index, output in enumerate(spec.outputs):
         if output.keep == "best":
             add(("outputs", index, "keep"), "keeping the best version only", "use keep: all")
-    if spec.resources.nodes > 1:
-        add(("resources", "nodes"), "jobs on several nodes", "use nodes: 1")
     if spec.checkpoint.to is not None and (store := scheme(spec.checkpoint.to)) in OBJECT_STORES and store != "s3":
         hint = "use s3://bucket/prefix or a folder of this machine, or delete the field"
         add(("checkpoint", "to"), f"checkpoints in {store}://", hint)

@@ -91,13 +91,15 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a node must have. With neither `gpus` nor `gpu_memory_bytes`: any machine with `cpu` and `memory_bytes`."""
+    """What a node must have, and how many of them the job needs at once. With neither `gpus` nor `gpu_memory_bytes`:
+    any machine with `cpu` and `memory_bytes`. `processes` of the program run on each node (None: one per GPU)."""
 
     gpus: tuple[GpuRequest, ...] = ()
     gpu_memory_bytes: tuple[int, int | None] | None = None  # at least, at most
     cpu: int | None = None
     memory_bytes: int | None = None
     nodes: int = 1
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """The agent of a rented machine: what its user data starts.
 
-    python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR
+    python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR [NODES]
 
 STORE is the URL of the store of control objects, <store_root>/control/<installation>, TOKEN the machine's launch token,
-TEMP_DIR a short path for Ray. The boot token comes through a pipe (nodes.handover), the machine's own folder is in
-$TRADEWIND_INSTANCE_DIR. A machine of another host is lent its access to the store after it has introduced itself.
+TEMP_DIR a short path for Ray, NODES how many machines the launch has (nodes.seating). The boot token comes through a
+pipe (nodes.handover), the machine's own folder is in $TRADEWIND_INSTANCE_DIR. A machine of another host is lent its
+access to the store after it has introduced itself.
 
 The agent starts the trainer's process, which loads its libraries, and meanwhile Ray. It polls its orders and carries
 them out, reports what the run says, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
@@ -25,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -34,12 +36,13 @@ from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access.borrowed import Access, BorrowedAccess, OwnAccess
 from orchestrator.nodes.boot.contact import Contact
-from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store
-from orchestrator.nodes.cluster import Cluster
+from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store, places
+from orchestrator.nodes.cluster import ALONE, Cluster
 from orchestrator.nodes.courier import Courier
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.handover import Handover
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
+from orchestrator.nodes.seating import Seat, free_port, instance_id, seated
 from orchestrator.nodes.session import end_machine
 from providers import processes
 from providers.errors import ProviderError
@@ -52,6 +55,7 @@ from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
+BOOT_ID = "TRADEWIND_BOOT"
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
@@ -137,9 +141,11 @@ class Agent:
         root: ObjectStore | None = None,
         key: PrivateKey | None = None,
         contact: Contact | None = None,
+        seat: Seat = ALONE,
     ) -> None:
         """`access`: how this machine reaches the store. One that still has to be let in has a `contact`; its access is
         sealed to `key`. `root`: the store of code, logs and outputs, for a machine with folders of its own."""
+        self._seat = seat
         self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
         self._access, self._root = OwnAccess({}) if access is None else access, root
         self._contact = contact
@@ -161,11 +167,15 @@ class Agent:
         self._told_at = self._leased_at = self._eager_until = 0.0
         self._renewed_at = time.monotonic()
 
-    def introduce(self, token: str) -> bool:
-        """Publish this start of the agent, as often as it takes. False if the machine has started before: after a
-        reboot, or because it was started twice. Then another start may train the run."""
+    def introduce(self, token: str, ray: str = "") -> bool:
+        """Publish this start of the agent, as often as it takes; `ray` is where the run's other machines join it. False
+        if the machine has started before: after a reboot, or because it was started twice. Then another start may train
+        the run."""
         public = sealing.public_half(self._key)
         facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
+        if self._seat.nodes > 1:
+            address, port = self._seat.address, free_port(self._seat.address)
+            facts = replace(facts, instance=instance_id(), address=address, ray=ray, master_port=port)
         while True:
             try:
                 return (self._contact or self._channel).put_facts(facts)
@@ -362,18 +372,28 @@ class Agent:
             control.put_lease(self._renewed_at + order.lease_s)
 
 
-def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
+def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "1") -> int:
     """Run the agent until Ray dies. Returns an exit code."""
     os.umask(PRIVATE_UMASK)
     given, key = Handover.taken(), sealing.new_key()
     store, root, access = _opened(url, token, given, key)
     machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
-    cluster = Cluster(Path(temp_dir))
+    os.environ.setdefault(BOOT_ID, secrets.token_hex(8))  # another attempt to start Ray is the same boot
+    seat = ALONE
+    if nodes != "1":
+        endpoint = given.variables.get("AWS_ENDPOINT_URL", "")
+        found = seated(store, token, int(nodes), given.boot_token, boot=os.environ[BOOT_ID], endpoint=endpoint, say=say)
+        if found is None:
+            say("this machine has started before, or its run has all its machines: it ends")
+            end_machine()
+            return 1
+        seat, token = found, places(token, int(nodes))[found.rank]
+    cluster = Cluster(Path(temp_dir), seat)
     ended = threading.Event()
 
     def failed(why: str) -> None:
         if not cluster.up:
-            start_again(int(attempt), why, given)
+            start_again(nodes, int(attempt), why, given)
         say(why)
         ended.set()
 
@@ -381,11 +401,11 @@ def main(url: str, token: str, temp_dir: str, attempt: str = "1") -> int:
     threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
     crew.start()
     contact = None if given.urls is None else Contact(given.urls)
-    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root, key, contact)
+    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root, key, contact, seat)
     signal.signal(signal.SIGTERM, agent.stop)
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)
-    if agent.introduce(given.boot_token):
+    if agent.introduce(given.boot_token, cluster.address):
         threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
         while not ended.wait(LOOK_S):
             agent.look()
@@ -417,7 +437,7 @@ def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
         time.sleep(START_LOOK_S)
 
 
-def start_again(attempt: int, why: str, given: Handover) -> NoReturn:
+def start_again(nodes: str, attempt: int, why: str, given: Handover) -> NoReturn:
     """Restart this process in the same session, with what it was given, or end it after START_ATTEMPTS."""
     say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
     end_machine()  # what the attempt has left
@@ -427,7 +447,7 @@ def start_again(attempt: int, why: str, given: Handover) -> NoReturn:
     if attempt >= START_ATTEMPTS:
         os._exit(1)  # other threads may still be waiting for Ray
     time.sleep(START_PAUSE_S)
-    given.pass_on(["-m", "orchestrator.nodes.agent", *sys.argv[1:4], str(attempt + 1)])
+    given.pass_on(["-m", "orchestrator.nodes.agent", *sys.argv[1:4], nodes, str(attempt + 1)])
 
 
 def say(message: str) -> None:

@@ -1,11 +1,12 @@
 """Channel: the objects through which the control plane and one machine's agent talk.
 
-    <token>/order     the control plane: nodes.messages.Order
+    <token>/order     the control plane: nodes.messages.Order (of a run on several machines: <token>/<rank>/order, ...)
     <token>/grants/<digest>   the control plane: the secrets of the ordered run, sealed to the machine's key
     <token>/node      the agent: NodeFacts
     <token>/access    the control plane: credentials for the store, sealed to the machine's key (nodes.access)
     <token>/report    the agent: NodeReport
-    runs/<run>        the control plane: the launch token of the machine that executes the run
+    <token>/<rank>/claim    the agent: which machine of several has this rank
+    runs/<run>        the control plane: the launch token of the machines that execute the run, and how many they are
 
 The machine makes all connections, so it needs no open port and works behind NAT. The
 store may be a folder of this host, which is how `local` works, or a bucket.
@@ -30,6 +31,7 @@ MOST_SECRET_BYTES = 4 << 20
 NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
 NEARBY_POLL_S = 0.02
 REPORT = "report"
+MOST_NODES_DIGITS = 4
 _T = TypeVar("_T")
 
 
@@ -57,7 +59,8 @@ class Garbled(Exception):
 
 
 class Channel:
-    """Both ends of the channel of the machine with launch token `token`. Methods raise ObjectStoreError."""
+    """Both ends of the channel of the machine with this `token`: its launch token, or one of `places`. Methods raise
+    ObjectStoreError."""
 
     def __init__(self, store: ObjectStore, token: str) -> None:
         self._store = store
@@ -130,6 +133,13 @@ class Channel:
             return seen, None
         return found.data, _decoded(Order, found.data)
 
+    def claim(self, by: str) -> str:
+        """Claim the channel for a machine; returns whose it is."""
+        key = f"{self.token}/claim"
+        self._store.put_if_absent(key, by.encode())
+        found = self._store.get(key, MOST_BYTES)
+        return "" if found is None else found.data.decode(errors="replace")
+
     def grant(self, digest: str) -> bytes | None:
         """The sealed secrets with this digest; None if there are none."""
         found = self._store.get(f"{self.token}/grants/{digest}", MOST_SECRET_BYTES)
@@ -161,15 +171,23 @@ def control_store(root: str | Path, credentials: Credentials | None = None) -> O
     return open_store(root, Patience(connect_s=2.0, request_s=5.0, tries=1), credentials)
 
 
-def put_run(store: ObjectStore, run_id: str, token: str) -> None:
-    """Record which machine executes a run. Raises ObjectStoreError."""
-    store.put_if_absent(f"runs/{run_id}", token.encode())
+def places(token: str, nodes: int) -> tuple[str, ...]:
+    """Where the channels of the machines of a launch are, by rank: a machine alone has its launch token."""
+    return (token,) if nodes == 1 else tuple(f"{token}/{rank}" for rank in range(nodes))
 
 
-def machine_of(store: ObjectStore, run_id: str) -> str | None:
-    """The launch token of the machine that executes a run; None if none was asked to. Raises ObjectStoreError."""
+def put_run(store: ObjectStore, run_id: str, token: str, nodes: int = 1) -> None:
+    """Record which machines execute a run. Raises ObjectStoreError."""
+    store.put_if_absent(f"runs/{run_id}", (token if nodes == 1 else f"{token} {nodes}").encode())
+
+
+def machines_of(store: ObjectStore, run_id: str) -> tuple[str, ...]:
+    """The `places` of the machines that execute a run, by rank; none if none were asked to. Raises ObjectStoreError."""
     found = store.get(f"runs/{run_id}", MOST_BYTES)
-    return None if found is None else found.data.decode(errors="replace")
+    if found is None:
+        return ()
+    token, _, nodes = found.data.decode(errors="replace").partition(" ")
+    return places(token, int(nodes) if nodes.isdecimal() and len(nodes) <= MOST_NODES_DIGITS else 1)
 
 
 def runs_known(store: ObjectStore) -> list[str]:
@@ -179,12 +197,12 @@ def runs_known(store: ObjectStore) -> list[str]:
 
 def forget_run(store: ObjectStore, run_id: str) -> None:
     """Remove what is kept of a run whose machine has ended. Raises ObjectStoreError, SiteError."""
-    token = machine_of(store, run_id)
-    if token is None:
-        return
-    order, _ = Channel(store, token).order()
-    if order is None or order.run is None or order.run.run_id == run_id:  # else: another attempt on the same machine
-        store.delete(*(each.key for each in store.list(token)))
+    for place in machines_of(store, run_id):
+        order, _ = Channel(store, place).order()
+        if (
+            order is None or order.run is None or order.run.run_id == run_id
+        ):  # else: another attempt on the same machine
+            store.delete(*(each.key for each in store.list(place)))
     store.delete(f"runs/{run_id}")
 
 

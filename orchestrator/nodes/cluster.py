@@ -1,4 +1,7 @@
-"""Cluster: the Ray cluster of one run, which its machine's agent starts, and which ends with it.
+"""Cluster: the Ray cluster of one run, which the agents of its machines start, and which ends with it.
+
+Of several machines, the first starts the head and the others join it. A placement group reserves one place on each,
+all or nothing, and each agent puts its own actor into the place of its machine.
 
 The only module that uses Ray's private interfaces (Node and RayParams: a head without dashboard, autoscaler and log
 monitor starts in half the time and memory). tests/e2e/test_cluster.py holds the pinned version to what is used here.
@@ -9,6 +12,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -17,18 +22,26 @@ from typing import Any
 
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.nodes.actor import ACTOR_THREADS, RunActor
+from orchestrator.nodes.seating import Seat
 
 NAMESPACE = "tradewind"
 OBJECT_STORE_BYTES = 80 << 20
 _LOCK = "lock"
+_GROUP = "run"
+PEERS_EVERY_S = 0.5
+_MOST_MISSES = 2
+_LOOK_S, _WAIT_S = 0.1, 1.0
+ALONE = Seat()
 
 
 class Cluster:
     """Ray on this machine, with its files in a folder of its own below `temp_dir`, whose path must be short, because it
-    holds sockets. It listens on the loopback interface only, and every process of it needs its random token."""
+    holds sockets. Every process of it needs its random token. It listens on the loopback interface only, unless its run
+    has several machines (`seat`)."""
 
-    def __init__(self, temp_dir: Path) -> None:
+    def __init__(self, temp_dir: Path, seat: Seat = ALONE) -> None:
         """Raises OSError, StoreError."""
+        self._seat = seat
         private_folder(temp_dir)
         remove_left(temp_dir)
         name = secrets.token_hex(3)
@@ -38,9 +51,12 @@ class Cluster:
         flock(self._lock, LOCK_EX | LOCK_NB)
         self.folder = new.rename(temp_dir / name)
         self._token = self.folder / "token"
-        write_privately(self._token, secrets.token_hex(32))
+        write_privately(self._token, seat.token or secrets.token_hex(32))
         self._node: Any = None
         self._ray: Any = None
+        self._group: Any = None
+        self._peers_seen_at = 0.0
+        self._misses = 0
         self.up = False
 
     def environment(self) -> dict[str, str]:
@@ -69,17 +85,23 @@ class Cluster:
             "PYTHONDONTWRITEBYTECODE": "",
         }
 
+    @property
+    def address(self) -> str:
+        """Where the other machines of the run join it, once it is `up`."""
+        return str(self._node.gcs_address)
+
     def start(self) -> None:
-        """Start Ray and attach this process to it. Takes seconds; raises whatever Ray raises."""
+        """Start or join Ray and attach this process to it. Takes seconds; raises whatever Ray raises."""
         os.environ.update(self.environment())
         import ray
         import ray._private.node
         import ray._private.parameter
 
-        class Head(ray._private.node.Node):  # type: ignore[misc]
+        class Lean(ray._private.node.Node):  # type: ignore[misc]
             def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
                 """Do nothing: without a dashboard it would only report usage, at the cost of a second and 90 MB."""
 
+        seat = self._seat
         params = ray._private.parameter.RayParams(
             num_cpus=1,
             num_gpus=0,
@@ -87,25 +109,73 @@ class Cluster:
             min_worker_port=0,
             max_worker_port=0,
             gcs_server_port=0,
+            gcs_address=seat.head,
+            resources={} if seat.nodes == 1 else {_place(seat.rank): 1.0},
             include_dashboard=False,
             include_log_monitor=False,
             no_monitor=True,
             temp_dir=str(self.folder),
-            node_ip_address="127.0.0.1",
+            node_ip_address=seat.address,
             dashboard_agent_listen_port=0,
         )
-        self._node = Head(params, head=True, shutdown_at_exit=False, spawn_reaper=False)
-        ray.init(address=self._node.gcs_address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        self._node = Lean(params, head=seat.head is None, shutdown_at_exit=False, spawn_reaper=False)
+        ray.init(
+            address=self._node.gcs_address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address=seat.address,
+        )
         self._ray = ray
         self.up = True
 
+    def gather(self) -> None:
+        """Wait until the places on all machines of the run are reserved. Takes as long as the slowest machine."""
+        seat = self._seat
+        if seat.nodes == 1 or self._group is not None:
+            return
+        util = self._ray.util
+        if seat.rank == 0:
+            bundles = [{_place(rank): 1.0} for rank in range(seat.nodes)]
+            self._group = util.placement_group(bundles, strategy="STRICT_SPREAD", name=_GROUP)
+        while self._group is None:
+            with suppress(ValueError):  # machine 0 has not made it yet
+                self._group = util.get_placement_group(_GROUP)
+            time.sleep(_LOOK_S)
+        while not self._group.wait(_WAIT_S):
+            if self._node.dead_processes():
+                raise ChildProcessError("a process of Ray has died")
+
     def dead(self) -> bool:
-        """Whether a process of Ray has died, so that nothing can be expected of the cluster any more."""
-        return self._node is not None and bool(self._node.dead_processes())
+        """Whether a process of Ray or another machine of the run has died, so that nothing can be expected of the
+        cluster any more."""
+        return self._node is not None and (bool(self._node.dead_processes()) or self._peer_lost())
+
+    def _peer_lost(self) -> bool:
+        """Whether another machine of the run is gone. Machine 0 knows from Ray; the others look whether its Ray
+        listens, since asking Ray would wait for it."""
+        seat, now = self._seat, time.monotonic()
+        if seat.nodes == 1 or self._group is None or now - self._peers_seen_at < PEERS_EVERY_S:
+            return False
+        self._peers_seen_at = now
+        if seat.head is None:
+            return sum(bool(each["Alive"]) for each in self._ray.nodes()) < seat.nodes
+        host, _, port = seat.head.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), PEERS_EVERY_S).close()
+            self._misses = 0
+        except OSError:
+            self._misses += 1
+        return self._misses >= _MOST_MISSES
 
     def actor(self, run_dir: str, *, with_setup: bool) -> Any:
         """A new actor for a run."""
-        options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": ACTOR_THREADS}
+        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": ACTOR_THREADS}
+        if self._group is not None:
+            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=self._seat.rank)
+            options["scheduling_strategy"] = place
         return self._ray.remote(RunActor).options(**options).remote(run_dir, with_setup)
 
     def answer(self, reference: Any) -> Mapping[str, object] | None:
@@ -124,6 +194,11 @@ class Cluster:
     def end(self, actor: Any) -> None:
         """End an actor at once, and with it the trainer that it drives."""
         self._ray.kill(actor, no_restart=True)
+
+
+def _place(rank: int) -> str:
+    """The name of the resource that only the machine with this rank has."""
+    return f"machine-{rank}"
 
 
 class ActorGone(Exception):

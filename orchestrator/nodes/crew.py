@@ -94,10 +94,11 @@ class Crew(threading.Thread):
         """Start Ray, then carry out orders and ask the actor, until the process ends."""
         try:
             self._cluster.start()
+            self._cluster.gather()
             while not self._cluster.dead():
                 self._carry_out()
                 self._ask()
-            self._failed("a process of Ray has died")
+            self._failed("a process of Ray, or another machine of the run, has died")
         except Exception as error:  # whatever Ray raises: nothing runs without it
             self._failed(f"{type(error).__name__}: {error}")
 

@@ -77,12 +77,20 @@ class Order:
 class NodeFacts:
     """A machine that has started. `boot` is random; a machine starts once. `public_key` (X25519, hexadecimal) is
     that of the boot: what is sealed to it, only this agent's memory can open. `proof` shows that the agent has the
-    token of its user data (nodes.sealing). A machine that cannot be used has no key, but an `error`."""
+    token of its user data (nodes.sealing). A machine that cannot be used has no key, but an `error`.
+
+    In a run on several machines, `instance` is the provider's id of the machine, as far as it knows, `address` where
+    the others reach it, `ray` the address of the run's Ray cluster (of machine 0), and `master_port` a port of it that
+    was free for the processes of the run."""
 
     boot: str
     public_key: str
     proof: str
     error: str = ""
+    instance: str = ""
+    address: str = ""
+    ray: str = ""
+    master_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)

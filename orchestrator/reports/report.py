@@ -108,7 +108,11 @@ def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[i
         if run.billed_from_ms is not None
     ]
     found = tx.price_changes_of([interval for _, interval in billed])
-    return {run_id: tuple(changes) for (run_id, _), changes in zip(billed, found, strict=True)}
+    nodes = {run.id: run.nodes for run in runs}
+    return {
+        run_id: tuple((at_ms, nodes[run_id] * price) for at_ms, price in changes)
+        for (run_id, _), changes in zip(billed, found, strict=True)
+    }
 
 
 def _last_entries(tx: Tx, chosen: Sequence[Job], records: Mapping[str, JobRecord]) -> tuple[Entry, ...]:

@@ -180,7 +180,8 @@ class Decision:
     only for a job that is not submitted yet. `chance` is the probability of meeting deadline and budget; None if they
     are met at the 95th percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with
     "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice. `trace`
-    is how the decision came about, if that was asked for.
+    is how the decision came about, if that was asked for. All prices and costs are for the `nodes` machines that it
+    needs at once.
     """
 
     job_id: str
@@ -211,6 +212,7 @@ class Decision:
     chance: float | None = None
     evidence: Evidence = "none"
     trace: Trace | None = None
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

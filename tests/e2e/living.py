@@ -21,7 +21,7 @@ from orchestrator import Client
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.model import Job, Migration, Run
-from orchestrator.nodes.channel import Channel, control_store, machine_of
+from orchestrator.nodes.channel import Channel, control_store, machines_of
 from orchestrator.nodes.messages import NodeReport
 from providers.local import LocalProvider
 from providers.procfs import process_start
@@ -205,12 +205,10 @@ class Tradewind:
         reported = self.progress(run)
         return 0 if reported is None else reported.step
 
-    def reported(self, run: Run) -> NodeReport:
-        """What the agent of a run's machine reported last."""
+    def reported(self, run: Run, rank: int = 0) -> NodeReport:
+        """What the agent of one of a run's machines reported last."""
         store = control_store(self.installation.control_root)
-        token = machine_of(store, run.id)
-        assert token is not None
-        report = Channel(store, token).report()
+        report = Channel(store, machines_of(store, run.id)[rank]).report()
         assert report is not None
         return report
 

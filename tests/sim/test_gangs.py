@@ -60,6 +60,21 @@ def test_the_loss_of_one_machine_is_the_loss_of_the_run(home: SimulatedInstallat
     check_truth(home)
 
 
+def test_the_hazard_of_an_offer_is_that_of_one_machine(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=40, resources=THREE)
+    run = home.until_step(job, 13)
+    home.cloud.crash(run.instance_ids[1])
+    home.settle()
+    seen = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
+    counted = Counter((each.offer_id, each.kind) for each in seen)
+    first, second = home.runs(job)
+    assert counted[first.offer_id, "lost"] == 1
+    for offer_id in {first.offer_id, second.offer_id}:
+        ended = counted[offer_id, "lost"] + counted[offer_id, "released"]
+        assert counted[offer_id, "launched"] == ended
+    assert sum(count for (_, kind), count in counted.items() if kind == "launched") == 6
+
+
 def test_a_notice_for_one_machine_is_the_runs(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, resources=TWO)
     run = home.until_step(job, 12)

@@ -82,7 +82,8 @@ def settle(
             tx.set_machines(run.id, ended)
             tx.update_run(run.id, billed_to_ms=end_ms)
         _book_charges(tx, run.id, end_ms)
-        if run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted"):
+        given_back = run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted")
+        for _ in range(run.nodes if given_back else run.nodes - 1):  # else its loss was counted when it ended
             tx.add_availability(run.offer_id, installation.clock.now_ms(), "released", run.id, "")
     return True
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.model import Job, JobSpec, Migration, Run
+from orchestrator.model import Job, JobSpec, Migration, Resources, Run
 from orchestrator.nodes.messages import JobFiles
 from providers.hardware import GPUS
+from providers.offer import Offer
 from providers.traits import shares_host
 from trainers.spec import SetupSpec, TrainerSpec
 
@@ -27,7 +28,10 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
         run_dir=run_dir,
         output_dir=ctx.installation.output_dir(job.id),
     )
-    spec = replace(spec, throttle=throttle(ctx, migration.offer_id), manifest=migration.manifest)
+    offer = offer_of(ctx, migration.offer_id)
+    spec = replace(
+        spec, throttle=throttle(offer), manifest=migration.manifest, processes=processes(job.spec.resources, offer)
+    )
     if not shares_host(migration.offer_id):
         spec = replace(spec, control_dir="", output_dir="", workdir="")
     return RunSpec(
@@ -95,9 +99,20 @@ def job_files(ctx: Context, run: Run, job: Job) -> JobFiles | None:
     return JobFiles(ctx.installation.job_place(job.id), job.spec.train.code or "")
 
 
-def throttle(ctx: Context, offer_id: str) -> float:
-    """The declared speed of a simulated machine; 1.0 for real ones."""
+def offer_of(ctx: Context, offer_id: str) -> Offer | None:
+    """The offer; None if it is no longer known."""
     with ctx.installation.store.read() as tx:
-        offer = tx.offer(offer_id)
+        return tx.offer(offer_id)
+
+
+def processes(wanted: Resources, offer: Offer | None) -> int:
+    """How many processes of the program run on each machine: as the job file says, else one per GPU."""
+    if wanted.processes is not None:
+        return wanted.processes
+    return 1 if offer is None else max(1, offer.gpu_count)
+
+
+def throttle(offer: Offer | None) -> float:
+    """The declared speed of a simulated machine; 1.0 for real ones."""
     gpu = None if offer is None else offer.gpu
     return GPUS[gpu].throttle if gpu in GPUS else 1.0

@@ -15,8 +15,9 @@ _ON_THE_WAY: tuple[TrainerState, ...] = ("starting", "prepared", "restored", "tr
 _DECISIVE: tuple[TrainerState, ...] = ("malformed", "fenced", "checkpointed_and_stopped")
 
 
-def combined(reports: Sequence[RunReport | None]) -> RunReport | None:
-    """The report of a run by those of its machines, by rank; None while nothing is known of one of them."""
+def combined(reports: Sequence[RunReport | None], *, others_may_run: bool = True) -> RunReport | None:
+    """The report of a run by those of its machines, by rank; None while nothing is known of one of them. Once machine 0
+    has finished, the run has when the others have ended; or, without `others_may_run`, at once."""
     known = [each for each in reports if each is not None]
     if not known or len(known) < len(reports):
         return None
@@ -31,7 +32,7 @@ def combined(reports: Sequence[RunReport | None]) -> RunReport | None:
             if each.state == state:
                 return _as(first, each, silent_s, f"machine {rank}: {each.error}" if each.error else None)
     states = {each.state for each in known}
-    if first.state == "finished" and not states & {*_ON_THE_WAY}:
+    if first.state == "finished" and not (others_may_run and states & {*_ON_THE_WAY}):
         return replace(first, silent_s=silent_s)
     if states & {"failed", "absent"}:
         return replace(first, state="absent", silent_s=silent_s)

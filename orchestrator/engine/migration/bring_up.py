@@ -95,7 +95,8 @@ def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool
     with ctx.write() as tx:
         if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
             tx.set_machines(target.id, with_machines(target, instance_ids))
-            tx.add_availability(migration.offer_id, ctx.now_ms, "launched", target.id, "")
+            for _ in instance_ids:
+                tx.add_availability(migration.offer_id, ctx.now_ms, "launched", target.id, "")
             message = f"rented {migration.offer_id}"
             rented: dict[str, str] = {"instance_id": instance_ids[0]}
             if target.nodes > 1:

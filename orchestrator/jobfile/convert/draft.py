@@ -14,6 +14,12 @@ from orchestrator.jobfile.values import Variable
 
 Outcome = Literal["left out", "changed", "to do"]
 
+STARTED_BY_RANK = (
+    "the program is started once per process, with RANK, WORLD_SIZE and so on set as by torchrun",
+    "let train.script be the program itself, without torchrun, and set resources.processes if it is not one per GPU",
+)
+"""What to check, and how, in a job on several machines."""
+
 _SECRET_NAME = re.compile(
     r"(?i)(^|_)(token|secrets?|passwords?|passwd|credentials?|(api|access|account|private)_?keys?(_id)?)$"
 )

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.errors import did_you_mean
-from orchestrator.jobfile.convert.draft import Draft
+from orchestrator.jobfile.convert.draft import STARTED_BY_RANK, Draft
 from orchestrator.jobfile.convert.machines import (
     CLOUDS,
     gibibytes,
@@ -93,9 +93,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
     nodes = task.get("nodes")
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
-        draft.to_do(
-            ("nodes",), "not supported yet: jobs on several nodes", "set resources.nodes to 1 to run it on one machine"
-        )
+        draft.to_do(("nodes",), *STARTED_BY_RANK)
     else:
         known |= {"DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"}
     if gpus is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import did_you_mean
-from orchestrator.jobfile.convert.draft import Draft
+from orchestrator.jobfile.convert.draft import STARTED_BY_RANK, Draft
 from orchestrator.jobfile.convert.machines import CLOUDS, gibibytes, gpus_of, is_pattern
 from orchestrator.jobfile.convert.mounts import add_mount, substituted
 from orchestrator.jobfile.source.source_map import Loc
@@ -100,8 +100,7 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
         draft.job.setdefault("resources", {})["nodes"] = nodes
         draft.to_do(
             ("num_nodes",),
-            "not supported yet: jobs on several nodes",
-            "set resources.nodes to 1 to run it on one machine",
+            *STARTED_BY_RANK,
         )
     else:
         known |= {"SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}

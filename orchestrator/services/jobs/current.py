@@ -167,7 +167,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             facts=facts[job_id],
             booked=booked[job_id],
             migrations=migrations[job_id],
-            price=changes[-1][1] if (changes := prices.get(job_id)) else None,
+            price=alive[job_id].nodes * changes[-1][1] if (changes := prices.get(job_id)) else None,
             newest=newest.get(job_id),
             pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
             reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last

@@ -208,6 +208,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         probe=placement.probe,
         chance=placement.chance,
         evidence=placement.evidence,
+        nodes=job.spec.resources.nodes,
     )
 
 

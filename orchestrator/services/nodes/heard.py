@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.installation import Installation
-from orchestrator.nodes.channel import Channel, Garbled
+from orchestrator.nodes.channel import Channel, Garbled, places
 from orchestrator.nodes.messages import NodeReport
 from orchestrator.services.nodes.views import Heard
 from trainers import checked_json
@@ -44,6 +44,21 @@ def heard(installation: Installation, store: ObjectStore, token: str, run_id: st
     if report.run_id != run_id or report.said is None:
         return known
     return _with_words(known, run_id, report.said, report.said_ago_s)
+
+
+def rank_of(store: ObjectStore, token: str, nodes: int, instance_id: str) -> int | None:
+    """The rank of one of `nodes` machines of a launch, as its agent published it; None if none did. Raises
+    ObjectStoreError."""
+    if nodes == 1:
+        return 0
+    for rank, place in enumerate(places(token, nodes)):
+        try:
+            facts = Channel(store, place).facts()
+        except Garbled:
+            continue
+        if facts is not None and facts.instance == instance_id:
+            return rank
+    return None
 
 
 def _sound(report: NodeReport) -> bool:

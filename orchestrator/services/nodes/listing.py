@@ -18,10 +18,10 @@ from orchestrator.engine.machines.poll import impossible
 from orchestrator.engine.migration.move import waits
 from orchestrator.errors import NotFoundError, RowError
 from orchestrator.installation import Installation
-from orchestrator.model import Migration, Run
-from orchestrator.nodes.channel import Pace, control_store
+from orchestrator.model import Member, Migration, Run
+from orchestrator.nodes.channel import Pace, control_store, places
 from orchestrator.services.jobs.current import simulated
-from orchestrator.services.nodes.heard import heard
+from orchestrator.services.nodes.heard import heard, rank_of
 from orchestrator.services.nodes.views import NoAnswer, Node, NodeList, NodeState, UnmanagedNode
 from orchestrator.store import Interval, Tx
 from providers.errors import ProviderError
@@ -103,10 +103,9 @@ def _machines(tx: Tx, answers: _Answers, owners: Mapping[str, str | None]) -> It
     listed = {each.id: each for each in answers.machines}
     latest: dict[str, Run] = {}
     for run in tx.unsettled_runs(unreadable=left_out):
-        if run.instance_id is not None and (
-            run.instance_id not in latest or latest[run.instance_id].generation < run.generation
-        ):
-            latest[run.instance_id] = run
+        for instance_id in run.instance_ids:
+            if instance_id not in latest or latest[instance_id].generation < run.generation:
+                latest[instance_id] = run
     for instance_id, run in latest.items():
         yield _Machine(instance_id, run.id, run, listed.get(instance_id))
     for instance_id, instance in listed.items():
@@ -140,13 +139,14 @@ def _described(
             instance_id=machine.id,
             offer_id=machine.offer_id,
             state=_state(run, standbys),
-            since_ms=_since_ms(run, instance, answers.at_ms),
+            since_ms=_since_ms(machine, answers.at_ms),
             nano_usd_per_hour=prices[machine.offer_id],
-            cost_nano_usd=None if run is None else _cost_nano_usd(tx, run, runs[run.job_id], answers.at_ms),
+            cost_nano_usd=None if run is None else _cost_nano_usd(tx, machine, runs[run.job_id], answers.at_ms),
             simulated=simulated(installation, machine.offer_id),
             listed=_listed(installation, answers, machine),
             notice_at_ms=None if instance is None else instance.notice_deadline_ms,
             heard=None,
+            nodes=1 if run is None else run.nodes,
         )
         described.append((node, _token(machine, runs, moves)))
     return described
@@ -162,15 +162,36 @@ def _state(run: Run | None, standbys: set[str]) -> NodeState:
     return "starting" if run.state == "provisioning" else run.state
 
 
-def _since_ms(run: Run | None, instance: Instance | None, now_ms: int) -> int | None:
+def _since_ms(machine: _Machine, now_ms: int) -> int | None:
     """When its bill began, as stored; else as its provider says, if that is possible."""
-    if run is not None and run.machine_billed_from_ms is not None:
-        return run.machine_billed_from_ms
+    run, instance = machine.run, machine.instance
+    if run is not None and (began_ms := _alone(run, machine.id).machine_billed_from_ms) is not None:
+        return began_ms
     return None if instance is None or impossible(instance, now_ms) else instance.billed_from_ms
 
 
-def _cost_nano_usd(tx: Tx, run: Run, runs: Sequence[Run], now_ms: int) -> int | None:
+def _alone(run: Run, instance_id: str) -> Run:
+    """The run as if it had only this one of its machines; what is charged once is charged with the first."""
+    if not run.members:
+        return run
+    own = next((each for each in run.members if each.instance_id == instance_id), Member(instance_id))
+    if instance_id != run.instance_id:
+        run = replace(run, moved_bytes=None, kept_bytes=None)
+    return replace(
+        run,
+        members=(),
+        instance_id=instance_id,
+        billed_from_ms=own.billed_from_ms,
+        billed_to_ms=own.billed_to_ms if run.billed_to_ms is None else run.billed_to_ms,
+    )
+
+
+def _cost_nano_usd(tx: Tx, machine: _Machine, runs: Sequence[Run], now_ms: int) -> int | None:
     """Of all runs that had its machine; None if its price is not known for all of the time."""
+    assert machine.run is not None
+    if machine.run.members and machine.run.billed_to_ms is not None:
+        return None  # its run is booked as a whole
+    run = _alone(machine.run, machine.id)
     earlier = [each for each in runs if each.instance_id == run.instance_id and each.id != run.id]
     try:
         return sum(machine_cost_nano_usd(tx, each, now_ms) for each in (run, *(earlier if run.instance_id else ())))
@@ -208,7 +229,7 @@ def _unmanaged(
         UnmanagedNode(
             each.id,
             each.offer_id,
-            _since_ms(None, each, now_ms),
+            None if impossible(each, now_ms) else each.billed_from_ms,
             prices[each.offer_id],
             simulated(installation, each.offer_id),
         )
@@ -243,7 +264,11 @@ def _with_reports(
         if store is None or token is None or silent:
             return replace(node, unreadable=silent[0] if silent else "")
         try:
-            return replace(node, heard=heard(installation, store, token, node.run_id))
+            rank = rank_of(store, token, node.nodes, node.instance_id)
+            if rank is None:
+                return node
+            said = heard(installation, store, places(token, node.nodes)[rank], node.run_id)
+            return replace(node, heard=said, rank=rank)
         except ObjectStoreError as error:
             if isinstance(error, StoreUnavailable):
                 silent.append(error.message)

@@ -39,7 +39,8 @@ class Node:
     known prices: what is booked, and what is not booked yet; None if its run or a price cannot be read. `listed`:
     whether its provider lists it; None if the provider did not answer, or cannot be expected to know a machine that
     new. `notice_at_ms` is when the provider takes it back, if it said so. `heard` is None if there is no report, or no
-    longer; `unreadable` says why, if the store of reports could not be read.
+    longer; `unreadable` says why, if the store of reports could not be read. `nodes` is the number of machines of its
+    run, of which it has the `rank`, if its agent said so.
     """
 
     job: str | None
@@ -56,6 +57,8 @@ class Node:
     notice_at_ms: int | None
     heard: Heard | None
     unreadable: str = ""
+    nodes: int = 1
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

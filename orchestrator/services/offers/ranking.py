@@ -41,7 +41,7 @@ def rank_for_job(
     at_ms: int | None = None,
 ) -> RankedForJob:
     """These offers with the figures and in the order of a plan for a new job of `spec`, made at `at_ms` of market time
-    (None: now), which is `now_ms` in real time.
+    (None: now), which is `now_ms` in real time. Prices and costs are for as many machines as the job needs at once.
 
     Raises InfeasibleError, with the reason, if the job can use none of them.
     """
@@ -66,8 +66,10 @@ def rank_for_job(
         for each in usable:
             row = wanted.get(each.offer_id)
             if row is not None:
+                price = row.nano_usd_per_hour
                 figures = replace(
                     row,
+                    nano_usd_per_hour=None if price is None else demand.nodes * price,
                     steps_per_s=each.steps_per_s,
                     nano_usd_per_step=each.nano_usd_per_step,
                     duration_s=each.duration_s,
@@ -85,6 +87,8 @@ def rank_for_job(
     if perf.evidence(job) != "none":
         source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
     standings, ranked = zip(*found, strict=True)
+    if spec.resources.nodes > 1:
+        source = f"{source}; prices and costs are for {spec.resources.nodes} machines"
     return RankedForJob(ranked, source, tuple(unfit.most_common()), standings)
 
 

@@ -53,6 +53,17 @@ def test_the_run_is_where_its_slowest_machine_is(states: tuple[TrainerState, ...
     assert state_of(*map(says, states)) == run
 
 
+def test_who_does_not_end_after_machine_0_has_finished_is_not_waited_for_for_ever() -> None:
+    reports = [says("finished", step=5), says("training")]
+    assert state_of(*reports) == "training"
+    found = combined(reports, others_may_run=False)
+    assert found is not None
+    assert (found.state, found.step) == ("finished", 5)
+    failed = combined([reports[0], says("failed", error="no")], others_may_run=False)
+    assert failed is not None
+    assert failed.state == "failed"
+
+
 def test_progress_is_what_rank_0_says() -> None:
     found = combined([says("training", step=7, manifest="1-5-a"), says("training", step=6)])
     assert found is not None

@@ -177,7 +177,7 @@ def test_a_launcher_of_several_processes_is_never_one_program(project: Path) -> 
     assert not {"script", "entry"} & conversion.job["train"].keys()
     multi = convert_file(project / "multinode.yaml")
     assert multi.job["resources"]["nodes"] == 2
-    assert "not supported yet" in said(multi, "num_nodes")
+    assert "started once per process" in said(multi, "num_nodes")
 
 
 @pytest.mark.parametrize(

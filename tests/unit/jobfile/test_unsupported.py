@@ -15,7 +15,6 @@ BASE = "name: x\ntrain: {script: train.py}\n"
 @pytest.mark.parametrize(
     ("lines", "field"),
     [
-        ("resources: {nodes: 2}", "resources.nodes"),
         ("checkpoint: {to: 'gs://bucket/x'}", "checkpoint.to"),
         ("checkpoint: {to: 'az://container/x'}", "checkpoint.to"),
         ("data: [{source: 'gs://bucket/x', mount: /x}]", "data[0].source"),

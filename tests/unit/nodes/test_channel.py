@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SiteError
-from orchestrator.nodes.channel import Channel, Garbled, machine_of, put_run
+from orchestrator.nodes.channel import Channel, Garbled, machines_of, places, put_run
 from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
 from trainers.errors import InvalidKey
 from trainers.objects.base import ObjectStore
@@ -82,11 +82,20 @@ def test_reports_and_facts_arrive_as_they_were_written(store: ObjectStore) -> No
     assert channel.facts() == NodeFacts("b", "00", "11")
 
 
-def test_the_machine_of_a_run_is_recorded_once(store: ObjectStore) -> None:
-    assert machine_of(store, "run-1") is None
+def test_the_machines_of_a_run_are_recorded_once(store: ObjectStore) -> None:
+    assert machines_of(store, "run-1") == ()
     put_run(store, "run-1", "m")
     put_run(store, "run-1", "another")  # a run never changes its machine
-    assert machine_of(store, "run-1") == "m"
+    assert machines_of(store, "run-1") == ("m",)
+    put_run(store, "run-2", "m", 3)
+    assert machines_of(store, "run-2") == ("m/0", "m/1", "m/2") == places("m", 3)
+
+
+def test_of_two_machines_exactly_one_gets_a_place(store: ObjectStore) -> None:
+    first, second = (Channel(store, "m/0") for _ in range(2))
+    assert first.claim("i-1") == "i-1"
+    assert second.claim("i-2") == "i-1"
+    assert first.claim("i-1") == "i-1"
 
 
 def test_no_name_leads_out_of_the_store(store: ObjectStore) -> None:

@@ -19,7 +19,7 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.installation import Installation
-from orchestrator.model import GpuRequest, Resources, TrainSpec
+from orchestrator.model import GpuRequest, OutputSpec, Resources, TrainSpec
 from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud
@@ -126,7 +126,7 @@ def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
     monkeypatch.setenv("TW_TEST_SECRET", "hush")
     assert "hush" not in repr(plan.preview(installation, [spec(train=train)]))
     with pytest.raises(SpecError, match="not supported yet"):
-        plan.preview(installation, [spec(resources=Resources(nodes=2))])
+        plan.preview(installation, [spec(outputs=(OutputSpec("model", "best"),))])
     with pytest.raises(UsageError, match="nothing to plan"):
         plan.preview(installation, [])
 

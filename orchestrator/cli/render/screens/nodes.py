@@ -60,7 +60,7 @@ def _row(node: Node, view: NodeList) -> tuple[str, ...]:
         where(node.offer_id),
         machine(node.offer_id),
         capacity(node.offer_id),
-        node.instance_id,
+        node.instance_id if node.nodes == 1 else f"{node.instance_id} ({_place(node)})",
         "-" if node.since_ms is None else span(max(0, view.at_ms - node.since_ms) / 1000),
         rate(node.nano_usd_per_hour),
         amount(node.cost_nano_usd),
@@ -68,6 +68,10 @@ def _row(node: Node, view: NodeList) -> tuple[str, ...]:
         node.run_id,
         "; ".join(_words(node, view.silent_after_wall_s)),
     )
+
+
+def _place(node: Node) -> str:
+    return f"1 of {node.nodes}" if node.rank is None else f"rank {node.rank} of {node.nodes}"
 
 
 def _words(node: Node, silent_after_s: float) -> Iterator[str]:

@@ -83,7 +83,11 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
 def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
     """The lines of one job, without those that `less` names."""
     chosen = chosen_of(view)
-    rest = f"{VERBS[view.action]} {_place(chosen)}" if chosen is not None and view.action in VERBS else view.action
+    rest = (
+        f"{VERBS[view.action]} {_place(chosen, view.nodes)}"
+        if chosen is not None and view.action in VERBS
+        else view.action
+    )
     lines = [
         ("why", "why", clean(view.reason)),
         ("cost", "cost", _cost(view, chosen)),
@@ -102,11 +106,12 @@ def chosen_of(view: Decision) -> Choice | None:
     return next((each for each in view.choices if each.role in PLANNED), None)
 
 
-def _place(choice: Choice) -> str:
-    """`1xV100 spot in fake/beta-1 at $1.0200/h`."""
+def _place(choice: Choice, nodes: int) -> str:
+    """`1xV100 spot in fake/beta-1 at $1.0200/h`; of several machines, `2 x 1xV100 spot in fake/beta-1 at $2.0400/h`."""
     kind = f"{machine(choice.offer_id)} ({capacity(choice.offer_id)})" if choice.gpu == "cpu" else choice.gpu
     spot = "" if choice.gpu == "cpu" else f" {capacity(choice.offer_id)}"
-    return f"{kind}{spot} in {where(choice.offer_id)} at {rate(choice.nano_usd_per_hour)}"
+    several = f"{nodes} x " if nodes > 1 else ""
+    return f"{several}{kind}{spot} in {where(choice.offer_id)} at {rate(choice.nano_usd_per_hour)}"
 
 
 def _cost(view: Decision, chosen: Choice | None) -> str:
@@ -152,7 +157,7 @@ def _runner_up(view: Decision, chosen: Choice | None) -> str:
     second = next((each for each in view.choices if each.role == "next"), None)
     if second is None:
         return "none: no other offer can run this job" if view.offer_id is not None else ""
-    name = _place(second)
+    name = _place(second, view.nodes)
     if chosen is not None and second.gpu == chosen.gpu != "cpu":
         name = f"{where(second.offer_id)} {capacity(second.offer_id)} at {rate(second.nano_usd_per_hour)}"
     return f"{name}: {clean(second.reason)}"
