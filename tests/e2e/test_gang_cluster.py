@@ -33,9 +33,9 @@ class Machine:
         """The rest of the line that begins with this word."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            first, *rest = line.split()
-            if first == word:
-                return rest
+            words = line.split()
+            if words[:1] == [word]:
+                return words[1:]
         raise AssertionError(f"it ended before it said {word}")
 
     def kill(self) -> None:
