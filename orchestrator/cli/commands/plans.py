@@ -197,7 +197,10 @@ def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) 
 
     for job in plan.new_jobs:
         code = client.jobs.code(job.spec)
-        if code is None or code.concern is None:
+        if code is None:
+            continue
+        out.note(f"{job.name}: {code.files:,} files of {code.folder} are uploaded ({code.size_bytes / 1e6:,.1f} MB)")
+        if code.concern is None:
             continue
         if yes:
             out.warn(code.concern, remedy(code.folder))

@@ -81,7 +81,10 @@ def _travels(installation: Installation, spec: JobSpec) -> bool:
 
 
 def _contents(installation: Installation, spec: JobSpec) -> Contents:
-    return contents(Path(spec.train.workdir), without=[installation.state_dir])
+    """Everything in the folder of code but what Tradewind itself has written there."""
+    stored = [str(installation.state_dir), str(installation.config.store_root), spec.checkpoint.to or ""]
+    own = [Path(place) for place in stored if place and "://" not in place]
+    return contents(Path(spec.train.workdir), without=own)
 
 
 def _concern(found: Contents) -> str | None:

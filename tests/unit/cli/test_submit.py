@@ -211,3 +211,4 @@ def test_on_a_terminal_code_with_a_secret_is_asked_about_before_the_job(
     assert os.waitstatus_to_exitcode(status) == 0
     assert b"id_rsa" in said
     assert b"Submit this job?" not in said
+    assert b"2 files of" in said

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import StoreError, TokenConflictError, UsageError
 from orchestrator.installation import Installation
-from orchestrator.model import JobSpec, Where
+from orchestrator.model import CheckpointSpec, JobSpec, Where
 from orchestrator.nodes.unpacking import unpacked
 from orchestrator.services.jobs import apply, plan, submit
 from orchestrator.services.jobs import code as codes
@@ -130,9 +130,12 @@ def test_large_code_and_what_may_be_secrets_need_a_yes(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_the_state_folder_never_travels(installation: Installation, wanted: JobSpec) -> None:
-    own = replace(wanted, train=replace(wanted.train, workdir=str(installation.state_dir.parent)))
-    found = code_of(installation, own)
+def test_what_tradewind_stores_never_travels(installation: Installation, wanted: JobSpec) -> None:
+    folder = installation.state_dir.parent
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "chunk").write_text("of an earlier job")
+    own = replace(wanted, train=replace(wanted.train, workdir=str(folder)))
+    found = code_of(installation, replace(own, checkpoint=CheckpointSpec(to=str(folder / "checkpoints"))))
     assert found is not None
     assert found.files == 1  # train.py, and no database
 
