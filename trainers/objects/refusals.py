@@ -58,6 +58,11 @@ def named(error: Exception, url: str) -> ObjectStoreError:
             f"{url}: there are no credentials, and this machine has no role",
             hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
+    if "No CA certificates" in text:
+        return ObjectStoreError(
+            f"{url}: this machine has no certificates to recognize the store by",
+            hint="install them: apt-get install ca-certificates",
+        )
     if code == "NoSuchBucket":
         return StoreNotFound(f"{url}: the bucket does not exist", hint="create it, or correct its name")
     if code in _REGION or status == "301" or "redirect without LOCATION" in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -229,3 +230,14 @@ def test_places_that_this_version_cannot_use_are_named(url: str) -> None:
     with pytest.raises(StoreNotFound, match=url.partition("://")[0]) as error:
         open_store(url)
     assert error.value.hint
+
+
+def test_a_machine_without_certificates_is_named(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty"))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    with pytest.raises(ObjectStoreError, match="no certificates") as raised:
+        open_bucket(bucket_url, HASTY)
+    assert "ca-certificates" in raised.value.hint
