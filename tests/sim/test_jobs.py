@@ -12,6 +12,7 @@ from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step, Where
 from providers.base import LaunchSpec
+from providers.errors import TimedOutError
 from providers.money import usd
 from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, train_spec
 
@@ -166,6 +167,17 @@ def test_the_control_plane_forgets_what_it_need_not_remember(home: SimulatedInst
         home.settle()
     home.run_for(70)
     assert [key for key in home.plane._ctx.pacing if "/" in key] == []
+
+
+def test_a_store_that_does_not_say_what_it_keeps_stops_nothing(home: SimulatedInstallation) -> None:
+    def unanswered() -> list[str]:
+        raise TimedOutError("no answer from store for 30 s")
+
+    home.site.known = unanswered  # type: ignore[method-assign]
+    job = home.submit(steps=8)
+    home.settle()
+    home.run_for(70)
+    assert home.job(job).state == "finished"
 
 
 def test_the_control_plane_forgets_strange_machines_that_are_gone_and_faults_that_are_old(

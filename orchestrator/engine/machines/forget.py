@@ -14,13 +14,14 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.orders import PLACE
 from orchestrator.engine.runtime import Runtime
 from orchestrator.errors import NotFoundError, RowError, SiteError
+from providers.errors import ProviderError
 
 FORGET_EVERY_S = 60.0
 
 
 def forget_machines(ctx: Context) -> bool:
     """Delete the control objects of runs that are over. Returns False: no row of the store changes."""
-    with suppress(SiteError):  # tried again
+    with suppress(SiteError, ProviderError):  # tried again; a call that times out raises the latter
         if (forgotten := ctx.answer("forget")) is not None:
             forgotten.result()
         answer = ctx.ask("known", PLACE, ctx.runtime.known, every_s=FORGET_EVERY_S)
