@@ -73,7 +73,10 @@ def values(type_: Any) -> st.SearchStrategy[Any]:
     if isinstance(type_, type) and issubclass(type_, enum.Enum):
         return st.sampled_from(type_)
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        hints = typing.get_type_hints(type_)
+        try:
+            hints = typing.get_type_hints(type_)
+        except NameError as error:  # a type that is imported for the type checker only
+            raise NoValueError(f"{type_}: {error}") from error
         known = MIDDLING if hasattr(type_, "__post_init__") else {}
         of_fields = {each.name: hints[each.name] for each in dataclasses.fields(type_)}
         return st.builds(type_, **{name: known[of] if of in known else values(of) for name, of in of_fields.items()})
