@@ -35,7 +35,8 @@ def writes(name): pathlib.Path(name).write_text(f"{os.environ['WORD']} {sys.flag
 def lingers(): signal.pause()
 def lingers_in_ranks():
     print("the pid is", os.getpid(), os.environ["WORD"])
-    signal.pause()
+    while True:  # each signal ends a pause
+        signal.pause()
 def keeps_the_gil():
     print("now")
     ctypes.PyDLL(None).sleep(1000)
