@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_SETRESUID = {"x86_64": 117, "aarch64": 147}  # number of the system call
+_NOBODY = 65534
 
 
 @contextmanager
 def without_privilege() -> Iterator[None]:
-    """This process as nobody, if it is root. What is to be entered in this block must be open to all."""
+    """This thread as nobody, if it is root. What is to be entered in this block must be open to all.
+
+    The other threads of the process, which may be those of other tests, stay who they are: so it is the system call
+    itself, since os.setresuid changes all of them.
+    """
     if os.getuid() != 0:
         yield
         return
-    os.setresuid(65534, 65534, 0)
+    _become(_NOBODY)
     try:
         yield
     finally:
-        os.setresuid(0, 0, 0)
+        _become(0)
+
+
+def _become(user: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = map(ctypes.c_long, (_SETRESUID[platform.machine()], user, user, 0))
+    if libc.syscall(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), "the user of this thread cannot be changed")

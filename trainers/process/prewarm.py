@@ -60,17 +60,17 @@ class Trainer:
     """The driver's connection. Raises OSError if there is no such process in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
         directory = os.open(folder, os.O_PATH)
+        self._socket = socket.socket(socket.AF_UNIX)
         try:  # the path of a socket is limited to 107 bytes, which the folder's path may exceed
             self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
+            listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
+            self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
         except OSError:
             self._socket.close()
             raise
         finally:
             os.close(directory)
-        listener = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SO_PEERCRED.size)
-        self._process = os.pidfd_open(_SO_PEERCRED.unpack(listener)[0])
 
     def messages(self) -> Generator[PrewarmReply, None, None]:
         """Its messages until it is gone (a forked child may keep the connection open longer) or sends too much at once.

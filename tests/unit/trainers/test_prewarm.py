@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,18 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     reported = ControlDirectory(folder / "run" / "control").progress()
     assert reported is not None
     assert reported.state == "finished"
+
+
+@pytest.mark.parametrize("folder", ["absent", "a file", "."])
+def test_where_no_process_listens_no_socket_stays_open(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "a file").touch()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with suppress(OSError):
+            Trainer(tmp_path / folder)
+            pytest.fail("there is nothing to connect to")
+        gc.collect()
+    assert not said
 
 
 def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
