@@ -236,7 +236,7 @@ class Courier:
 
     def _complain(self, why: str) -> None:
         """Tell the job's owner, in the log."""
-        with suppress(OSError), open(self.run_dir / "log", "a") as log:
+        with suppress(OSError), open(self.run_dir / "log", "a", errors="backslashreplace") as log:
             log.write(f"[an output is not stored: {why}]\n")
 
     def _tell(self, why: str) -> None:

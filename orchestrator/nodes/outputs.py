@@ -3,8 +3,9 @@
     outputs/<generation>/<path>
 
 Each generation of a job (one run) writes below its own number, and the newest generation that has a path counts. So a
-machine that was replaced, and ships late, changes nothing of its successor's. Paths come from programs and machines:
-they are read as names below one folder, or not at all.
+machine that was replaced, and ships late, changes nothing of its successor's. A path that is a file in one place and a
+folder in another is what it was last. Paths come from programs and machines: they are read as names below one folder,
+or not at all.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -48,7 +48,23 @@ def stored_outputs(store: ObjectStore, *, before: int | None = None) -> dict[str
             continue
         if path not in newest or newest[path][0] < int(number):
             newest[path] = (int(number), listed)
-    return {path: Stored(path, each.key, each.size_bytes) for path, (_, each) in newest.items()}
+    kept = in_one_folder({path: number for path, (number, _) in newest.items()})
+    return {path: Stored(path, each.key, each.size_bytes) for path, (_, each) in newest.items() if path in kept}
+
+
+def in_one_folder(ages: Mapping[str, int]) -> set[str]:
+    """Those paths that can be files of one folder: where one is a folder of others, the older ones are left out."""
+    kept = set(ages)
+    for path in ages:
+        for parent in _parents(path):
+            if parent in ages:
+                kept.discard(parent if ages[parent] < ages[path] else path)
+    return kept
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def name_of(path: str) -> str | None:
@@ -122,6 +138,7 @@ class OutputWriter:
         self._store, self._folder, self._generation = store, folder, generation
         self._complain, self._moved = complain, moved
         self._known: dict[str, tuple[int, int, int]] = {}
+        self._folders: set[str] = set()  # of known files
         self._complaints: set[str] = set()
 
     def take_over(self) -> None:
@@ -137,7 +154,7 @@ class OutputWriter:
             except (FileExistsError, NotADirectoryError):  # a file here is a folder there
                 continue
             if (status := _status(target)) is not None:
-                self._known[path] = status
+                self._know(path, status)
 
     def ship(self) -> None:
         """Ship new and changed files. A file that is written meanwhile is shipped again by the next call. Raises
@@ -157,19 +174,48 @@ class OutputWriter:
                 self._refuse(path, f"it is larger than {MOST_FILE_BYTES >> 30} GiB")
             else:
                 try:
-                    self._put(path, f"{OUTPUTS}/{self._generation}/{name}")
+                    self._make_room(path)
+                    if not self._put(path, self._key(name), status[0]):
+                        continue
                 except (StoreUnavailable, StoreThrottled):
                     raise
                 except ObjectStoreError as error:  # of this file, perhaps: the others come first
                     first = first or error
                     continue
-            self._known[path] = status
+            self._know(path, status)
         if first is not None:
             raise first
 
-    def _put(self, path: str, key: str) -> None:
-        with suppress(FileNotFoundError), open(self._folder / path, "rb") as file:
-            self._store.put_file(key, cast(BinaryIO, _Watched(file, self._moved)))
+    def _key(self, name: str) -> str:
+        return f"{OUTPUTS}/{self._generation}/{name}"
+
+    def _know(self, path: str, status: tuple[int, int, int]) -> None:
+        self._known[path] = status
+        self._folders.update(_parents(path))
+
+    def _make_room(self, path: str) -> None:
+        """Delete what was a file where `path` has a folder, or below a folder that is now the file `path`."""
+        gone = [parent for parent in _parents(path) if parent in self._known]
+        if path in self._folders:
+            gone += [each for each in self._known if each.startswith(f"{path}/")]
+            self._folders.discard(path)
+        names = [name for each in gone if (name := name_of(each)) is not None]
+        if names:
+            self._store.delete(*map(self._key, names))
+        for each in gone:
+            del self._known[each]
+
+    def _put(self, path: str, key: str, size_bytes: int) -> bool:
+        """Whether it was shipped, or is gone: as many bytes as it had, or one that grows would take for ever."""
+        try:
+            with open(self._folder / path, "rb") as file:
+                self._store.put_file(key, cast(BinaryIO, _Watched(file, size_bytes, self._moved)))
+        except FileNotFoundError:
+            return True
+        except OSError as error:  # tried again, as it may be made readable
+            self._refuse(path, f"it cannot be read: {error.strerror}")
+            return False
+        return True
 
     def _refuse(self, path: str, why: str) -> None:
         if path not in self._complaints:
@@ -178,15 +224,16 @@ class OutputWriter:
 
 
 class _Watched:
-    """A file that tells when it is read."""
+    """The first `most_bytes` of a file; tells when it is read."""
 
-    def __init__(self, file: BinaryIO, moved: Callable[[], None]) -> None:
-        self._file, self._moved = file, moved
+    def __init__(self, file: BinaryIO, most_bytes: int, moved: Callable[[], None]) -> None:
+        self._file, self._most_bytes, self._moved = file, most_bytes, moved
         self.tell, self.seek = file.tell, file.seek
 
     def read(self, size_bytes: int = -1) -> bytes:
         self._moved()
-        return self._file.read(size_bytes)
+        left = max(0, self._most_bytes - self._file.tell())
+        return self._file.read(left if size_bytes < 0 else min(size_bytes, left))
 
 
 def files_below(folder: Path) -> Iterator[str]:

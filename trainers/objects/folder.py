@@ -45,7 +45,10 @@ Operation: TypeAlias = Literal["write", "link", "replace", "read", "list", "stat
 LOCK_POLL_S = 0.02
 LOCK_S = 5.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR}
+_READ_ONLY = {
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTEMPTY),
+}
 _DENIED = {errno.EACCES, errno.EPERM}
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}")
 _before: ContextVar[Callable[[Operation, Path], object] | None] = ContextVar("before", default=None)
@@ -381,9 +384,22 @@ def _put(path: str, write: Callable[[int], None]) -> None:
     while True:
         temporary = _written(path, write)
         _announce("replace", path)
-        with suppress(FileNotFoundError):
+        try:
             os.replace(temporary, path)
-            return
+        except FileNotFoundError:
+            continue
+        except IsADirectoryError:  # keys below it were deleted
+            _delete(temporary)
+            _remove_empty(path)
+            continue
+        return
+
+
+def _remove_empty(path: str) -> None:
+    """Remove a folder that holds nothing but folders. Raises OSError if there is more."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(FileNotFoundError):
+            os.rmdir(folder)
 
 
 def _written(path: str, write: Callable[[int], None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -14,12 +15,21 @@ from pathlib import Path
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
-from orchestrator.nodes.outputs import copy_out, files_below, stored_outputs
+from orchestrator.nodes.outputs import copy_out, files_below, in_one_folder, stored_outputs
 from orchestrator.services.jobs.run_files import job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
 from providers.traits import shares_host
 from trainers.errors import UnreadableObject
 
+_OF_A_NAME = {
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+    errno.EILSEQ,
+    errno.ENOTEMPTY,
+}
 TRIES = 3  # of a file that its job changes meanwhile
 Progress = Callable[[str, int, int], None]
 
@@ -30,6 +40,14 @@ class _Output:
 
     size_bytes: int
     copy: Callable[[Path, Callable[[int], None]], None]
+
+
+class _OneFailed(Exception):
+    """A file that cannot be fetched, and the remedy."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
 
 
 def fetch(
@@ -43,22 +61,22 @@ def fetch(
 
     A file appears when it is complete. Links that lead out of the output folder are skipped; nothing is written outside
     `to`. `progress` is called with the file, and the bytes done and in total. Raises NotFoundError, UsageError for
-    paths that lead out, StoreError, and PartialFailure if a file cannot be written.
+    paths that lead out, StoreError, and PartialFailure if files cannot be written; the others are, unless the whole
+    folder cannot be written to.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
     outputs = _local(installation.output_dir(job.id))
     if any(not shares_host(run.offer_id) for run in runs):
-        stored = _stored(installation, job.id)
-        outputs = {**stored, **outputs} if shares_host(runs[-1].offer_id) else {**outputs, **stored}
+        outputs = _merged(outputs, _stored(installation, job.id), last_was_here=shares_host(runs[-1].offer_id))
     if not outputs:
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
     names = [_inside(path) for path in paths] or [os.path.normpath(each.path) for each in job.spec.outputs] or ["."]
     chosen = {path: each for path, each in sorted(outputs.items()) if any(_is_below(path, name) for name in names)}
     folder = to if to is not None else Path(job.name)
     total, done = sum(each.size_bytes for each in chosen.values()), 0
-    files = []
+    files, failures = list[FetchedFile](), list[_OneFailed]()
     for path, output in chosen.items():
         progress(path, done, total)
         before = done
@@ -68,9 +86,14 @@ def fetch(
             done += size_bytes
             progress(path, done, total)
 
-        size_bytes = _copy(output, folder, path, moved)
+        try:
+            files.append(FetchedFile(path, _copy(output, folder, path, moved)))
+        except _OneFailed as error:
+            failures.append(error)
         done = before + output.size_bytes
-        files.append(FetchedFile(path, size_bytes))
+    if failures:
+        others = "" if len(chosen) == 1 else f" ({len(failures)} of {len(chosen)} files were not fetched)"
+        raise PartialFailure(f"{failures[0]}{others}", hint=failures[0].hint)
     missing = tuple(name for name in names if not any(_is_below(path, name) for path in outputs))
     return Fetched(job.id, str(folder), tuple(files), missing)
 
@@ -86,6 +109,16 @@ def _inside(path: str) -> str:
 
 def _is_below(path: str, name: str) -> bool:
     return name in (".", path) or path.startswith(f"{name}/")
+
+
+def _merged(
+    local: Mapping[str, _Output], stored: Mapping[str, _Output], *, last_was_here: bool
+) -> Mapping[str, _Output]:
+    """Of a job that ran on this host and elsewhere: of each path the last one."""
+    older, newer = (stored, local) if last_was_here else (local, stored)
+    found = {**older, **newer}
+    kept = in_one_folder({path: int(path in newer) for path in found})
+    return {path: found[path] for path in kept}
 
 
 def _local(folder: Path) -> Mapping[str, _Output]:
@@ -118,11 +151,10 @@ def _copy_file(source: Path, target: Path, moved: Callable[[int], None]) -> None
 
 
 def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]) -> int:
-    """The size of the copy. Raises PartialFailure, StoreError."""
+    """The size of the copy. Raises _OneFailed if others may be copied; else PartialFailure, StoreError."""
     target = folder / path
     if not target.parent.resolve().is_relative_to(folder.resolve()):
-        hint = "remove that link, or choose another folder with --to"
-        raise PartialFailure(f"{target} leads out of {folder}", hint=hint)
+        raise _OneFailed(f"{target} leads out of {folder}", "remove that link, or choose another folder with --to")
     try:
         for tries_left in reversed(range(TRIES)):
             try:
@@ -130,10 +162,13 @@ def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]
                     output.copy(target, moved)
                 break
             except StoreError as error:
-                if not (tries_left and isinstance(error.__cause__, UnreadableObject)):
+                if not isinstance(error.__cause__, UnreadableObject):
                     raise
+                if not tries_left:
+                    raise _OneFailed(str(error), error.hint) from error
         return target.stat().st_size
     except OSError as error:
-        raise PartialFailure(
-            f"{target} cannot be written: {error.strerror}", hint="choose another folder with --to"
-        ) from error
+        what, hint = f"{target} cannot be written: {error.strerror or error}", "choose another folder with --to"
+        if error.errno in _OF_A_NAME:
+            raise _OneFailed(what, hint) from error
+        raise PartialFailure(what, hint=hint) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,7 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.nodes import outputs
-from orchestrator.nodes.outputs import OutputWriter, copy_out, files_below, name_of, path_of, stored_outputs
+from orchestrator.nodes.outputs import (
+    OutputWriter,
+    copy_out,
+    files_below,
+    in_one_folder,
+    name_of,
+    path_of,
+    stored_outputs,
+)
 from trainers.errors import StoreReadOnly, StoreUnavailable, UnreadableObject
 from trainers.objects.base import ObjectStore, is_key
 from trainers.objects.folder import FolderStore
@@ -168,6 +177,94 @@ def test_what_cannot_be_shipped_is_said_once_and_the_rest_is(
     assert len(machine.complaints) == 3
     for words in ("its name is too long", "large: it is larger than", "more than 3 files"):
         assert any(words in complaint for complaint in machine.complaints)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permissions_holds_up_no_other(store: FolderStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "out", 1)
+    machine.write("closed", b"x")
+    machine.write("open", b"x")
+    (machine.folder / "closed").chmod(0)
+    machine.writer.ship()
+    assert list(_contents(store)) == ["open"]
+    (machine.folder / "closed").chmod(0o600)
+    machine.writer.ship()
+    assert sorted(_contents(store)) == ["closed", "open"]
+    assert machine.complaints == ["closed: it cannot be read: Permission denied"]
+
+
+def test_a_file_that_cannot_be_read_holds_up_no_other(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(store, tmp_path / "out", 1)
+    machine.write("a", b"x")
+    machine.write("b", b"x")
+
+    def refusing(path: Path, *args: str) -> BinaryIO:
+        if path.name == "a":
+            raise PermissionError(13, "Permission denied")
+        return open(path, "rb")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "open", refusing, raising=False)
+        machine.writer.ship()
+        machine.writer.ship()
+    assert (list(_contents(store)), machine.complaints) == (["b"], ["a: it cannot be read: Permission denied"])
+    machine.writer.ship()
+    assert sorted(_contents(store)) == ["a", "b"]
+
+
+def test_of_a_file_that_grows_without_end_what_it_had_is_shipped(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(store, tmp_path / "out", 1)
+    machine.write("log", b"one ")
+
+    def grow() -> None:
+        assert (machine.folder / "log").stat().st_size < 1000, "it is read for ever"
+        with (machine.folder / "log").open("ab") as file:
+            file.write(b"more")
+
+    writer = OutputWriter(store, machine.folder, 1, pytest.fail, grow)
+    writer.ship()
+    assert _contents(store)["log"] == b"one "
+    writer.ship()
+    assert _contents(store)["log"].startswith(b"one more")
+
+
+@pytest.mark.parametrize(("before", "after"), [("runs", "runs/1/x"), ("runs/1/x", "runs"), ("runs/1/x", "runs/1")])
+@pytest.mark.parametrize("generations", [1, 2])
+def test_a_file_that_becomes_a_folder_or_a_folder_that_becomes_a_file(
+    store: FolderStore, tmp_path: Path, before: str, after: str, generations: int
+) -> None:
+    first = Machine(store, tmp_path / "1", 1)
+    first.write(before, b"before")
+    first.write("other", b"other")
+    first.writer.ship()
+    machine = first if generations == 1 else Machine(store, tmp_path / "2", 2)
+    if generations == 2:
+        machine.writer.take_over()
+    gone = machine.folder / before.split("/", maxsplit=1)[0]
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    machine.write(after, b"after")
+    machine.writer.ship()
+    assert _contents(store) == {after: b"after", "other": b"other"}
+    machine.writer.ship()
+    third = Machine(store, tmp_path / "3", 3)
+    third.writer.take_over()
+    assert third.read() == {after: b"after", "other": b"other"}
+
+
+PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
+
+
+@given(st.dictionaries(PATHS, st.integers(1, 4)))
+def test_paths_that_are_kept_fit_into_one_folder_and_the_newest_is_kept(ages: dict[str, int]) -> None:
+    kept = in_one_folder(ages)
+    assert not any(other.startswith(f"{path}/") for path in kept for other in kept)
+    if ages:
+        newest = max(ages.values())
+        assert any(ages[path] == newest for path in kept)
 
 
 @pytest.mark.parametrize(("error", "others"), [(StoreUnavailable("no answer"), False), (StoreReadOnly("not it"), True)])

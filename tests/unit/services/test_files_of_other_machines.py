@@ -196,6 +196,29 @@ def test_nothing_is_written_outside_the_folder(far: Far, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir() if path.name == "weights") == []
 
 
+def test_files_that_cannot_be_written_hold_up_no_others(far: Far, tmp_path: Path) -> None:
+    far.write({"weights/a": b"a", "weights/b": b"b", "weights/c": b"c"})
+    deep = "/".join(["%FF" * 60] * 4)
+    far.store.put(f"outputs/9/weights/{deep}", b"of a malicious machine")
+    (tmp_path / "x" / "weights" / "a" / "mine").mkdir(parents=True)
+    with pytest.raises(PartialFailure, match=r"weights/a cannot be written: .* \(1 of 4 files were not fetched\)"):
+        fetch.fetch(far.installation, "gpt", tmp_path / "x")
+    assert [path.name for path in (tmp_path / "x" / "weights").iterdir() if path.is_file()] == ["b", "c"]
+
+
+def test_what_was_a_file_and_is_a_folder_is_fetched_as_it_was_last(far: Far, tmp_path: Path) -> None:
+    far.write({"latest": b"a file", "run/1": b"below a folder"})
+    far.write({"latest/x": b"below a folder", "run": b"a file"}, generation=2)
+    fetch.fetch(far.installation, "gpt", tmp_path / "out", ["."])
+    found = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert found == {"latest/x", "run"}
+    here = far.installation.output_dir(far.past.gpt)
+    here.mkdir(parents=True)
+    (here / "latest").write_text("a file on this host, before")
+    fetched = fetch.fetch(far.installation, "gpt", tmp_path / "both", ["."])
+    assert [each.path for each in fetched.files] == ["latest/x", "run"]
+
+
 def test_a_file_that_changes_while_it_is_read_is_read_again(
     far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

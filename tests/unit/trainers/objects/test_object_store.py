@@ -62,6 +62,13 @@ class TestObjectStore:
         assert found.data == data
         assert keys(store) == ["a/b"]
 
+    def test_a_key_may_be_written_when_all_keys_below_it_were_deleted(self, store: ObjectStore) -> None:
+        store.put("a/b/c", b"below")
+        store.delete("a/b/c")
+        store.put("a", b"one")
+        assert content(store, "a") == b"one"
+        assert keys(store) == ["a"]
+
     def test_an_object_is_put_once_if_absent(self, store: ObjectStore) -> None:
         assert store.put_if_absent("a/b", bytearray(b"one"))
         assert not store.put_if_absent("a/b", b"two")
