@@ -26,7 +26,6 @@ import platform
 import resource
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -39,10 +38,10 @@ from typing import Any
 from providers.clock import boot_id
 from providers.errors import ProviderError
 from providers.processes import ID_VARIABLE, Leader, is_alive, kill_all, mark_of, parse
+from providers.static.slots import Refused, free_slots, take_slots
 
 ANSWER = "tradewind-host:"
 INSTALL = "tradewind-install"
-SLOTS = Path("/var/tmp/tradewind-slots")
 SLOWEST_S = 15.0
 """A request that was delayed for longer on its way launches nothing: its caller no longer waits."""
 KEPT_S = 7 * 86_400
@@ -50,17 +49,8 @@ LOG_BYTES = 64 * 1024
 BEAT_S, PACE_S = 15.0, 5.0
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 _PDEATHSIG, _SUBREAPER, _NAME = 1, 36, 15
-_LOCK = "hhqqi4x"  # struct flock
 
 Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """The request is not carried out. `kind` tells the caller which error to raise."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 def now_s() -> float:
@@ -116,7 +106,7 @@ class OnHost:
             "free_bytes": shutil.disk_usage(self.folder).free,
             "wall_ms": time.clock_gettime_ns(time.CLOCK_REALTIME) // 1_000_000,
             "gpus": found_gpus() if request.get("gpus") else None,
-            "free_slots": len(_free_slots(request["slots"])),
+            "free_slots": len(free_slots(request["slots"])),
             "known": self._launched(request["token"], request["install"]) if request.get("token") else [],
         }
 
@@ -132,7 +122,7 @@ class OnHost:
             raise Refused("bash", "there is no bash")
         if (free := shutil.disk_usage(self.folder).free) < request["least_free_bytes"]:
             raise Refused("disk", f"{free / 1e9:.1f} GB are free")
-        slots = _take_slots(request["slots"], len(request["ids"]))
+        slots = take_slots(request["slots"], len(request["ids"]))
         try:
             if now_s() - _STARTED_S > SLOWEST_S:
                 raise Refused("late", "the request was delayed")
@@ -181,18 +171,25 @@ class OnHost:
     # --- records ---
 
     def bring_up_to_date(self) -> None:
-        """Complete the ends of machines that have ended without their supervisor."""
-        for home in self._homes():
-            if _has_ended(home):
-                continue
-            if (home / "ending").exists():
-                _complete(home)
-            elif _read(home / "record.json")["boot_id"] != boot_id():
-                _finish(home, "failed", float(_text(home / "beat") or _read(home / "record.json")["accepted_s"]))
-            elif now_s() >= (due_s := _deadline(home)):
-                _finish(home, "expired", due_s)
-            elif (supervisor := _supervisor(home)) is None or not is_alive(supervisor):
-                _finish(home, "failed", now_s())
+        """Complete the ends of machines that have ended without their supervisor. What cannot be done for one (on a
+        full disk) is tried again by the next request, and keeps none from the others."""
+        for home in self.folder.glob("machines/*"):
+            with suppress(OSError, ProviderError):
+                if not _is_one(home):  # a launch that died half-way, or a record that a power failure took
+                    kill_all(home.name, None)
+                    shutil.rmtree(home)
+                elif not _has_ended(home):
+                    self._bring_up_to_date(home)
+
+    def _bring_up_to_date(self, home: Path) -> None:
+        if (home / "ending").exists():
+            _complete(home)
+        elif _read(home / "record.json")["boot_id"] != boot_id():
+            _finish(home, "failed", float(_text(home / "beat") or _read(home / "record.json")["accepted_s"]))
+        elif now_s() >= (due_s := _deadline(home)):
+            _finish(home, "expired", due_s)
+        elif (supervisor := _supervisor(home)) is None or not is_alive(supervisor):
+            _finish(home, "failed", now_s())
 
     def _record(self, home: Path, request: Json, slot: int) -> None:
         (home / "files").mkdir(parents=True)
@@ -202,7 +199,8 @@ class OnHost:
             _replace(home / "deadline", repr(accepted_s + time_to_live_s))
         kept = {name: request[name] for name in ("token", "fingerprint", "offer_id", "tags", "accepted_ms")}
         kept |= {"id": home.name, "slot": slot, "environment": request["environment"][str(slot)]}
-        _replace(home / "record.json", json.dumps({**kept, "boot_id": boot_id(), "accepted_s": accepted_s}))
+        record = json.dumps({**kept, "boot_id": boot_id(), "accepted_s": accepted_s})
+        _replace(home / "record.json", record, durable=True)
 
     def _told(self, home: Path) -> Json:
         record = _read(home / "record.json")
@@ -228,10 +226,8 @@ class OnHost:
         return self.folder / "machines" / machine_id
 
     def _forget_old(self) -> None:
-        for home in (self.folder / "machines").glob("*"):
-            if not _is_one(home) or (
-                _has_ended(home) and _age_s(home / "ended") > KEPT_S
-            ):  # a launch that died half-way
+        for home in self._homes():
+            if _has_ended(home) and _age_s(home / "ended") > KEPT_S:
                 shutil.rmtree(home, ignore_errors=True)
 
 
@@ -249,7 +245,7 @@ def _supervise(home: Path, lock: int) -> None:
             os.setsid()
             if os.fork() == 0:
                 _detach(keep=(lock, told))
-                _watch(home, told)
+                _watch(home, told, lock)
         finally:
             os._exit(0)
     os.close(told)
@@ -272,7 +268,7 @@ def _detach(keep: Sequence[int]) -> None:
     os.chdir("/")
 
 
-def _watch(home: Path, told: int) -> None:
+def _watch(home: Path, told: int, lock: int) -> None:
     """The supervisor: run the user data until the last process has ended or the time to live has run out."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -284,7 +280,7 @@ def _watch(home: Path, told: int) -> None:
     resource.setrlimit(resource.RLIMIT_RTTIME, (mark, mark))
     try:
         _replace(home / "supervisor", f"{boot_id()} {Path('/proc/self/stat').read_text()}")
-        _beat(home)
+        _beat(home, lock)
         _start(home, library)
     except BaseException as error:
         os.write(told, str(error).encode())
@@ -298,7 +294,7 @@ def _watch(home: Path, told: int) -> None:
             _finish(home, "expired", _deadline(home))
             return
         if now_s() - beaten_s >= BEAT_S:
-            _beat(home)
+            _beat(home, lock)
             beaten_s = now_s()
         signal.sigtimedwait({signal.SIGCHLD}, min(left_s, PACE_S))
     _finish(home, "failed", now_s())
@@ -344,16 +340,33 @@ def _finish(home: Path, reason: str, at_s: float) -> None:
     """End a machine, unless it has. Who calls first decides on the reason and the instant."""
     if _has_ended(home):
         return
-    partial = home / f".ending.{os.getpid()}"
-    partial.write_text(json.dumps({"reason": reason, "at_s": at_s}))
-    with suppress(FileExistsError):
-        os.link(partial, home / "ending")
-    partial.unlink()
+    ending = json.dumps({"reason": reason, "at_s": at_s})
+    try:
+        _note_ending(home, ending)
+    except OSError:  # its processes may have filled the disk: they, and what they wrote, go first
+        _clear(home)
+        _note_ending(home, ending)
     _complete(home)
 
 
+def _note_ending(home: Path, ending: str) -> None:
+    partial = home / f".ending.{os.getpid()}"
+    try:
+        _write_durably(partial, ending)
+        with suppress(FileExistsError):
+            os.link(partial, home / "ending")
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _complete(home: Path) -> None:
-    """Kill every process of an ending machine, and keep only its record. Raises ProviderError."""
+    """Complete the end of an ending machine. Raises ProviderError, OSError."""
+    _clear(home)
+    (home / "ended").touch()
+
+
+def _clear(home: Path) -> None:
+    """Kill every process of a machine, and keep only its record. Raises ProviderError."""
     kill_all(home.name, None)
     for folder in (home / "files", _temporary(home)):
         shutil.rmtree(folder, ignore_errors=True)
@@ -364,7 +377,6 @@ def _complete(home: Path) -> None:
         log.seek(0)
         log.write(last)
         log.truncate()
-    (home / "ended").touch()
 
 
 def _temporary(home: Path) -> Path:
@@ -384,62 +396,11 @@ def _deadline(home: Path) -> float:
     return float(_text(home / "deadline") or "inf")
 
 
-def _beat(home: Path) -> None:
+def _beat(home: Path, lock: int) -> None:
+    """Show that the machine lives; also by the slot's file, or what tidies /var/tmp up would delete it some day."""
     with suppress(OSError):  # a full disk ends no machine
+        os.utime(lock)
         _replace(home / "beat", repr(now_s()))
-
-
-# --- slots ---
-
-
-def _slot_file(slot: int) -> int:
-    """A file that all users of this host may lock. Raises Refused."""
-    path = SLOTS / str(slot)
-    try:
-        with suppress(FileExistsError):
-            SLOTS.mkdir()
-            SLOTS.chmod(0o1777)
-        with suppress(FileNotFoundError):
-            return os.open(path, os.O_RDWR)
-        with suppress(FileExistsError):
-            made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            os.fchmod(made, 0o666)
-            return made
-        return os.open(path, os.O_RDWR)
-    except OSError as error:
-        raise Refused("slots", f"the lock {path} of a slot cannot be opened: {error.strerror}") from error
-
-
-def _take_slots(slots: int, count: int) -> dict[int, int]:
-    """The locks of `count` free slots by number; a lock is held as long as any process has it open. Raises Refused."""
-    taken: dict[int, int] = {}
-    for slot in range(slots):
-        if len(taken) == count:
-            break
-        lock = _slot_file(slot)
-        try:
-            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-            taken[slot] = lock
-        except OSError:
-            os.close(lock)
-    if len(taken) < count:
-        for lock in taken.values():
-            os.close(lock)
-        raise Refused("capacity", f"{len(taken)} of {slots} slots are free")
-    return taken
-
-
-def _free_slots(slots: int) -> list[int]:
-    free = []
-    for slot in range(slots):
-        lock = _slot_file(slot)
-        try:
-            asked = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            if struct.unpack(_LOCK, fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))[0] == fcntl.F_UNLCK:
-                free.append(slot)
-        finally:
-            os.close(lock)
-    return free
 
 
 # --- facts and files ---
@@ -468,7 +429,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_one(home: Path) -> bool:
-    return (home / "record.json").exists()
+    try:
+        return bool(_read(home / "record.json"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
 
 
 def _has_ended(home: Path) -> bool:
@@ -491,7 +455,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: str, *, durable: bool = False) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
+    if durable:
+        _write_durably(partial, text)
+    else:
+        partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

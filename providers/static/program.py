@@ -11,7 +11,10 @@ from typing import Any
 from providers.static.on_host import ANSWER
 
 LEAST_PYTHON = (3, 11)
-_MODULES = ("providers.errors", "providers.clock", "providers.processes", "providers.static.on_host")
+_MODULES = (
+    *("providers.errors", "providers.clock", "providers.processes"),
+    *("providers.static.slots", "providers.static.on_host"),
+)
 _PROGRAM = """import sys
 if sys.version_info < {least!r}:
     print({answer!r} + '{{"error": "python", "message": "%d.%d"}}' % sys.version_info[:2])

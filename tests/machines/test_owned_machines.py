@@ -333,6 +333,29 @@ def test_a_disk_that_is_full_during_the_launch(lab: Laboratory, tmp_path: Path) 
     owner.launch("small")
 
 
+@pytest.mark.parametrize("how", ["terminated", "expired"])
+def test_a_machine_that_has_filled_the_disk_can_be_ended(lab: Laboratory, tmp_path: Path, how: str) -> None:
+    owner, host = Owner(lab, tmp_path, "small", disk_gb=0, slots=2), lab.hosts["small"]
+    fill = "cat /dev/zero > fill; exec sleep 1001"
+    machine = owner.launch("small", user_data=fill, time_to_live_s=2 if how == "expired" else None)
+    until(lambda: sleeping(host) == 1 or how == "expired")
+    if how == "terminated":
+        owner.cloud.terminate(machine)
+    until(lambda: not host.processes())
+    assert owner.instance(machine).end_reason is (EndReason.USER if how == "terminated" else EndReason.EXPIRED)
+    owner.cloud.terminate(owner.launch("small", token="another"))
+
+
+def test_a_record_that_a_power_failure_took_does_not_keep_the_host_from_others(lab: Laboratory, tmp_path: Path) -> None:
+    owner, host = Owner(lab, tmp_path, "two", slots=2), lab.hosts["two"]
+    machine = owner.launch("two")
+    sleeps(host, 4)
+    host.run(f": > {owner.hosts[0].folder}/machines/{machine}/record.json")
+    assert owner.cloud.describe([machine]) == []
+    assert not host.processes()
+    owner.cloud.terminate(owner.launch("two", token="another"))
+
+
 def test_another_architecture(lab: Laboratory, tmp_path: Path) -> None:
     refused(lab, tmp_path, SetupError, "of architecture i686, not", "set architecture", python="python32")
 

@@ -113,6 +113,31 @@ def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_w
     assert home.read(lambda tx: wasted.excluded(tx.events_of([job.id], wasted.EXCLUDING)[job.id], later_ms)) == ()
 
 
+def test_an_offer_whose_machine_fails_before_it_trains_is_not_asked_for_again(home: SimulatedInstallation) -> None:
+    """A host on which every machine ends at once is the cheapest offer for ever."""
+    job = home.submit(steps=40)
+    failed = set[str]()
+
+    def trains() -> bool:
+        for migration in home.migrations(job):
+            if migration.step is Step.READY and migration.offer_id == CHEAP.id:
+                (run,) = (run for run in home.runs(job) if run.id == migration.target_run_id)
+                if home.machine(run).alive:
+                    home.cloud.crash(home.machine(run).id)
+                    failed.add(run.id)
+        return home.current(job) is not None
+
+    home.until(trains, limit_s=1000.0)
+    assert len(failed) == 1
+    current = home.current(job)
+    assert current is not None
+    assert current.offer_id != CHEAP.id
+    (wasted_event,) = home.events(job, "placement.wasted")
+    assert "the new machine ended (failed)" in wasted_event.message
+    home.settle()
+    sound(home)
+
+
 @pytest.mark.parametrize("step", [Step.READY, Step.RESTORE, Step.VERIFY])
 def test_machines_that_are_taken_one_after_another_are_asked_for_later_and_later_and_then_no_more(
     home: SimulatedInstallation, step: Step

@@ -17,6 +17,7 @@ from orchestrator.engine.machines.launched import launch_key, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.engine.migration.wasted import Cause
 from orchestrator.engine.orders import PLACE
 from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
@@ -25,7 +26,7 @@ from orchestrator.nodes.boot.launching import Remote
 from orchestrator.store import Tx
 from providers.base import LaunchSpec
 from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
-from providers.instance import InstanceState
+from providers.instance import EndReason, InstanceState
 from providers.money import NANO_USD, format_usd
 from providers.offer import provider_of
 from providers.traits import shares_host
@@ -286,17 +287,21 @@ def _end_attempts_before(ctx: Context, target: Run) -> None:
 def abandoned(ctx: Context, move: Move) -> bool:
     """Abort the migration if its target's machine is gone or was given notice, and record that about the offer.
 
-    A recovery tries another offer at once. Returns whether it was aborted.
+    A recovery tries another offer at once. One whose machine failed by itself is at fault: the next one there would
+    probably fail, too. Returns whether it was aborted.
     """
     target = move.target
     instance = ctx.instance(target)
+    cause: Cause = "taken"
     if ctx.lost(target):
-        reason = instance.end_reason.value if instance is not None and instance.end_reason else "gone"
-        sign, why = "lost", f"the new machine ended ({reason})"
+        reason = instance.end_reason if instance is not None else None
+        sign, why = "lost", f"the new machine ended ({reason.value if reason is not None else 'gone'})"
+        if reason is EndReason.FAILED:
+            cause = "ready"
     elif instance is not None and instance.notice_deadline_ms is not None:
         sign, why = "notice", "the provider gave notice for the new machine"
     else:
         return False
     with ctx.write() as tx:
         tx.add_availability(target.offer_id, ctx.now_ms, sign, target.id, why)
-    return abort(ctx, move, why, cause="taken", at_once=True)
+    return abort(ctx, move, why, cause=cause, at_once=True)

@@ -37,7 +37,7 @@ _BEGIN_ANEW = ("migration.cutover", _RESUMED)
 EXCLUDING = ("placement.wasted", "move.wasted", "standby.wasted", _RESUMED)
 """The kinds of events that determine which offers a job must not use."""
 _CHANGE: dict[str, str] = {
-    "ready": "machines do not start in time: exclude these offers (where.clouds, where.regions, resources)",
+    "ready": "machines do not start, or not in time: exclude these offers (where.clouds, where.regions, resources)",
     "setup": "its setup fails (train.setup, train.requirements): see `tradewind logs {job}`",
     "quiesce": "the running machine does not save a checkpoint in time: use shorter steps or a smaller checkpoint",
     "restore": "restoring takes too long: use a smaller checkpoint, keep it closer to the machines "
