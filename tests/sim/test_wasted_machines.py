@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +14,8 @@ from orchestrator.engine.migration.move import load
 from orchestrator.model import Job, Step
 from orchestrator.policy import decide
 from providers.fake import Fault
+from providers.money import usd
+from providers.offer import CapacityType
 from tests.rig import findings
 from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
@@ -113,14 +117,18 @@ def test_an_offer_that_failed_a_job_is_left_out_for_it_alone_and_the_plan_says_w
     assert home.read(lambda tx: wasted.excluded(tx.events_of([job.id], wasted.EXCLUDING)[job.id], later_ms)) == ()
 
 
-def test_an_offer_whose_machine_fails_before_it_trains_is_not_asked_for_again(home: SimulatedInstallation) -> None:
-    """A host on which every machine ends at once is the cheapest offer for ever."""
+def test_an_offer_whose_machine_fails_before_it_trains_is_not_asked_for_again(
+    install: Callable[..., SimulatedInstallation],
+) -> None:
+    """A host of one's own on which every machine ends at once is the cheapest offer for ever."""
+    desks = [replace(CHEAP, region=desk, zone=desk, capacity_type=CapacityType.ON_DEMAND) for desk in ("one", "two")]
+    home = install(catalog=[(desk, usd(dollars)) for desk, dollars in zip(desks, ("0.10", "1.00"), strict=True)])
     job = home.submit(steps=40)
     failed = set[str]()
 
     def trains() -> bool:
         for migration in home.migrations(job):
-            if migration.step is Step.READY and migration.offer_id == CHEAP.id:
+            if migration.step is Step.READY and migration.offer_id == desks[0].id:
                 (run,) = (run for run in home.runs(job) if run.id == migration.target_run_id)
                 if home.machine(run).alive:
                     home.cloud.crash(home.machine(run).id)
@@ -131,9 +139,9 @@ def test_an_offer_whose_machine_fails_before_it_trains_is_not_asked_for_again(ho
     assert len(failed) == 1
     current = home.current(job)
     assert current is not None
-    assert current.offer_id != CHEAP.id
-    (wasted_event,) = home.events(job, "placement.wasted")
-    assert "the new machine ended (failed)" in wasted_event.message
+    assert current.offer_id == desks[1].id
+    (event,) = home.events(job, "placement.wasted")
+    assert "the new machine ended (failed)" in event.message
     home.settle()
     sound(home)
 
