@@ -1,8 +1,9 @@
 """Trails: files that a run appends to, such as its log, as pieces in a store, which can be read while it runs.
 
-A piece is PIECE_BYTES of the file; only the last one grows. It is a sequence of gzip members, one for each time that
-something was added, so that a reader fetches only what is new; and it is replaced as a whole, so that no piece is ever
-half written and the number of objects stays small.
+A piece is at most PIECE_BYTES of the file; only the last one grows. It is a sequence of gzip members, one for each time
+that something was added, so that a reader fetches only what is new; and it is replaced as a whole, so that no piece is
+ever half written and the number of objects stays small. A piece with fewer bytes ends with an empty member: very small
+additions take more space packed than not.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from trainers.objects.base import ObjectStore
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 4 << 30
+FULL_BYTES = PIECE_BYTES
+"""Packed: a piece that has more ends."""
 MOST_PACKED_BYTES = 2 * PIECE_BYTES
 LEVEL = 6
+_END = gzip.compress(b"", LEVEL, mtime=0)
+_AT_ONCE_BYTES = 64 << 10
 _GZIP = 31  # wbits: zlib.h
 
 
@@ -64,7 +69,7 @@ class TrailWriter:
         self._store.put(f"{self._prefix}/{self._number}", packed)  # if it fails, the same bytes are put again
         self._shipped += size_bytes - self._size_bytes
         self._pending, self._size_bytes, self._packed = None, size_bytes, packed
-        if size_bytes == PIECE_BYTES:
+        if size_bytes == PIECE_BYTES or packed.endswith(_END):
             self._number, self._size_bytes, self._packed = self._number + 1, 0, b""
 
     def _next(self) -> tuple[int, bytes] | None:
@@ -77,7 +82,8 @@ class TrailWriter:
             self._stopped = True
             data = f"\n[the rest is not kept: this has more than {MOST_BYTES >> 30} GiB]\n".encode()
             data = data[: PIECE_BYTES - self._size_bytes]
-        return self._size_bytes + len(data), self._packed + gzip.compress(data, LEVEL, mtime=0)
+        size_bytes, packed = self._size_bytes + len(data), self._packed + gzip.compress(data, LEVEL, mtime=0)
+        return size_bytes, packed + (_END if size_bytes < PIECE_BYTES and len(packed) > FULL_BYTES else b"")
 
 
 class TrailReader:
@@ -85,8 +91,8 @@ class TrailReader:
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
-        self._number = self._read_bytes = self._size_bytes = 0
-        self._member = zlib.decompressobj(_GZIP)
+        self._number = 0
+        self._begin_piece()
 
     def news(self) -> Iterator[bytes]:
         """What was added since the last call. Raises ObjectStoreError."""
@@ -97,28 +103,31 @@ class TrailReader:
                 return
             self._read_bytes += len(packed)
             try:
-                yield from self._unpacked(packed)
+                for begin in range(0, len(packed), _AT_ONCE_BYTES):
+                    yield from self._unpacked(packed[begin : begin + _AT_ONCE_BYTES])
+                if not self._over and self._read_bytes > MOST_PACKED_BYTES:
+                    raise zlib.error("it is longer than its content")
             except zlib.error:
                 yield f"\n[{self._store.where(key)} is damaged]\n".encode()
-                self._advance()
-                continue
-            if self._size_bytes >= PIECE_BYTES:
-                self._advance()
+                self._over = True
+            if self._over:
+                self._number += 1
+                self._begin_piece()
 
     def _unpacked(self, packed: bytes) -> Iterator[bytes]:
         """At most the rest of a piece. Raises zlib.error."""
-        while packed and self._size_bytes < PIECE_BYTES:
+        while packed and not self._over:
             data = self._member.decompress(packed, PIECE_BYTES - self._size_bytes)
             self._size_bytes += len(data)
+            self._is_empty = self._is_empty and not data
             if data:
                 yield data
+            self._over = self._size_bytes >= PIECE_BYTES or (self._member.eof and self._is_empty)
             if not self._member.eof:
                 break
-            packed, self._member = self._member.unused_data, zlib.decompressobj(_GZIP)
-        if self._size_bytes < PIECE_BYTES and self._read_bytes > MOST_PACKED_BYTES:
-            raise zlib.error("it is longer than its content")
+            packed, self._member, self._is_empty = self._member.unused_data, zlib.decompressobj(_GZIP), True
 
-    def _advance(self) -> None:
-        self._number += 1
+    def _begin_piece(self) -> None:
         self._read_bytes = self._size_bytes = 0
-        self._member = zlib.decompressobj(_GZIP)
+        self._over = False
+        self._member, self._is_empty = zlib.decompressobj(_GZIP), True

@@ -37,14 +37,18 @@ def _read(reader: TrailReader) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.binary(max_size=120), st.sampled_from([None, None, False, True]), st.booleans()), max_size=15)
+    st.lists(
+        st.tuples(st.binary(max_size=120), st.sampled_from([None, None, False, True]), st.booleans()), max_size=15
+    ),
+    st.sampled_from([50, 1 << 20]),
 )
 def test_readers_get_what_was_appended_at_any_time_and_through_any_failure(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bytes, bool | None, bool]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bytes, bool | None, bool]], full_bytes: int
 ) -> None:
     folder = tmp_path_factory.mktemp("trail")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trail, "PIECE_BYTES", 64)
+        patch.setattr(trail, "FULL_BYTES", full_bytes)
         store = Failing(folder / "store")
         store.failures = [failure for _, failure, _ in steps]
         writer, follower = TrailWriter(store, "logs/run/0", folder / "log"), TrailReader(store, "logs/run/0")
@@ -63,7 +67,7 @@ def test_readers_get_what_was_appended_at_any_time_and_through_any_failure(
             writer.ship()
         assert followed + _read(follower) == written
         assert _read(TrailReader(store, "logs/run/0")) == written
-        assert len(store.keys()) <= len(written) // 64 + 1
+        assert full_bytes == 50 or len(store.keys()) <= len(written) // 64 + 1
 
 
 def test_nothing_is_read_of_a_log_that_has_not_begun(tmp_path: Path) -> None:
@@ -114,11 +118,32 @@ def test_a_bomb_fills_one_piece_and_no_memory(tmp_path: Path) -> None:
     assert len(found) == trail.PIECE_BYTES + len(b" after")
 
 
-def test_a_piece_of_nothing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_of_nothing_ends(tmp_path: Path) -> None:
+    assert _damaged(FolderStore(tmp_path), gzip.compress(b"") * 500) == b"before  after"
+
+
+def test_a_piece_that_is_longer_than_its_content_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail, "MOST_PACKED_BYTES", 1000)
-    found = _damaged(FolderStore(tmp_path), gzip.compress(b"") * 500)
+    found = _damaged(FolderStore(tmp_path), gzip.compress(b"x") * 100)
     assert b"damaged" in found
     assert found.endswith(b" after")
+
+
+def test_a_log_that_grows_by_a_few_bytes_at_a_time_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size_bytes in (("PIECE_BYTES", 4096), ("FULL_BYTES", 4096), ("MOST_PACKED_BYTES", 8192)):
+        monkeypatch.setattr(trail, name, size_bytes)
+    store = FolderStore(tmp_path / "store")
+    writer, follower, followed = TrailWriter(store, "log", tmp_path / "log"), TrailReader(store, "log"), b""
+    for number in range(900):
+        with open(tmp_path / "log", "ab") as file:
+            file.write(b"%d\n" % (number % 10))
+        writer.ship()
+        followed += _read(follower) if number % 7 == 0 else b""
+    written = (tmp_path / "log").read_bytes()
+    assert followed + _read(follower) == written == _read(TrailReader(store, "log"))
+    assert max(each.size_bytes for each in store.list()) <= 4096 + 100
 
 
 def test_a_log_without_end_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
