@@ -56,6 +56,7 @@ from trainers.objects.retry import Patience
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 BOOT_ID = "TRADEWIND_BOOT"
+REGISTERED = "registered"  # for whoever started this machine (nodes.boot.program)
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
@@ -170,7 +171,7 @@ class Agent:
     def introduce(self, token: str, ray: str = "") -> bool:
         """Publish this start of the agent, as often as it takes; `ray` is where the run's other machines join it. False
         if the machine has started before: after a reboot, or because it was started twice. Then another start may train
-        the run."""
+        the run. Or if the store refuses it for good: then the machine ends, too."""
         public = sealing.public_half(self._key)
         facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
         if self._seat.nodes > 1:
@@ -178,9 +179,14 @@ class Agent:
             facts = replace(facts, instance=instance_id(), address=address, ray=ray, master_port=port)
         while True:
             try:
-                return (self._contact or self._channel).put_facts(facts)
+                if (self._contact or self._channel).put_facts(facts):
+                    return True
+                say("this machine has started before: it ends")
+                return False
             except ObjectStoreError as error:
                 say(str(error))
+                if self._contact is not None and isinstance(error, StoreDenied):
+                    return False
                 time.sleep(1.0)
 
     def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
@@ -406,11 +412,10 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     while not cluster.up:  # a start that fails is repeated with another key: what is published is final
         time.sleep(START_LOOK_S)
     if agent.introduce(given.boot_token, cluster.address):
+        (machine.folder / REGISTERED).touch()
         threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
         while not ended.wait(LOOK_S):
             agent.look()
-    else:
-        say("this machine has started before: it ends")
     end_machine()
     return 1
 

@@ -91,8 +91,9 @@ class TrailReader:
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
-        self._number = 0
-        self._begin_piece()
+        self._number = self._read_bytes = self._size_bytes = 0
+        self._over = False
+        self._member, self._is_empty = zlib.decompressobj(_GZIP), True
 
     def news(self) -> Iterator[bytes]:
         """What was added since the last call. Raises ObjectStoreError."""

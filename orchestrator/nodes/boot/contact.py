@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 
 from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.nodes.messages import MOST_BYTES, NodeFacts
@@ -61,7 +62,7 @@ class Contact:
             if error.code in (404, 412) or (error.code == 403 and method == "GET" and b"expired" not in told):
                 return error.code, told
             raise self._refused(error.code, told) from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # the latter of an answer that is none
             raise StoreUnavailable(
                 f"{self._urls.endpoint} does not answer: {error}", hint="it is asked again"
             ) from error

@@ -29,7 +29,7 @@ import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from http.client import HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,14 +53,13 @@ def boot(config: Config) -> NoReturn:
     os.umask(0o077)
     try:
         _check(config)
-        python = _runtime(config)
+        _run_agent(config, _runtime(config))
     except Unfit as error:
         _report(config, str(error))
         sys.exit(1)
     except Exception as error:
         _report(config, f"the machine could not be set up: {type(error).__name__}: {error}")
         raise
-    _run_agent(config, python)
 
 
 def _in_a_session_of_its_own() -> None:
@@ -82,6 +81,7 @@ def _check(config: Config) -> None:
         raise Unfit(f"this machine is {found}, not Linux on {wanted}: choose another machine type or image")
     if config.get("gpu"):
         _check_gpus(config["gpu"], config["gpus"], _gpus())
+    _check_clock(config)
 
 
 def _gpus() -> list[str]:
@@ -106,9 +106,19 @@ def _check_gpus(kind: str, count: int, found: Sequence[str]) -> None:
         )
 
 
-def _check_clock(answer: HTTPResponse) -> None:
-    told = answer.headers.get("Date")
-    skew_s = 0.0 if told is None else time.time() - parsedate_to_datetime(told).timestamp()  # noqa: TID251
+def _check_clock(config: Config) -> None:
+    """By the date of any answer of the store: the agent's requests are signed with this machine's time."""
+    try:
+        with urllib.request.urlopen(_url(config, "registered"), timeout=TIMEOUT_S) as answer:
+            told = answer.headers["Date"]
+    except urllib.error.HTTPError as error:
+        told = error.headers["Date"]
+    except (OSError, HTTPException):
+        return  # whoever asks it next says so
+    try:
+        skew_s = time.time() - parsedate_to_datetime(told).timestamp()  # noqa: TID251
+    except (TypeError, ValueError):
+        return
     if abs(skew_s) > MOST_SKEW_S:
         raise Unfit(
             f"the clock of this machine is {abs(skew_s) / 60:.0f} minutes {'fast' if skew_s > 0 else 'slow'}, so the "
@@ -183,8 +193,7 @@ def _build(config: Config, folder: Path) -> None:
 def _fetched(config: Config) -> bytes:
     """The archive of the runtime, which has the wheel's content."""
     wanted = config["runtime"]
-    answer, data = _asked(config, "runtime")
-    _check_clock(answer)
+    data = _asked(config, "runtime")
     if (found := hashlib.sha256(data).hexdigest()) != wanted["sha256"]:
         raise Unfit(
             f"the runtime in the store is not the one that was ordered: its SHA-256 is {found}, not "
@@ -241,18 +250,18 @@ def _url(config: Config, name: str) -> str:
     return f"{urls['endpoint']}{path}?{urls['query']}&{suffix}"
 
 
-def _asked(config: Config, name: str) -> tuple[HTTPResponse, bytes]:
-    """The answer and the content of an object."""
+def _asked(config: Config, name: str) -> bytes:
+    """The content of an object."""
     for left in reversed(range(TRIES)):
         try:
             with urllib.request.urlopen(_url(config, name), timeout=TIMEOUT_S) as answer:
-                return answer, answer.read()
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             why = f"{error.code} {error.reason}"
             if error.code < 500 and error.code != 429:
                 hint = "it may have been deleted, or this machine started more than an hour after it was ordered"
                 raise Unfit(f"the store does not give {name}: {why} ({hint})") from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # the latter if half of the answer came
             why = str(error)
         if left:
             time.sleep(PAUSE_S)
@@ -261,14 +270,14 @@ def _asked(config: Config, name: str) -> tuple[HTTPResponse, bytes]:
     )
 
 
-def _report(config: Config, why: str) -> None:
+def _report(config: Config, why: str, tries: int = TRIES) -> None:
     """Say on the console and to the control plane why this machine cannot be used."""
+    why, start = why[:2000].encode(errors="replace").decode(), secrets.token_hex(8)
     sys.stderr.write(f"tradewind: {why}\n")
-    why, start = why[:2000], secrets.token_hex(8)
     proof = hmac.new(config["boot_token"].encode(), f"error:{start}:{why}".encode(), hashlib.sha256).hexdigest()
     body = json.dumps({"boot": start, "public_key": "", "proof": proof, "error": why}).encode()
     request = urllib.request.Request(_url(config, "node"), body, ONCE, method="PUT")
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(tries)):
         try:
             urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
             return
@@ -276,7 +285,7 @@ def _report(config: Config, why: str) -> None:
             sys.stderr.write(f"tradewind: the control plane cannot be told: {error.code} {error.reason}\n")
             if error.code < 500:
                 return
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             sys.stderr.write(f"tradewind: the control plane cannot be told: {error}\n")
         if left:
             time.sleep(PAUSE_S)
@@ -306,5 +315,16 @@ def _run_agent(config: Config, python: Path) -> NoReturn:
         json.dump({"boot_token": config["boot_token"], "urls": config["urls"]}, pipe)
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     agent.wait()
+    if not (folder / "registered").exists():
+        _report(config, _why_ended(python, agent.returncode), tries=1)
     os.chdir("/")
     os.execve(python, [str(python), "-m", "orchestrator.nodes.session", str(folder), str(temp)], environment)
+
+
+def _why_ended(python: Path, code: int) -> str:
+    """Why an agent ended before it was ready."""
+    command = [str(python), "-c", "import orchestrator.nodes.agent, ray"]
+    tried = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    last = tried.stderr.strip().splitlines()[-1:] if tried.returncode != 0 else []
+    why = " ".join(last) or "see what the machine printed"
+    return f"the agent of the machine ended before it was ready ({code}): {why}"

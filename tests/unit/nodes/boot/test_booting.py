@@ -27,7 +27,7 @@ from orchestrator.nodes.boot.user_data import MOST_BYTES
 from orchestrator.nodes.channel import Channel, control_store
 from orchestrator.nodes.messages import NodeFacts
 from tests.clouds.guarded_s3 import GuardedS3
-from tests.clouds.server import LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, serving
 from tests.machines_from_nothing import Host, in_session
 from tests.wheels import wheel
 from trainers.errors import StoreNotFound, StoreReadOnly
@@ -95,6 +95,10 @@ def refused(host: Host, plane: Plane, user_data: str, **variables: str) -> str:
     """What a machine that cannot be used tells the control plane, and its console; it leaves nothing running."""
     process = host.boot(user_data, **variables)
     assert process.wait(PATIENCE_S) == 1
+    return said_why(host, plane, process)
+
+
+def said_why(host: Host, plane: Plane, process: subprocess.Popen[bytes]) -> str:
     facts = plane.told()
     assert facts.public_key == ""
     assert facts.error in host.said()
@@ -288,6 +292,48 @@ def test_a_wrong_clock_is_named(plane: Plane, host: Host, server: LoopbackServer
         assert "60 minutes fast" in refused(host, plane, text)
     finally:
         server.cloud = honest
+
+
+def test_a_wrong_clock_is_named_also_where_the_runtime_is_already(
+    plane: Plane, host: Host, server: LoopbackServer
+) -> None:
+    """As on each machine that somebody owns, from the second launch on."""
+    prepared(plane, host)
+    honest, text = server.cloud, plane.user_data()
+    server.cloud = lambda request: dated(honest(request))
+    try:
+        assert "60 minutes fast" in refused(host, plane, text)
+    finally:
+        server.cloud = honest
+
+
+def prepared(plane: Plane, host: Host) -> Path:
+    """Boot another machine there before, without an agent. Returns the folder of the runtime's packages."""
+    text = plane.user_data("launch-0").replace("boot(json", "_run_agent = print; boot(json")
+    assert host.boot(text).wait(PATIENCE_S) == 0, host.said()
+    (packages,) = host.home.glob(".cache/tradewind/runtime/*/lib/python*/site-packages")
+    return packages
+
+
+def test_an_agent_that_cannot_start_is_named(plane: Plane, host: Host) -> None:
+    agent = prepared(plane, host) / "orchestrator" / "nodes" / "agent.py"
+    agent.write_text("raise ImportError('libnothing.so: failed to map segment')")
+    process = host.boot(plane.user_data())
+    process.wait(PATIENCE_S)
+    assert "libnothing.so: failed to map segment" in said_why(host, plane, process)
+
+
+def test_a_folder_that_cannot_be_made_is_named(plane: Plane, host: Host) -> None:
+    prepared(plane, host)
+    (host.home / "file").touch()
+    error = refused(host, plane, plane.user_data(), TRADEWIND_INSTANCE_DIR=str(host.home / "file" / "machine\udcff"))
+    assert "NotADirectoryError" in error
+
+
+def test_a_runtime_of_which_half_arrived_is_asked_for_again(plane: Plane, host: Host, server: LoopbackServer) -> None:
+    server.faults.append(Fault(lambda request: request.path.endswith("runtime.zip"), cut=True))
+    prepared(plane, host)
+    assert not server.faults or not server.faults[0].times
 
 
 def dated(answer):  # type: ignore[no-untyped-def]

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.client import BadStatusLine
 
 import pytest
 
@@ -58,6 +60,17 @@ def test_a_lost_answer_is_no_other_start(contact: Contact, server: LoopbackServe
     with pytest.raises(StoreUnavailable):
         contact.put_facts(FACTS)
     assert contact.put_facts(FACTS)
+
+
+def test_an_answer_that_is_none_is_no_end(contact: Contact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a portal in between that speaks no HTTP."""
+
+    def garbage(*_: object, **__: object) -> None:
+        raise BadStatusLine("SSH-2.0-OpenSSH_9.6")
+
+    monkeypatch.setattr(urllib.request, "urlopen", garbage)
+    with pytest.raises(StoreUnavailable, match=r"SSH-2\.0"):
+        contact.access()
 
 
 def test_access_is_awaited(contact: Contact, s3: GuardedS3) -> None:
