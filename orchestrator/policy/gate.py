@@ -101,17 +101,20 @@ def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
 
 def _lasts(forecast: Forecast, stay: int, go: int) -> float:
     """For what share of the work a move saves: all of it between machines that are not lost, else for a day at most,
-    because a job that moves to spot may soon have to go back to on-demand, and would then promise the rest again.
+    and until the first loss where the job stays or goes.
 
-    When a spot machine where the job stays or goes is lost, it goes to the best offer of that time, whether it has
-    moved or not.
+    After that loss it goes to the best offer of that time, whether it has moved or not. A job that has left on-demand
+    goes to another spot machine then, and goes on saving; but one with a deadline may have to go back to on-demand, and
+    the next move promises the rest again.
     """
     pool, mid = forecast.pool, forecast.mid
     stays, goes = (float(mid.losses[pool.cell[pool.at(row)]]) for row in (stay, go))
     if stays + goes <= 0:
         return 1.0
     day = _horizon(forecast, stay)
-    return day * _before_a_loss(day * (stays + goes)) if stays > 0 else day
+    if stays <= 0 and forecast.demand.job.deadline_at_ms is None:
+        return day
+    return day * _before_a_loss(day * (stays + goes))
 
 
 def _before_a_loss(losses: float) -> float:

@@ -378,6 +378,16 @@ def test_a_move_from_on_demand_to_spot_promises_a_day_at_most(case, settled):
     assert usd(40) < placement.saving_nano_usd < usd(49)  # nearly $2 an hour
 
 
+def test_a_move_from_on_demand_to_spot_before_a_deadline_promises_until_the_first_loss(case, settled):
+    """After it, the deadline may call the job back to on-demand, at the price that it pays now."""
+    here = case.offer("here", 3.00)
+    case.offer("there", 1.00, spot=True)
+    demand = Demand(case.job(deadline_at_ms=case.now + 300 * 3_600_000), STEPS)
+    placement = case.decide(demand, settled(here))
+    assert placement.action == "move"
+    assert usd(11) < placement.saving_nano_usd < usd(16)  # nearly $2 an hour for 8 h
+
+
 def test_a_saving_between_spot_machines_ends_when_either_is_lost(case, settled):
     here = case.offer("here", 2.00, spot=True)
     case.offer("there", 1.00, spot=True, region="eu-2")
