@@ -53,7 +53,6 @@ HOLD_S = 30.0
 AT_ONCE = 16  # objects of the store that are read and written at the same time
 LAGGARDS_S = 30.0
 """For so long the processes of the other machines may run on after those of machine 0 have finished."""
-REMOTE_GANGS = "set resources.nodes to 1, or where.clouds to a provider of this host"
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -129,12 +128,10 @@ class NodeRuntime:
         except MissingExtraError as error:
             raise SiteError(str(error), hint=error.hint) from error
         if remote is not None:
-            if nodes > 1:
-                raise SiteError("several machines of other hosts cannot train together yet", hint=REMOTE_GANGS)
             assert self._launching is not None
             try:
-                put_run(self._store, remote.run_id, token)  # so that what is stored is deleted with the run
-                return self._launching.user_data(token, remote)
+                put_run(self._store, remote.run_id, token, nodes)  # so that what is stored is deleted with the run
+                return self._launching.user_data(token, remote, nodes)
             except ObjectStoreError as error:
                 raise unusable(error) from error
         command = [sys.executable, "-m", "orchestrator.nodes.agent", self._store.url, token, str(self._temp_dir)]

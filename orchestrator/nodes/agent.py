@@ -34,15 +34,23 @@ from typing import TYPE_CHECKING, NoReturn
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.borrowed import Access, BorrowedAccess, OwnAccess
+from orchestrator.nodes.access.borrowed import Access, OwnAccess
 from orchestrator.nodes.boot.contact import Contact
-from orchestrator.nodes.channel import Channel, Garbled, Pace, control_store, places
+from orchestrator.nodes.channel import Channel, Garbled, Pace, places
 from orchestrator.nodes.cluster import ALONE, Cluster
 from orchestrator.nodes.courier import Courier
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.handover import Handover
+from orchestrator.nodes.joining import opened, say, take_part, unfit
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order, RunOrder
-from orchestrator.nodes.seating import Seat, free_port, instance_id, seated
+from orchestrator.nodes.seating import (
+    PeerUnreachable,
+    Seat,
+    free_port,
+    instance_id,
+    network_variables,
+    remedy,
+)
 from orchestrator.nodes.session import end_machine
 from providers import processes
 from providers.errors import ProviderError
@@ -51,8 +59,6 @@ from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import ObjectStoreError, StoreDenied
 from trainers.objects.base import ObjectStore
-from trainers.objects.opening import open_store
-from trainers.objects.retry import Patience
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 BOOT_ID = "TRADEWIND_BOOT"
@@ -60,7 +66,6 @@ REGISTERED = "registered"  # for whoever started this machine (nodes.boot.progra
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
 LEASE_EVERY_S = 1.0
-TRANSFERS = Patience(request_s=120.0)
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
@@ -146,7 +151,7 @@ class Agent:
     ) -> None:
         """`access`: how this machine reaches the store. One that still has to be let in has a `contact`; its access is
         sealed to `key`. `root`: the store of code, logs and outputs, for a machine with folders of its own."""
-        self._seat = seat
+        self._seat, self._network = seat, network_variables(seat)
         self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
         self._access, self._root = OwnAccess({}) if access is None else access, root
         self._contact = contact
@@ -314,10 +319,12 @@ class Agent:
         if run.spec is not None and (before is None or before.spec is None):
             in_bucket = "://" in str(run.spec.get("checkpoint_root", ""))
             values = {**self._access.variables(), **secrets} if in_bucket else secrets
+            own = run.spec.get("env")
+            ordered = {**run.spec, "env": {**self._network, **(own if isinstance(own, Mapping) else {})}}
             if self._courier is None:
-                self._crew.train(run.spec, values)
+                self._crew.train(ordered, values)
             else:
-                self._courier.train(run.spec, lambda spec: self._crew.train(spec, values))
+                self._courier.train(ordered, lambda spec: self._crew.train(spec, values))
         if run.hold is None:
             self._control.clear_quiesce()
         elif before is None or run.hold != before.hold:
@@ -382,55 +389,58 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     """Run the agent until Ray dies. Returns an exit code."""
     os.umask(PRIVATE_UMASK)
     given, key = Handover.taken(), sealing.new_key()
-    store, root, access = _opened(url, token, given, key)
-    machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
     os.environ.setdefault(BOOT_ID, secrets.token_hex(8))  # another attempt to start Ray is the same boot
-    seat = ALONE
-    if nodes != "1":
-        endpoint = given.variables.get("AWS_ENDPOINT_URL", "")
-        found = seated(store, token, int(nodes), given.boot_token, boot=os.environ[BOOT_ID], endpoint=endpoint, say=say)
-        if found is None:
-            say("this machine has started before, or its run has all its machines: it ends")
-            end_machine()
-            return 1
-        seat, token = found, places(token, int(nodes))[found.rank]
+    machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
+    contact = None if given.urls is None else Contact(given.urls)
+    seat, place = ALONE, token
+    try:
+        if nodes != "1":
+            taken = take_part(url, token, int(nodes), given, os.environ[BOOT_ID])
+            if taken is None:
+                say("this machine has started before, or its run has all its machines: it ends")
+                end_machine()
+                return 1
+            seat, contact = taken
+            place = places(token, int(nodes))[seat.rank]
+    except (PeerUnreachable, StoreDenied, SiteError) as error:
+        unfit(given, str(error))
+        end_machine()
+        return 1
+    store, root, access = opened(url, place, given, key)
     cluster = Cluster(Path(temp_dir), seat)
     ended = threading.Event()
 
     def failed(why: str) -> None:
+        lonely = seat.rank > 0 and not cluster.gathered
+        if lonely:
+            why = (
+                f"machine {seat.rank} ({instance_id()}) could not stay in contact with machine 0, whose Ray listens at "
+                f"{seat.head}: {why}. Unless that machine has ended, it cannot connect to this one at {seat.address}. "
+                f"{remedy()}"
+            )
         if not cluster.up:
             start_again(nodes, int(attempt), why, given)
-        say(why)
+        if lonely:
+            unfit(given, why)
+        else:
+            say(why)
         ended.set()
 
     crew = Crew(cluster, failed)
     threading.Thread(target=watch_start, args=[cluster, failed], daemon=True).start()
     crew.start()
-    contact = None if given.urls is None else Contact(given.urls)
-    agent = Agent(Channel(store, token), Pace.of(store), crew, machine, access, root, key, contact, seat)
+    agent = Agent(Channel(store, place), Pace.of(store), crew, machine, access, root, key, contact, seat)
     signal.signal(signal.SIGTERM, agent.stop)
-    while not cluster.up:  # a start that fails is repeated with another key: what is published is final
+    # A start that fails is repeated with another key: what is published is final. Machine 0 has to be found by others.
+    while not (cluster.up if seat.rank == 0 else cluster.gathered or ended.is_set()):
         time.sleep(START_LOOK_S)
-    if agent.introduce(given.boot_token, cluster.address):
+    if not ended.is_set() and agent.introduce(given.boot_token, cluster.address):
         (machine.folder / REGISTERED).touch()
         threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
         while not ended.wait(LOOK_S):
             agent.look()
     end_machine()
     return 1
-
-
-def _opened(url: str, token: str, given: Handover, key: PrivateKey) -> tuple[ObjectStore, ObjectStore, Access]:
-    """The store of control objects, the root of all stores, and the access to both. Raises ObjectStoreError."""
-    os.environ.update(given.variables)  # stores read them when they are opened
-    try:
-        borrowed = None if given.urls is None else BorrowedAccess(key, token, given.variables)
-        credentials = None if borrowed is None else borrowed.credentials
-        root = open_store(url.rpartition("/control/")[0], TRANSFERS, credentials)
-        return control_store(url, credentials), root, borrowed or OwnAccess(given.variables)
-    finally:
-        for name in given.variables:
-            del os.environ[name]
 
 
 def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
@@ -450,15 +460,10 @@ def start_again(nodes: str, attempt: int, why: str, given: Handover) -> NoReturn
         while os.waitpid(-1, 0):  # the next attempt must not see these as its own children
             pass
     if attempt >= START_ATTEMPTS:
+        unfit(given, f"Ray could not be started: {why}")
         os._exit(1)  # other threads may still be waiting for Ray
     time.sleep(START_PAUSE_S)
     given.pass_on(["-m", "orchestrator.nodes.agent", *sys.argv[1:4], nodes, str(attempt + 1)])
-
-
-def say(message: str) -> None:
-    """Print to the machine's console."""
-    sys.stderr.write(f"{message}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

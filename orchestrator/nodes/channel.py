@@ -6,6 +6,7 @@
     <token>/access    the control plane: credentials for the store, sealed to the machine's key (nodes.access)
     <token>/report    the agent: NodeReport
     <token>/<rank>/claim    the agent: which machine of several has this rank
+    <token>/node      of several machines of other hosts: why one of them cannot be used
     runs/<run>        the control plane: the launch token of the machines that execute the run, and how many they are
 
 The machine makes all connections, so it needs no open port and works behind NAT. The
@@ -196,13 +197,11 @@ def runs_known(store: ObjectStore) -> list[str]:
 
 
 def forget_run(store: ObjectStore, run_id: str) -> None:
-    """Remove what is kept of a run whose machine has ended. Raises ObjectStoreError, SiteError."""
-    for place in machines_of(store, run_id):
-        order, _ = Channel(store, place).order()
-        if (
-            order is None or order.run is None or order.run.run_id == run_id
-        ):  # else: another attempt on the same machine
-            store.delete(*(each.key for each in store.list(place)))
+    """Remove what is kept of a run whose machines have ended. Raises ObjectStoreError, SiteError."""
+    machines = machines_of(store, run_id)
+    ordered = [order.run for order, _ in (Channel(store, place).order() for place in machines) if order is not None]
+    if machines and all(run is None or run.run_id == run_id for run in ordered):  # else: another attempt on them
+        store.delete(*(each.key for each in store.list(machines[0].partition("/")[0])))
     store.delete(f"runs/{run_id}")
 
 

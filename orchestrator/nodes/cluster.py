@@ -57,7 +57,7 @@ class Cluster:
         self._group: Any = None
         self._peers_seen_at = 0.0
         self._misses = 0
-        self.up = False
+        self.up = self.gathered = False
 
     def environment(self) -> dict[str, str]:
         """The environment variables of every process of the cluster.
@@ -125,6 +125,7 @@ class Cluster:
             log_to_driver=False,
             configure_logging=False,
             _node_ip_address=seat.address,
+            _temp_dir=str(self.folder),  # the address alone may be that of several machines on one host
         )
         self._ray = ray
         self.up = True
@@ -132,7 +133,8 @@ class Cluster:
     def gather(self) -> None:
         """Wait until the places on all machines of the run are reserved. Takes as long as the slowest machine."""
         seat = self._seat
-        if seat.nodes == 1 or self._group is not None:
+        if seat.nodes == 1:
+            self.gathered = True
             return
         util = self._ray.util
         if seat.rank == 0:
@@ -141,10 +143,15 @@ class Cluster:
         while self._group is None:
             with suppress(ValueError):  # machine 0 has not made it yet
                 self._group = util.get_placement_group(_GROUP)
+            self._check_processes()
             time.sleep(_LOOK_S)
         while not self._group.wait(_WAIT_S):
-            if self._node.dead_processes():
-                raise ChildProcessError("a process of Ray has died")
+            self._check_processes()
+        self.gathered = True
+
+    def _check_processes(self) -> None:
+        if self._node.dead_processes():
+            raise ChildProcessError("a process of Ray has died")
 
     def dead(self) -> bool:
         """Whether a process of Ray or another machine of the run has died, so that nothing can be expected of the

@@ -13,6 +13,8 @@
     price_per_hour  US dollars for the whole host; default 0
     slots           how many machines it runs at a time; each gets an equal share of the host; default 1
     region, zone    labels; default: the host's name, the region
+    peer_address    the IP address at which other hosts reach it, for jobs on several machines; default: the one from
+                    which it reaches the store
     disk_gb         free disk space that a launch needs, in units of 10^9 bytes; default 5
     architecture    as `uname -m` says; default x86_64
     python          the program on the host; default python3
@@ -24,6 +26,7 @@ Hosts with the same region, zone, GPUs and CPU cores are one offer with several 
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -69,6 +72,7 @@ class Host:
     architecture: str = "x86_64"
     python: str = "python3"
     folder: str = "~/.tradewind"
+    peer_address: str | None = None
 
     @property
     def offer(self) -> Offer:
@@ -186,6 +190,13 @@ def _number(least: float, most: float) -> Any:
     return check
 
 
+def _ip_address(name: str, value: object) -> str:
+    try:
+        return str(ipaddress.IPv4Address(_text()(name, value)))
+    except ipaddress.AddressValueError as error:
+        raise ValueError(f"{name} is {value!r}, which is not an IPv4 address") from error
+
+
 def _whole(least: int, most: int = 1 << 31) -> Any:
     def check(name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -232,5 +243,6 @@ _CHECKS: Mapping[str, Any] = {
     "disk_gb": _number(0, 1e6),
     "architecture": _text(re.compile(r"[A-Za-z0-9_]+"), "what `uname -m` prints, such as x86_64"),
     "python": _text(),
+    "peer_address": _ip_address,
     "folder": _text(re.compile(r"[~/].*"), "an absolute path, or one that starts with ~"),
 }

@@ -34,6 +34,8 @@ from providers.static.ssh import Ssh, quoted_command
 Json = Mapping[str, Any]
 T = TypeVar("T")
 MOST_AT_ONCE = 16
+ADDRESS_VARIABLE = "TRADEWIND_ADDRESS"
+"""Tells a machine's agent at which address the other machines of its run reach it (orchestrator.nodes.seating)."""
 
 
 class StaticProvider:
@@ -229,8 +231,11 @@ class StaticProvider:
     def _launch_request(
         self, host: Host, spec: LaunchSpec, count: int, fingerprint: str, now_ms: int
     ) -> dict[str, Any]:
+        peers = {} if host.peer_address is None else {ADDRESS_VARIABLE: host.peer_address}
         environment: dict[str, dict[str, str]] = {
-            str(slot): {"CUDA_VISIBLE_DEVICES": host.gpus_of_slot(slot)} if host.gpu and host.slots > 1 else {}
+            str(slot): {"CUDA_VISIBLE_DEVICES": host.gpus_of_slot(slot), **peers}
+            if host.gpu and host.slots > 1
+            else peers
             for slot in range(host.slots)
         }
         install = spec.tags.get(INSTALL, "")

@@ -1,6 +1,7 @@
-"""Machines that share nothing with the control plane: three hosts behind sshd in namespaces, and a bucket between them.
+"""Machines that share nothing with the control plane: four hosts behind sshd in namespaces, and a bucket between them.
 
-A job trains on the first, where kill -9 ends every process, and finishes on another to the same bits.
+A job trains on one, where kill -9 ends every process, and finishes on another to the same bits. So does a job on two
+hosts with two processes each, which finishes on the two others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +32,9 @@ pytestmark = pytest.mark.ray
 
 STEPS = 120
 HURRY = "/tmp/hurry"
-PRICES = {"one": 0.8, "two": 1.0, "three": 1.2}
+REGIONS = {"one": "near", "two": "near", "three": "far", "four": "far"}
+PRICES = {"near": 0.8, "far": 1.2}
+PROCESSES = 2
 
 
 @dataclass
@@ -44,6 +48,9 @@ class Reference:
     def weights_hash(self) -> str | None:
         reported = ControlDirectory(self.folder / "control").progress()
         return reported.weights_hash if reported is not None else None
+
+    def of_rank(self, rank: int) -> Path:
+        return self.folder if rank == 0 else self.folder / "ranks" / str(rank)
 
 
 @dataclass
@@ -66,8 +73,9 @@ class Owned:
     def json(self, *arguments: str) -> dict:
         return json.loads(self.tradewind.command(*arguments, "--output", "json").stdout)
 
-    def host(self, run: Run) -> Host:
-        return self.lab.hosts[run.offer_id.split("/")[1]]
+    def host(self, instance_id: str | None) -> Host:
+        assert instance_id is not None
+        return self.lab.hosts[instance_id.split("-")[1]]
 
     def training(self, job: str, *, after: Run | None = None, steps: int = 5) -> Run:
         """The job's newest run, once it has trained some steps (and is newer than `after`)."""
@@ -92,14 +100,15 @@ class Owned:
         return "\n".join((self.tradewind.story(job), *(done.stdout for done in consoles)))
 
     def instances(self, job: str) -> list[Instance]:
-        ids = list(dict.fromkeys(run.instance_id for run in self.tradewind.runs(job) if run.instance_id))
-        return list(self.cloud.describe(ids))
+        ids = dict.fromkeys(each for run in self.tradewind.runs(job) for each in run.instance_ids)
+        return list(self.cloud.describe(list(ids)))
 
-    def losses(self, job: str) -> dict[int, str]:
+    def losses(self, job: str, rank: int | None = None) -> dict[int, str]:
         """Step -> loss; a step that was repeated must have had the same loss each time."""
         found: dict[int, str] = {}
         log = self.tradewind.command("logs", job).stdout
-        for step, loss in re.findall(r"loss (\d+) (\S+)", log):
+        mark = "" if rank is None else re.escape(f"[rank {rank}] ")
+        for step, loss in re.findall(rf"{mark}loss (\d+) (\S+)", log):
             assert found.setdefault(int(step), loss) == loss, f"step {step} was repeated with another loss"
         return found
 
@@ -107,13 +116,16 @@ class Owned:
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
     with (
-        laboratory(["one", "two", "three"], GuardedS3()) as lab,
+        laboratory(list(REGIONS), GuardedS3()) as lab,
         lab.in_office(),
         pytest.MonkeyPatch.context() as patch,
     ):
         for name, value in lab.environment.items():
             patch.setenv(name, value)
-        hosts = {name: {**declared(lab, name)[name], "price_per_hour": price} for name, price in PRICES.items()}
+        hosts = {
+            name: {**declared(lab, name)[name], "region": region, "price_per_hour": PRICES[region]}
+            for name, region in REGIONS.items()
+        }
         tradewind = Tradewind(
             tmp_path_factory.mktemp("owned"),
             TRADEWIND_PROVIDERS_ENABLED="static",
@@ -130,9 +142,17 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
-    """The same program without interruption, on this host."""
-    folder = tmp_path_factory.mktemp("uninterrupted")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Reference]]:
+    """The same program without interruption, on this host, by its number of processes."""
+    with ExitStack() as stack:
+        yield {
+            processes: stack.enter_context(uninterrupted(tmp_path_factory.mktemp("uninterrupted"), processes))
+            for processes in (1, 2 * PROCESSES)
+        }
+
+
+@contextmanager
+def uninterrupted(folder: Path, processes: int) -> Iterator[Reference]:
     (folder / "control").mkdir()
     (folder / "hurry").touch()
     spec = TrainerSpec(
@@ -147,6 +167,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
         entry="telling:main",
         args={"hurry": str(folder / "hurry")},
         steps=STEPS,
+        processes=processes,
     )
     spec.save(folder / "spec.json")
     command = ["nice", sys.executable, "-m", "trainers.runner", str(folder / "spec.json"), "--standalone"]
@@ -156,40 +177,84 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
 
 
 def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
-    owned: Owned, reference: Reference
+    owned: Owned, references: dict[int, Reference]
 ) -> None:
     assert "fail" not in {check["state"] for check in owned.json("doctor")["checks"]}
-    job = submitted(owned)
+    job = submitted(owned, "alone", cpu=1)
     first = owned.training(job, steps=20)
-    assert first.offer_id.startswith("static/one/")
+    assert first.offer_id.startswith("static/near/")
     (node,) = owned.json("nodes")["nodes"]
-    assert (node["instance_id"], node["listed"], node["job"]) == (first.instance_id, True, "far")
-    assert node["nano_usd_per_hour"] == usd(PRICES["one"])
-    assert owned.tradewind.command("ssh", "far", "--", "hostname").stdout == "one\n"
+    assert (node["instance_id"], node["listed"], node["job"]) == (first.instance_id, True, "alone")
+    assert node["nano_usd_per_hour"] == usd(PRICES["near"])
+    killed = owned.host(first.instance_id)
+    assert owned.tradewind.command("ssh", "alone", "--", "hostname").stdout == f"{killed.name}\n"
 
-    owned.host(first).crash()
+    killed.crash()
     second = owned.training(job, after=first)
-    assert owned.host(second) is not owned.host(first)
-    owned.host(first).reboot()  # now it can say until when the first machine lasted
+    assert owned.host(second.instance_id) is not killed
+    killed.reboot()  # now it can say until when the first machine lasted
     hurry(owned)
     owned.tradewind.ended(job, "finished")
 
+    reference = references[1]
     assert reference.process.wait() == 0
-    assert owned.losses(job) == dict(losses(reference.folder))
+    same_losses(owned.losses(job), dict(losses(reference.folder)), second)
     assert owned.tradewind.weights_hash(job) == reference.weights_hash
-    owned.tradewind.command("fetch", "far", "--to", str(owned.tradewind.work / "fetched"))
-    assert [path.read_text() for path in (owned.tradewind.work / "fetched").rglob("notes.txt")] == ["trained\n"]
-    books_are_exact(owned, job)
+    assert fetched(owned, "alone") == {"notes.txt": "trained\n"}
+    books_are_exact(owned, job, machines=2)
     nothing_is_left(owned)
 
 
-def submitted(owned: Owned) -> str:
+def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bits(
+    owned: Owned, references: dict[int, Reference]
+) -> None:
+    calm(owned)
+    job = submitted(owned, "together", cpu=1, nodes=2, processes=PROCESSES)
+    first = owned.training(job, steps=20)
+    near = [owned.host(each) for each in first.instance_ids]
+    assert {REGIONS[each.name] for each in near} == {"near"}
+    nodes = owned.json("nodes")["nodes"]
+    assert {(node["instance_id"], node["listed"]) for node in nodes} == {(each, True) for each in first.instance_ids}
+    assert sorted(node["rank"] for node in nodes) == [0, 1]
+    for host in near:
+        documented_ports_only(host)
+
+    killed = owned.host(next(node["instance_id"] for node in nodes if node["rank"] == 1))
+    killed.crash()
+    second = owned.training(job, after=first)
+    assert {REGIONS[owned.host(each).name] for each in second.instance_ids} == {"far"}
+    killed.reboot()
+    hurry(owned)
+    owned.tradewind.ended(job, "finished")
+
+    reference = references[2 * PROCESSES]
+    assert reference.process.wait() == 0
+    for rank in range(2 * PROCESSES):
+        same_losses(owned.losses(job, rank), dict(losses(reference.of_rank(rank))), second)
+    assert owned.tradewind.weights_hash(job) == reference.weights_hash
+    told = {f"notes-{rank}.txt": f"trained as {rank}\n" for rank in range(2 * PROCESSES)}
+    assert fetched(owned, "together") == {"notes.txt": "trained\n", **told}
+    books_are_exact(owned, job, machines=4)
+    nothing_is_left(owned)
+
+
+def documented_ports_only(host: Host) -> None:
+    """Besides sshd, what listens where others can reach it has a port that the system chose (docs/machines.md)."""
+    low, high = map(int, host.run("cat /proc/sys/net/ipv4/ip_local_port_range").stdout.split())
+    sockets = [line.split() for line in host.run("cat /proc/net/tcp /proc/net/tcp6").stdout.splitlines()]
+    found = {int(each[1].rpartition(":")[2], 16) for each in sockets if each[3] == "0A"}
+    assert 22 in found
+    assert len(found) > 1
+    assert all(low <= port <= high for port in found - {22}), found
+
+
+def submitted(owned: Owned, name: str, **resources: int) -> str:
     document = {
-        "name": "far",
+        "name": name,
         "train": {"workdir": str(PROGRAMS), "entry": "telling:main", "steps": STEPS, "args": {"hurry": HURRY}},
-        "resources": {"cpu": 1},
+        "resources": resources,
     }
-    path = owned.tradewind.work / "far.yaml"
+    path = owned.tradewind.work / f"{name}.yaml"
     path.write_text(json.dumps(document))  # JSON is YAML
     return owned.json("submit", str(path), "--yes", "--no-profile")["id"]
 
@@ -199,7 +264,26 @@ def hurry(owned: Owned) -> None:
         host.run(f"touch {HURRY}")
 
 
-def books_are_exact(owned: Owned, job: str) -> None:
+def calm(owned: Owned) -> None:
+    for host in owned.hosts:
+        host.run(f"rm -f {HURRY}")
+
+
+def same_losses(found: Mapping[int, str], uninterrupted: Mapping[int, str], resumed: Run) -> None:
+    """A machine that is lost takes the last seconds of its log with it; what it did is in the checkpoint."""
+    assert found == {step: uninterrupted[step] for step in found}
+    lost = uninterrupted.keys() - found.keys()
+    assert all(step <= resumed.start_step for step in lost), f"of steps {sorted(lost)} there is no loss"
+    assert len(found) > STEPS / 2
+
+
+def fetched(owned: Owned, name: str) -> dict[str, str]:
+    folder = owned.tradewind.work / f"fetched-{name}"
+    owned.tradewind.command("fetch", name, "--to", str(folder))
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def books_are_exact(owned: Owned, job: str, *, machines: int) -> None:
     """The ledger has what the hosts measured, at the declared prices."""
     expected: Mapping[str, int] = {
         instance.id: cost_nano_usd(
@@ -207,7 +291,7 @@ def books_are_exact(owned: Owned, job: str) -> None:
         )
         for instance in owned.instances(job)
     }
-    assert len(expected) == 2
+    assert len(expected) == machines
     assert owned.tradewind.client.jobs.get(job).paid_nano_usd == sum(expected.values())
 
 

@@ -153,7 +153,7 @@ def settle(root: Path, plan: dict) -> None:
     (etc / "shadow").write_text(f"{plan['user']}:*:19000:0:99999:7:::\n")
     (etc / "group").write_text(f"root:x:0:\nnogroup:x:65534:\n{plan['user']}:x:{plan['uid']}:\n")
     (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
-    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{plan['address']} {plan['name']}\n")
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {plan['name']}\n")
     at_home = root / home.lstrip("/")
     at_home.mkdir(mode=0o700)
     os.chown(at_home, plan["uid"], plan["uid"])

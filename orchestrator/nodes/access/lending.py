@@ -69,10 +69,10 @@ class Lender:
         self._wake.set()
 
     def refused(self, token: str) -> str | None:
-        """Why this machine gets no access, if the store has refused."""
+        """Why this machine, or one of this launch, gets no access, if the store has refused."""
         with self._changing:
-            known = self._borrowers.get(token)
-            return None if known is None else known.refused
+            of_launch = (each for place, each in self._borrowers.items() if token in (place, place.partition("/")[0]))
+            return next((each.refused for each in of_launch if each.refused), None)
 
     def close(self) -> None:
         """Stop."""
@@ -109,7 +109,7 @@ class Lender:
             if scope is None:
                 borrower.due_at = float("inf")
                 return
-            issued = self._issuer.issue(scope, f"tw-{token}")
+            issued = self._issuer.issue(scope, f"tw-{token.replace('/', '-')}")
             content = {**issued.credentials.variables(), "for_s": f"{issued.for_s:.0f}"}
             self._store.put(f"{token}/{ACCESS}", sealing.seal(borrower.public_key, purpose(token), content))
         except (SiteError, ObjectStoreError) as error:

@@ -1,4 +1,8 @@
-"""Contact: what an agent without credentials can ask of the store, by the URLs of its user data."""
+"""Contact: what an agent without credentials can ask of the store, by the URLs of its user data.
+
+The user data of a run's several machines is one text, so that of each rank would not fit into it: their URLs are in the
+object `seats`, locked with the boot token that all of them have.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 
+from orchestrator.errors import SiteError
 from orchestrator.formats.codec import CodecError, dumps, loads
+from orchestrator.nodes import sealing
 from orchestrator.nodes.messages import MOST_BYTES, NodeFacts
 from trainers.errors import ObjectStoreError, StoreDenied, StoreUnavailable
 
 ANSWER_S = 10.0
+SEATS = "seats"
+MOST_SEATS_BYTES = 16 << 20  # of 10,000 machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +38,60 @@ class Urls:
 
 
 class Contact:
-    """Raises ObjectStoreError."""
+    """With the objects of one machine: of several, of the one with this `rank`. Methods raise ObjectStoreError."""
 
-    def __init__(self, urls: Urls) -> None:
+    def __init__(self, urls: Urls, rank: int | None = None) -> None:
         self._urls = urls
+        self._of = "" if rank is None else f"{rank}/"
+
+    def claim(self, by: str) -> str:
+        """See Channel.claim."""
+        self._asked("PUT", "claim", by.encode())
+        status, data = self._asked("GET", "claimed")
+        return data.decode(errors="replace") if status == 200 else ""
+
+    def facts(self) -> NodeFacts | None:
+        """See Channel.facts; None also if they are not valid."""
+        status, data = self._asked("GET", "registered")
+        try:
+            return loads(NodeFacts, data) if status == 200 else None
+        except CodecError:
+            return None
+
+    def seats(self, boot_token: str) -> Urls:
+        """The URLs of the objects of all machines of the run. Raises SiteError if they are not those that were
+        written for it."""
+        status, data = self._asked("GET", SEATS, most_bytes=MOST_SEATS_BYTES)
+        if status != 200:
+            raise StoreUnavailable("the store has no seats of this run yet", hint="it is asked again")
+        try:
+            return loads(Urls, sealing.unlocked(boot_token.encode(), data).encode())
+        except (CodecError, SiteError) as error:
+            raise SiteError(
+                f"the seats of this run cannot be read: {error}", hint="other machines are rented"
+            ) from error
 
     def put_facts(self, facts: NodeFacts) -> bool:
         """See Channel.put_facts."""
         status, _ = self._asked("PUT", "node", dumps(facts).encode())
         if status != 412:
             return True
-        status, data = self._asked("GET", "registered")  # an earlier try, whose answer was lost?
-        try:
-            return status == 200 and loads(NodeFacts, data).boot == facts.boot
-        except CodecError:
-            return False
+        found = self.facts()  # of an earlier try, whose answer was lost?
+        return found is not None and found.boot == facts.boot
 
     def access(self) -> bytes | None:
         """The first sealed credentials; None if they are not there yet."""
         status, data = self._asked("GET", "access")
         return data if status == 200 else None
 
-    def _asked(self, method: str, name: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def _asked(
+        self, method: str, name: str, body: bytes | None = None, most_bytes: int = MOST_BYTES
+    ) -> tuple[int, bytes]:
         headers = {"If-None-Match": "*", "Content-Type": "application/json"} if method == "PUT" else {}
-        request = urllib.request.Request(self._urls.of(name), body, headers, method=method)
+        request = urllib.request.Request(self._urls.of(self._of + name), body, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-                return int(answer.status), answer.read(MOST_BYTES)
+                return int(answer.status), answer.read(most_bytes)
         except urllib.error.HTTPError as error:
             told = error.read(MOST_BYTES)
             if error.code in (404, 412) or (error.code == 403 and method == "GET" and b"expired" not in told):

@@ -18,6 +18,7 @@ from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import ACCESS
 from orchestrator.nodes.access.policy import Scope, scope_of
 from orchestrator.nodes.access.signing import Place, Presigner, own_credentials, quoted, utc_now
+from orchestrator.nodes.boot.contact import SEATS, Urls
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import user_data
 from orchestrator.nodes.channel import MOST_SECRET_BYTES
@@ -51,7 +52,7 @@ class Remote:
 @dataclass(frozen=True, slots=True)
 class _Record:
     user_data: str
-    writes: tuple[str, ...]
+    writes: tuple[str, ...]  # the first is that of the launch's control objects
     reads: tuple[str, ...]
 
 
@@ -74,22 +75,26 @@ class Launching:
         self._files: RuntimeFiles | None = None
         self._issues = False
 
-    def user_data(self, token: str, machine: Remote) -> str:
-        """The user data of this machine. Raises SiteError, ObjectStoreError."""
+    def user_data(self, token: str, machine: Remote, nodes: int = 1) -> str:
+        """The user data of this machine, or of `nodes` such machines. Raises SiteError, ObjectStoreError."""
         record = self._record(token)
         if record is None:
-            made = self._made(token, machine)
+            made = self._made(token, machine, nodes)
             sealed = sealing.locked(self._key(), dumps(made))
             record = made if self._store.put_if_absent(self._boot_key(token), sealed) else self._record(token)
             if record is None:
                 raise SiteError(f"the user data of {token} is gone", hint="it is asked again")
         return record.user_data
 
-    def scope(self, token: str) -> Scope | None:
-        """What the machine with this token may reach; None if it was not made here. Raises SiteError,
-        ObjectStoreError."""
+    def scope(self, place: str) -> Scope | None:
+        """What the machine at this place (nodes.channel.places) may reach; None if it was not made here. Raises
+        SiteError, ObjectStoreError."""
+        token, _, rank = place.partition("/")
         record = self._record(token)
-        return None if record is None else Scope(record.writes, record.reads)
+        if record is None:
+            return None
+        control, *others = record.writes
+        return Scope((f"{control}/{rank}" if rank else control, *others), record.reads)
 
     @property
     def _store(self) -> ObjectStore:
@@ -106,7 +111,7 @@ class Launching:
         found = self._store.get(self._boot_key(token), MOST_SECRET_BYTES)
         return None if found is None else loads(_Record, sealing.unlocked(self._key(), found.data).encode())
 
-    def _made(self, token: str, machine: Remote) -> _Record:
+    def _made(self, token: str, machine: Remote, nodes: int) -> _Record:
         control = f"control/{self._installation_id}/{token}"
         jobs = f"{self._root}/jobs/{self._installation_id}/{machine.job_id}"
         writes = (f"{self._root}/{control}", f"{machine.checkpoint_root}/{machine.job_id}", jobs)
@@ -126,15 +131,29 @@ class Launching:
         def signed(method: str, key: str, *, if_absent: bool = False) -> tuple[str, str]:
             return path(key), signer.suffix(method, path(key), if_absent=if_absent)
 
-        objects = {
-            "runtime": signed("GET", _archive_key(files)),
-            "node": signed("PUT", f"{control}/node", if_absent=True),
-            "registered": signed("GET", f"{control}/node"),
-            "access": signed("GET", f"{control}/{ACCESS}"),
-        }
+        def machine_at(place: str) -> dict[str, tuple[str, str]]:
+            return {
+                "node": signed("PUT", f"{place}/node", if_absent=True),
+                "registered": signed("GET", f"{place}/node"),
+                "access": signed("GET", f"{place}/{ACCESS}"),
+            }
+
+        boot_token = sealing.boot_token(self._key(), token)
+        objects = {"runtime": signed("GET", _archive_key(files)), **machine_at(control)}
+        if nodes > 1:
+            seats = dict[str, tuple[str, str]]()
+            for rank in range(nodes):
+                claim = f"{control}/{rank}/claim"
+                own = machine_at(f"{control}/{rank}")
+                own |= {"claim": signed("PUT", claim, if_absent=True), "claimed": signed("GET", claim)}
+                seats |= {f"{rank}/{name}": url for name, url in own.items()}
+            urls = Urls(place.endpoint, signer.query, seats)
+            self._store.put(f"{control}/{SEATS}", sealing.locked(boot_token.encode(), dumps(urls)))
+            objects[SEATS] = signed("GET", f"{control}/{SEATS}")
         config = {
             "token": token,
-            "boot_token": sealing.boot_token(self._key(), token),
+            "nodes": nodes,
+            "boot_token": boot_token,
             "store": f"{self._root}/control/{self._installation_id}",
             "machines": MACHINES,
             "gpu": machine.gpu,

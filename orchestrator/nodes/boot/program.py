@@ -272,6 +272,8 @@ def _asked(config: Config, name: str) -> bytes:
 
 def _report(config: Config, why: str, tries: int = TRIES) -> None:
     """Say on the console and to the control plane why this machine cannot be used."""
+    if config["nodes"] > 1:  # which one of them?
+        why = f"{os.environ.get('TRADEWIND_INSTANCE_ID') or platform.node()}: {why}"
     why, start = why[:2000].encode(errors="replace").decode(), secrets.token_hex(8)
     sys.stderr.write(f"tradewind: {why}\n")
     proof = hmac.new(config["boot_token"].encode(), f"error:{start}:{why}".encode(), hashlib.sha256).hexdigest()
@@ -309,6 +311,7 @@ def _run_agent(config: Config, python: Path) -> NoReturn:
     os.set_inheritable(reader, True)
     environment["TRADEWIND_BOOT_FD"] = str(reader)
     command = [str(python), "-m", "orchestrator.nodes.agent", config["store"], config["token"], str(temp)]
+    command += [str(config["nodes"])]
     agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, cwd=folder, pass_fds=[reader])
     os.close(reader)
     with open(writer, "w") as pipe:  # the agent reads it first: not in its environment, which others may read

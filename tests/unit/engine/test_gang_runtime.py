@@ -106,6 +106,10 @@ def state(runtime: NodeRuntime) -> str | None:
     return None if found is None else found.state
 
 
+def doors(store: FolderStore, nodes: int) -> list[Channel]:
+    return [Channel(store, place) for place in places("m", nodes)]
+
+
 def run_spec(trainer: Mapping[str, object], secrets: Mapping[str, str] | None = None) -> RunSpec:
     return RunSpec("run-1", "job-1", 1, trainer, secrets or {})
 
@@ -182,13 +186,13 @@ def test_a_gang_is_not_started_before_machine_0_can_be_reached(runtime: NodeRunt
 
 
 def test_machines_take_the_ranks_as_they_come_and_each_one_once(store: FolderStore) -> None:
-    assert [take_seat(store, "m", 2, instance=name, boot="b") for name in ("i-1", "i-2", "i-3")] == [0, 1, None]
+    assert [take_seat(doors(store, 2), instance=name, boot="b") for name in ("i-1", "i-2", "i-3")] == [0, 1, None]
 
 
 def test_a_machine_whose_agent_starts_again_keeps_its_rank_and_one_that_boots_again_gets_none(
     store: FolderStore,
 ) -> None:
-    assert take_seat(store, "m", 3, instance="i-1", boot="first") == 0
-    assert take_seat(store, "m", 3, instance="i-1", boot="first") == 0
-    assert take_seat(store, "m", 3, instance="i-1", boot="second") is None
-    assert take_seat(store, "m", 3, instance="i-2", boot="first") == 1
+    assert take_seat(doors(store, 3), instance="i-1", boot="first") == 0
+    assert take_seat(doors(store, 3), instance="i-1", boot="first") == 0
+    assert take_seat(doors(store, 3), instance="i-1", boot="second") is None
+    assert take_seat(doors(store, 3), instance="i-2", boot="first") == 1

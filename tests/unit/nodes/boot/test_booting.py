@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -18,14 +19,17 @@ import pytest
 
 from orchestrator.engine.node_runtime import NodeRuntime
 from orchestrator.errors import SiteError
+from orchestrator.formats.codec import loads
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
 from orchestrator.nodes.boot import launching, program
+from orchestrator.nodes.boot.contact import Contact, Urls
 from orchestrator.nodes.boot.launching import Launching, Remote
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import MOST_BYTES
 from orchestrator.nodes.channel import Channel, control_store
 from orchestrator.nodes.messages import NodeFacts
+from orchestrator.nodes.seating import take_seat
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import Fault, LoopbackServer, serving
 from tests.machines_from_nothing import Host, in_session
@@ -450,3 +454,76 @@ def test_a_similar_gpu_is_another_one(kind: str, name: str) -> None:
 def test_the_program_needs_nothing_but_the_standard_library() -> None:
     code = f"import runpy; runpy.run_path({program.__file__!r}, run_name='boot')"
     subprocess.run([shutil.which("python3") or "python3", "-I", "-S", "-c", code], check=True, env={"PATH": os.defpath})
+
+
+# Several machines of one run
+
+
+def test_user_data_of_many_machines_is_one_short_text_and_their_urls_are_stored_locked(
+    plane: Plane, s3: GuardedS3
+) -> None:
+    text = plane.launching().user_data(TOKEN, remote(plane), 500)
+    assert len(text.encode()) < MOST_BYTES
+    assert plane.launching().user_data(TOKEN, remote(plane), 500) == text
+    found = open_store(plane.root).get(f"control/install/{TOKEN}/seats", 1 << 24)
+    assert found is not None
+    assert b"X-Amz-Signature" not in found.data
+
+
+def remote(plane: Plane) -> Remote:
+    return Remote("job-1", "run-1", f"{plane.root}/checkpoints")
+
+
+def contacts(plane: Plane, text: str, nodes: int) -> list[Contact]:
+    """How the machines that boot from this text reach the objects of their ranks."""
+    given = program_config(text)
+    seats = Contact(loads(Urls, json.dumps(given["urls"]))).seats(str(given["boot_token"]))
+    return [Contact(seats, rank) for rank in range(nodes)]
+
+
+def program_config(text: str) -> dict[str, object]:
+    packed = re.findall(r'b85decode\("([^"]+)"\)', text)[1]
+    return json.loads(zlib.decompress(base64.b85decode(packed)))
+
+
+def test_machines_without_credentials_take_their_seats_once_each(plane: Plane) -> None:
+    text = plane.launching().user_data(TOKEN, remote(plane), 2)
+    doors = contacts(plane, text, 2)
+    assert take_seat(doors, instance="a", boot="1") == 0
+    assert take_seat(doors, instance="b", boot="1") == 1
+    assert take_seat(doors, instance="a", boot="1") == 0, "its agent starts again"
+    assert take_seat(doors, instance="a", boot="2") is None
+    assert take_seat(doors, instance="c", boot="1") is None
+    assert doors[0].facts() is None
+    assert doors[1].put_facts(NodeFacts("boot", "key", "proof", ray="10.0.0.1:4000"))
+    assert doors[0].facts() is None
+    told = doors[1].facts()
+    assert told is not None
+    assert told.ray == "10.0.0.1:4000"
+
+
+def test_a_machine_of_several_may_reach_its_own_control_objects_only(plane: Plane) -> None:
+    plane.launching().user_data(TOKEN, remote(plane), 2)
+    first, second = (plane.launching().scope(f"{TOKEN}/{rank}") for rank in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.writes[0].endswith(f"/control/install/{TOKEN}/0")
+    assert second.writes[0].endswith(f"/control/install/{TOKEN}/1")
+    assert first.writes[1:] == second.writes[1:]
+    assert first.reads == second.reads
+
+
+def test_seats_of_another_launch_are_not_taken(plane: Plane) -> None:
+    text = plane.launching().user_data(TOKEN, remote(plane), 2)
+    given = program_config(text)
+    with pytest.raises(SiteError, match="seats"):
+        Contact(loads(Urls, json.dumps(given["urls"]))).seats("f" * 64)
+
+
+def test_one_of_several_machines_that_cannot_be_used_says_which_it_is(
+    plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "MACHINES", ("s390x",))
+    text = plane.launching().user_data(TOKEN, remote(plane), 2)
+    assert host.boot(text, TRADEWIND_INSTANCE_ID="static-desk1-x").wait(PATIENCE_S) == 1
+    assert plane.told().error.startswith("static-desk1-x: this machine is ")
