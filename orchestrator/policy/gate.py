@@ -100,21 +100,19 @@ def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
 
 
 def _lasts(forecast: Forecast, stay: int, go: int) -> float:
-    """For what share of the work a move saves: all of it between machines that are not lost, else for a day at most,
-    and until the first loss where the job stays or goes.
-
-    After that loss it goes to the best offer of that time, whether it has moved or not. A job that has left on-demand
-    goes to another spot machine then, and goes on saving; but one with a deadline may have to go back to on-demand, and
-    the next move promises the rest again.
+    """For what share of the work a move saves: all of it between machines that are not lost; until the first loss for a
+    job with a deadline that leaves on-demand, because it may have to go back there, and the next move promises the rest
+    again; else for a day at most, and not after a loss where the job stays, which takes it to the best offer of that
+    time, whether it has moved or not.
     """
     pool, mid = forecast.pool, forecast.mid
     stays, goes = (float(mid.losses[pool.cell[pool.at(row)]]) for row in (stay, go))
-    if stays + goes <= 0:
-        return 1.0
     day = _horizon(forecast, stay)
-    if stays <= 0 and forecast.demand.job.deadline_at_ms is None:
+    if stays > 0:
+        return day * _before_a_loss(day * (stays + goes))
+    if goes > 0 and forecast.demand.job.deadline_at_ms is None:
         return day
-    return day * _before_a_loss(day * (stays + goes))
+    return _before_a_loss(goes)
 
 
 def _before_a_loss(losses: float) -> float:
