@@ -102,8 +102,8 @@ def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
 def _lasts(forecast: Forecast, stay: int, go: int) -> float:
     """For what share of the work a move saves: all of it between machines that are not lost; until the first loss for a
     job with a deadline that leaves on-demand, because it may have to go back there, and the next move promises the rest
-    again; else for a day at most, and not after a loss where the job stays, which takes it to the best offer of that
-    time, whether it has moved or not.
+    again; else for a day at most, and between spot machines until the first loss of either, which takes the job to the
+    best offer of that time, whether it has moved or not.
     """
     pool, mid = forecast.pool, forecast.mid
     stays, goes = (float(mid.losses[pool.cell[pool.at(row)]]) for row in (stay, go))
