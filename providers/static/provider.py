@@ -177,7 +177,9 @@ class StaticProvider:
         """See ExaminesHosts.examine: the checks of a launch, and how far the clocks differ."""
         host = self._hosts[host_name]
         asked_ms = self._clock.now_ms()
-        facts = self._ssh.ask(host, {"operation": "look", "gpus": wants_gpus(host)})
+        facts = self._ask_all([host], lambda _: {"operation": "look", "gpus": wants_gpus(host)})[host.name]
+        if isinstance(facts, ProviderError):
+            raise facts
         ahead_ms = int(facts["wall_ms"]) - (asked_ms + self._clock.now_ms()) // 2
         check(host, facts)
         return told(host, facts, ahead_ms)
@@ -187,7 +189,11 @@ class StaticProvider:
     @staticmethod
     def _known(looks: Mapping[str, Json | ProviderError], fingerprint: str) -> dict[str, int]:
         """How many machines of this launch each host has already started. Raises ConflictError."""
-        known = {name: found["known"] for name, found in looks.items() if not isinstance(found, ProviderError)}
+        known = {
+            name: [each for each in found["known"] if _host_of(str(each["id"])) == name]
+            for name, found in looks.items()
+            if not isinstance(found, ProviderError)
+        }
         if any(each["fingerprint"] != fingerprint for machines in known.values() for each in machines):
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return {name: len(machines) for name, machines in known.items() if machines}
@@ -273,10 +279,16 @@ class StaticProvider:
         """The answer or the error of each host, asked at the same time."""
 
         def ask(host: Host) -> Json | ProviderError:
+            asked = request(host)
             try:
-                return self._ssh.ask(host, request(host))
+                answer = self._ssh.ask(host, asked)
+                _VALID.get(str(asked["operation"]), _any)(answer)
+                return answer
             except ProviderError as error:
                 return error
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                what = f"{host.name} gave an answer that is none ({type(error).__name__}: {error})"
+                return UnavailableError(what, hint="check who listens there, and its files in the folder of this host")
             except OSError as error:
                 return self.classify(error)
 
@@ -288,8 +300,7 @@ class StaticProvider:
     def _by_host(self, instance_ids: Sequence[str]) -> dict[str, list[str]]:
         by_host: dict[str, list[str]] = {}
         for instance_id in instance_ids:
-            name = instance_id.removeprefix(f"{PROVIDER}-").rpartition("-")[0]
-            if instance_id.startswith(f"{PROVIDER}-") and name in self._hosts:
+            if (name := _host_of(instance_id)) in self._hosts:
                 by_host.setdefault(name, []).append(instance_id)
         return by_host
 
@@ -302,7 +313,9 @@ class StaticProvider:
         ]
 
     def _remember(self, host_name: str, answer: Json) -> list[Instance]:
-        instances = [_instance(told) for told in answer["machines"]]
+        """Its machines: a host says nothing about those of others, also if it is declared under two names."""
+        told = map(_instance, answer["machines"])
+        instances = [each for each in told if _host_of(each.id) == host_name]
         known = self._last.setdefault(host_name, {})
         for instance in instances:
             if instance.alive:
@@ -310,6 +323,34 @@ class StaticProvider:
             else:
                 known.pop(instance.id, None)
         return instances
+
+
+def _host_of(instance_id: str) -> str:
+    """The host whose name is in the id of a machine; "" if it is no id of ours."""
+    provider, _, rest = instance_id.partition("-")
+    return rest.rpartition("-")[0] if provider == PROVIDER else ""
+
+
+def _any(_: Json) -> None:
+    """What is not read."""
+
+
+def _valid_report(answer: Json) -> None:
+    for each in answer["machines"]:
+        _instance(each)
+
+
+def _valid_look(answer: Json) -> None:
+    int(answer["free_slots"]), int(answer["free_bytes"]), int(answer["wall_ms"])
+    str(answer["architecture"]), str(answer["python"]), bool(answer["bash"])
+    for each in answer["known"]:
+        str(each["id"]), str(each["fingerprint"])
+    if answer["gpus"] is not None:
+        list(answer["gpus"]["names"]), str(answer["gpus"]["why"])
+
+
+_VALID: Mapping[str, Callable[[Json], None]] = {"report": _valid_report, "look": _valid_look}
+"""Read what a host answered to an operation. They raise what reading wrong types does."""
 
 
 def _errors(found: Mapping[str, T | ProviderError]) -> list[ProviderError]:

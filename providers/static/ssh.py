@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import selectors
 import shlex
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from providers.errors import (
     AuthError,
@@ -32,6 +35,10 @@ from providers.static.program import LEAST_PYTHON, answer_in, program
 
 CALL_S = 25.0
 """After this time a request counts as not answered."""
+LOOK_S = 0.5
+PIECE_BYTES = 1 << 16
+MOST_ANSWER_BYTES = 16 << 20
+MOST_SAID_BYTES = 64 << 10
 CONNECT_S = 8
 CONNECTION_S = 30
 _NO_ANSWER = 255  # ssh's own exit code; all others are the host's
@@ -51,15 +58,7 @@ class Ssh:
         # A file for the errors: a connection that stays open may keep a pipe open, and so this call waiting.
         with tempfile.TemporaryFile() as errors:
             try:
-                done = subprocess.run(
-                    command,
-                    input=text.encode(),
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    timeout=CALL_S,
-                    env={**os.environ, "LC_ALL": "C"},
-                    check=False,
-                )
+                code, output = _carried_out(command, text.encode(), errors)
             except FileNotFoundError as error:
                 raise SetupError("ssh is not installed", hint="apt-get install openssh-client") from error
             except subprocess.TimeoutExpired as error:
@@ -67,11 +66,15 @@ class Ssh:
                 raise TimedOutError(
                     f"{host.name} did not answer within {CALL_S:.0f} s", hint=_check_by_hand(host)
                 ) from error
-            errors.seek(0)
+            except _Endless as error:
+                self._hang_up(host)
+                hint = f"let its shell print nothing at a login without a terminal: {login(host)} true"
+                raise UnavailableError(f"{host.name} prints without end", hint=hint) from error
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - MOST_SAID_BYTES))
             said = errors.read().decode(errors="replace").strip()
-        answer = answer_in(done.stdout.decode(errors="replace"))
+        answer = answer_in(output.decode(errors="replace"))
         if answer is None:
-            raise _failure(host, done.returncode, said)
+            raise _failure(host, code, said)
         if "error" in answer:
             raise _refusal(host, str(answer["error"]), str(answer.get("message", "")))
         return answer
@@ -129,6 +132,53 @@ class Ssh:
             subprocess.run(command, capture_output=True, timeout=5, stdin=subprocess.DEVNULL, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return
+
+
+class _Endless(Exception):
+    """More was printed than any answer is long."""
+
+
+def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tuple[int, bytes]:
+    """The exit code and the output of a command that is told something. Raises FileNotFoundError,
+    subprocess.TimeoutExpired after CALL_S, and _Endless; then it is killed."""
+    output, give_up_s = bytearray(), time.monotonic() + CALL_S
+    environment = {**os.environ, "LC_ALL": "C"}
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, bufsize=0) as process,
+        selectors.DefaultSelector() as ready,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            ready.register(process.stdout, selectors.EVENT_READ)
+            ready.register(process.stdin, selectors.EVENT_WRITE)
+            while not process.stdout.closed:
+                if time.monotonic() > give_up_s:
+                    raise subprocess.TimeoutExpired(command, CALL_S)
+                for each, _ in ready.select(LOOK_S):
+                    if each.fileobj is process.stdout:
+                        piece = os.read(process.stdout.fileno(), PIECE_BYTES)
+                        output += piece
+                        if not piece:
+                            ready.unregister(process.stdout)
+                            process.stdout.close()
+                    elif not (told := _written(process.stdin, told)):
+                        ready.unregister(process.stdin)
+                        process.stdin.close()
+                if len(output) > MOST_ANSWER_BYTES or os.fstat(errors.fileno()).st_size > MOST_ANSWER_BYTES:
+                    raise _Endless
+            return process.wait(max(LOOK_S, give_up_s - time.monotonic())), bytes(output)
+        finally:
+            process.kill()
+
+
+def _written(pipe: IO[bytes], told: bytes) -> bytes:
+    """What is left after as much was written as fits; nothing if nobody reads."""
+    try:
+        return told[os.write(pipe.fileno(), told[: select.PIPE_BUF]) :]
+    except BrokenPipeError:
+        return b""
 
 
 def check_key(host: Host) -> None:
