@@ -272,6 +272,17 @@ class NodeRuntime:
         for place in self._known_places(run_id):
             self._orders.change(place, lambda run: None if run is not None and run.run_id == run_id else run)
 
+    def parted(self, run_id: str) -> bool:
+        """See Runtime.parted."""
+        for place in self._known_places(run_id):
+            run, number = self._orders.wanted(place)
+            report = self._heard(place).report
+            if run is not None and run.run_id == run_id:
+                return False
+            if report is not None and report.order < number:
+                return False
+        return True
+
     def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
         """See Runtime.unwritten."""
         found = {}

@@ -145,6 +145,11 @@ class Runtime(Protocol):
         """End the run at once, without a checkpoint. Idempotent."""
         ...
 
+    def parted(self, run_id: str) -> bool:
+        """Whether the machines of a run that was killed have let go of it: nothing of its log and outputs is missing in
+        the store. True if its machines never reported."""
+        ...
+
     def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
         """Of which of these runs the newest order has not reached the machine's storage for a while, and why."""
         ...

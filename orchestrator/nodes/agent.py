@@ -166,6 +166,8 @@ class Agent:
         self._run: RunOrder | None = None
         self._control: ControlDirectory | None = None
         self._courier: Courier | None = None
+        self._leaving: Courier | None = None  # of the run before, which still ships its log and outputs
+        self._followed = 0  # the number of the newest order that was carried out
         self._notice_s: float | None = None
         self._beat = 0
         self._urgent: tuple[object, ...] = ()
@@ -278,6 +280,7 @@ class Agent:
             self._crew.end()
             if self._courier is not None:
                 self._courier.close()
+                self._leaving = self._courier
             self._run = self._control = self._courier = before = None
         if run is not None:
             begins, trains = before is None, run.spec is not None and (before is None or before.spec is None)
@@ -349,7 +352,9 @@ class Agent:
         said, ago_s = (None, 0.0) if run_id is None else self._crew.heard(run_id)
         if self._courier is not None and (passed := self._courier.heard(said)) is not said:
             said, self._eager_until = passed, now + EAGER_S
-        number = 0 if self._order is None else self._order.number
+        if self._run is not None or self._leaving is None or self._leaving.done:
+            self._followed = 0 if self._order is None else self._order.number
+        number = self._followed
         news = {} if said is None else said
         urgent = (number, run_id, news.get("state"), news.get("manifest"))
         steady = {name: value for name, value in news.items() if name not in _VOLATILE}

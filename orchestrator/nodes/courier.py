@@ -3,6 +3,8 @@
 Two threads, so that neither a large output delays the log nor a store that does not answer delays the machine's lease
 and reports. What cannot be shipped waits on the machine's disk, where it is, and training goes on. Until the log and
 the outputs of a run that ends are in the store, its last state is held back: the control plane ends the machine on it.
+A run that waits for its successor does not say so before, at all: the successor would go on without these outputs.
+The control plane then gives the move up.
 """
 
 from __future__ import annotations
@@ -28,8 +30,6 @@ LOG_EVERY_S, METRICS_EVERY_S = 5.0, 30.0
 """How often a file that grows all the time is shipped to a bucket, where each put costs $0.000005."""
 STUCK_S = 60.0
 """A run whose log or outputs cannot be stored is over after so long without any progress."""
-HELD_S = 10.0
-"""A run that waits for its successor does so for 30 s; the successor should find its outputs."""
 _OVER = ("finished", "failed", "checkpointed_and_stopped")
 _NOT_YET: Said = {"still_s": 0.0, "error": None, "weights_hash": None, "permanent": False}
 
@@ -65,6 +65,7 @@ class Courier:
         self._complaint = ""
         self._calling = threading.Lock()  # held while somebody outside is called: not after `close`
         self._closed = False
+        self._threads: list[threading.Thread] = []
         self._prepared: Callable[[], None] = _nothing
         self._spec: Said | None = None
         self._train: Callable[[Said], None] = lambda _spec: None
@@ -83,8 +84,11 @@ class Courier:
         """Fetch the code, then call `prepared`; from now on, ship the log."""
         self._prepared = prepared
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        for work in (self._run_errands, self._ship_logs):
-            threading.Thread(target=work, name="courier", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=work, name="courier", daemon=True) for work in (self._run_errands, self._ship_logs)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def setup(self, ordered: Said) -> dict[str, object]:
         """The ordered set-up with this machine's folders. Only after `prepared` was called."""
@@ -115,7 +119,7 @@ class Courier:
         if self._over != state:
             self._over, self._over_at = state, self._monotonic()
             self.hurry()
-        if self._settled() or self._given_up(self._over_at):
+        if self._settled() or (state != "quiesced" and self._given_up(self._over_at)):
             return said
         return {**said, **_NOT_YET, "state": self._last}
 
@@ -130,6 +134,11 @@ class Courier:
         with self._calling:
             self._closed = True
         self.hurry()
+
+    @property
+    def done(self) -> bool:
+        """Whether everything of a run that was closed is in the store, or was given up."""
+        return self._closed and not any(thread.is_alive() for thread in self._threads)
 
     # -- errands ----------------------------------------------------------------------------------------------------
     def _run_errands(self) -> None:
@@ -226,10 +235,7 @@ class Courier:
         return self._logs == self._wanted and (self._spec is None or self._outputs == self._wanted)
 
     def _given_up(self, since: float) -> bool:
-        now = self._monotonic()
-        if self._over == "quiesced":
-            return now - since > HELD_S
-        return now - max(since, self._moved_at) > STUCK_S
+        return self._monotonic() - max(since, self._moved_at) > STUCK_S
 
     def _moved(self) -> None:
         self._moved_at = self._monotonic()

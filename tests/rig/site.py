@@ -227,6 +227,10 @@ class SimSite:
         """Records the request for stack traces."""
         self.asked_for_stacks.append(run_id)
 
+    def parted(self, run_id: str) -> bool:
+        """See Runtime.parted."""
+        return True
+
     def kill(self, run_id: str) -> None:
         """Kills a run's trainer."""
         self.look()

@@ -20,10 +20,14 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Run
 from providers.errors import ProviderError
 from providers.offer import provider_of, region_of
+from providers.traits import shares_host
 
 TERMINATE_EVERY_S = 2.0
 SETTLE_EVERY_S = 1.0
 ASK_EVERY_S = 5.0
+PARTING_S = 15.0
+SHIPS_LATE = ("cancelled", "moved")
+"""Ends of a run after which its machine may still store the last of its log and outputs."""
 
 
 def reap(ctx: Context) -> bool:
@@ -52,6 +56,8 @@ def _terminate(ctx: Context, run: Run) -> bool:
         return True
     if ctx.due(f"kill/{run.id}", TERMINATE_EVERY_S):
         contained(ctx, Compartment.KILL, partial(_kill, ctx, run), None, job_id=run.job_id)
+    if contained(ctx, Compartment.KILL, partial(_still_ships, ctx, run), False, job_id=run.job_id):
+        return False
     for instance_id in run.instance_ids:
         if not ctx.is_gone(instance_id):
             with suppress(ProviderError, KeyError):  # asked again
@@ -66,6 +72,19 @@ def _kill(ctx: Context, run: Run) -> None:
     """Kill the trainer: it must not keep training if its provider does not answer for a while."""
     with suppress(SiteError):
         ctx.runtime.kill(run.id)
+
+
+def _still_ships(ctx: Context, run: Run) -> bool:
+    """Whether the machine of another host still stores the last of the log and outputs, for PARTING_S at most. Not
+    where a spending limit ended the run, nor where it ended by itself: then it stored them before."""
+    if run.end not in SHIPS_LATE or shares_host(run.offer_id):
+        return False
+    if ctx.waited_s(f"parting/{run.id}") > PARTING_S:
+        return False
+    try:
+        return not ctx.runtime.parted(run.id)
+    except SiteError:
+        return True
 
 
 def _close_books(ctx: Context, run: Run) -> bool:

@@ -52,7 +52,12 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
     waited_s = ctx.waited_s(f"quiesce/{migration.id}")
     if waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
-        return abort(ctx, move, f"the old machine did not reach a checkpoint within {limit_s:.0f} s", cause="quiesce")
+        return abort(
+            ctx,
+            move,
+            f"the old machine did not save a checkpoint and its outputs within {limit_s:.0f} s",
+            cause="quiesce",
+        )
     if report is not None and report.state == "training" and ctx.due(f"quiesce-call/{source.id}", QUIESCE_REFRESH_S):
         if no_longer_pays(ctx, move, ready=True):
             return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.machines.reap import SHIPS_LATE
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Run
 from orchestrator.services.jobs.run_files import LOG, Appended, appended, job_store, readable
@@ -16,6 +17,8 @@ from providers.traits import shares_host
 POLL_WALL_S = 0.2
 LATE_WALL_S = 60.0
 """What a machine wrote may arrive in the store so long after its run has ended."""
+LAST_WORDS_WALL_S = 30.0
+"""A machine of another host that is not booked yet may store the last of its log so long after its job has ended."""
 LONGEST_LINE_BYTES = 1 << 16
 """Bytes shown of one line; of the rest, only the size is shown."""
 
@@ -29,10 +32,17 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
         job_id = tx.find_job(ref).id
     tails: dict[tuple[str, int], _Tail] = {}
     numbers: dict[str, int] = {}
+    ended_s: float | None = None
     while True:
-        with installation.store.read() as tx:
-            ended = tx.outline(job_id).state in TERMINAL  # asked before reading: nothing is written after it
+        with installation.store.read() as tx:  # before the logs are read: nothing is written after it has ended
+            ended = tx.outline(job_id).state in TERMINAL
             runs = tx.runs(job_id=job_id, unreadable=left_out)
+        if ended:
+            ended_s = installation.clock.monotonic_s() if ended_s is None else ended_s
+            ships = any(
+                run.end in SHIPS_LATE and run.billed_to_ms is None and not shares_host(run.offer_id) for run in runs
+            )
+            ended = not ships or installation.clock.monotonic_s() - ended_s > LAST_WORDS_WALL_S
         for run in runs:
             number = numbers.setdefault(run.id, len(numbers) + 1)
             for rank in range(run.nodes):

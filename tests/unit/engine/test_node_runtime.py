@@ -66,6 +66,11 @@ class Runtime(NodeRuntime):
     def resume(self, run_id: str) -> None:
         self._settle(lambda: super(Runtime, self).resume(run_id))
 
+    def parted(self, run_id: str) -> bool:
+        found: list[bool] = []
+        self._settle(lambda: found.append(super(Runtime, self).parted(run_id)))
+        return found[-1]
+
     def stop(self, run_id: str) -> None:
         self._settle(lambda: super(Runtime, self).stop(run_id))
 
@@ -242,6 +247,20 @@ def test_the_next_control_plane_finds_the_run_and_the_one_before_it_can_change_n
         runtime.prepare("run-9", "m")
     assert machine.order() == held
     successor.resume("run-1")
+
+
+def test_a_machine_has_parted_from_a_killed_run_when_it_follows_that_order(
+    runtime: NodeRuntime, machine: Machine
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    until(lambda: state(runtime) == "training")
+    assert not runtime.parted("run-1")
+    runtime.kill("run-1")
+    assert not runtime.parted("run-1")
+    machine.says(None, None, order=2)
+    until(lambda: runtime.parted("run-1"))
 
 
 def test_a_kill_takes_the_run_out_of_the_order_and_it_is_absent_whatever_the_machine_says(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -266,9 +267,9 @@ def test_while_the_store_is_down_training_goes_on_and_the_end_waits(far: Far, mo
     assert far.outputs() == {"model.pt": b"weights"}
 
 
-@pytest.mark.parametrize(("state", "patience_s"), [("finished", courier.STUCK_S), ("quiesced", courier.HELD_S)])
-def test_a_store_that_stays_down_holds_a_run_back_for_a_bounded_time(
-    far: Far, monkeypatch: pytest.MonkeyPatch, state: str, patience_s: float
+@pytest.mark.parametrize("state", ["finished", "quiesced"])
+def test_a_store_that_stays_down_holds_an_end_back_for_a_bounded_time_and_a_handover_for_ever(
+    far: Far, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     far.order(train=True)
     far.do("training")
@@ -287,10 +288,36 @@ def test_a_store_that_stays_down_holds_a_run_back_for_a_bounded_time(
     control = ControlDirectory(sent.run_dir / "control")
     until("it has ended", lambda: (found := control.progress()) is not None and found.state == state)
     assert far.said()["state"] == "training"
-    now += patience_s - 1.0
+    now += courier.STUCK_S - 1.0
     assert far.said()["state"] == "training"
     now += 2.0
-    assert far.said()["state"] == state
+    assert far.said()["state"] == ("finished" if state == "finished" else "training")
+
+
+def test_a_machine_lets_go_of_a_run_when_all_of_it_is_stored(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control plane ends the machine of a cancelled job then: the last lines of its log are often the reason."""
+    far.order(train=True)
+    far.do("training")
+    far.until("training")
+    sent = far.agent._courier
+    assert sent is not None
+    let_go, put = threading.Event(), sent._store.put
+
+    def slow(key: str, data: bytes) -> None:
+        let_go.wait()
+        put(key, data)
+
+    monkeypatch.setattr(sent._store, "put", slow)
+    far.do("training", log="the last words\n", progress={"step": 4})
+    until("it has written", lambda: (sent.run_dir / "log").exists())
+    far.order(None)
+    for _ in range(3):
+        report = far.look()
+        assert report is not None
+        assert (report.order, report.run_id) == (far.orders - 1, None)
+    let_go.set()
+    until("it lets go", lambda: (report := far.look()) is not None and report.order == far.orders)
+    assert far.log() == b"the last words\n"
 
 
 def test_a_run_that_is_ended_at_once_still_ships_what_it_wrote(far: Far) -> None:

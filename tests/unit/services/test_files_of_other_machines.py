@@ -116,6 +116,23 @@ def test_following_reads_what_arrives_also_late_and_ends_with_the_job(far: Far, 
     assert min(clock.paused_s) >= logs.POLL_WALL_S
 
 
+def test_following_a_cancelled_job_waits_for_the_last_words_of_its_machine(far: Far, clock: ScriptedClock) -> None:
+    last = len(far.runs) - 1
+    far.append(last, "begin\n")
+
+    def booked(at_ms: int | None) -> None:
+        with far.installation.store.write() as tx:
+            tx.update_run(far.runs[last].id, end="cancelled", billed_to_ms=at_ms)
+
+    booked(None)
+    far.end("cancelled")
+    clock.script = [lambda: far.append(last, "why it was cancelled\n"), lambda: booked(1)]
+    assert [text for _, text in far.lines(follow=True)] == ["begin", "why it was cancelled"]
+    booked(None)  # and never again: nobody waits for ever
+    clock.script = [lambda: clock.advance(logs.LAST_WORDS_WALL_S)] * 2
+    assert [text for _, text in far.lines(follow=True)] == ["begin", "why it was cancelled"]
+
+
 @pytest.mark.parametrize("remote", [True, False])
 def test_the_logs_of_all_machines_of_a_run_are_read(
     far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
