@@ -270,7 +270,8 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a run's log."""
+    """One line of a run's log. `rank` is the process that wrote it; None for what a machine of several processes wrote
+    beside them, such as the output of its set-up. `machine` is the number of the machine in its run, from 0."""
 
     kind: ClassVar[str] = "log-line"
 
@@ -278,6 +279,8 @@ class LogLine:
     number: int  # number of the run within its job, from 1
     zone: str
     text: str
+    rank: int | None = None
+    machine: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.services.views import JobView
 
 SHOWN = 100  # jobs, in a table
+RankOption = Annotated[
+    int | None, typer.Option("--rank", min=0, help="Print only what the process with this rank wrote.")
+]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")]
 
 
@@ -105,14 +108,16 @@ def logs(
     ctx: typer.Context,
     job: JobArgument,
     follow: FollowOption = False,
+    rank: RankOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Print what the job wrote, across all its runs.
+    """Print what the job wrote, across all its runs and machines.
 
-    Each line starts with the number of the run and its zone, so a move shows as a new prefix.
+    Each line starts with the number of the run and its zone, so a move shows as a new prefix; after that, with the rank
+    of the process if there are several.
     """
     with session(ctx, output) as (client, out):
-        for line in client.jobs.logs(job, follow=follow):
+        for line in client.jobs.logs(job, follow=follow, rank=rank):
             out.show(line, stream=True)
 
 

@@ -85,9 +85,9 @@ class Jobs:
         of one of the others."""
         return explain.explain(self._session.installation, what)
 
-    def logs(self, job: str, *, follow: bool = False) -> Iterator[LogLine]:
-        """What the job wrote, across its runs; with `follow` until it ends."""
-        return logs.logs(self._session.installation, job, follow=follow)
+    def logs(self, job: str, *, follow: bool = False, rank: int | None = None) -> Iterator[LogLine]:
+        """What the job wrote, across its runs, or one process of it (`rank`); with `follow` until it ends."""
+        return logs.logs(self._session.installation, job, follow=follow, rank=rank)
 
     def wait(
         self,

@@ -3,15 +3,19 @@ changes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.jobs.trainer_spec import processes
 from orchestrator.engine.machines.reap import SHIPS_LATE
+from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Run
+from orchestrator.model import TERMINAL, Resources, Run
 from orchestrator.services.jobs.run_files import LOG, Appended, appended, job_store, readable
 from orchestrator.services.views import LogLine, short_zone
+from orchestrator.store import Tx
 from providers.traits import shares_host
 
 POLL_WALL_S = 0.2
@@ -21,15 +25,25 @@ LAST_WORDS_WALL_S = 30.0
 """A machine of another host that is not booked yet may store the last of its log so long after its job has ended."""
 LONGEST_LINE_BYTES = 1 << 16
 """Bytes shown of one line; of the rest, only the size is shown."""
+_MARK = re.compile(rb"\[rank (\d{1,9})\] ")  # trainers.process.launcher
 
 
-def logs(installation: Installation, ref: str, *, follow: bool = False) -> Iterator[LogLine]:
-    """The lines so far, run by run; with `follow` also new ones until the job ends.
+def logs(installation: Installation, ref: str, *, follow: bool = False, rank: int | None = None) -> Iterator[LogLine]:
+    """The lines so far, run by run, of all processes or of the one with this `rank`; with `follow` also new ones until
+    the job ends.
 
-    Raises NotFoundError, and StoreError if the store with a machine's log does not answer.
+    Raises NotFoundError, UsageError if no run of the job has this rank, and StoreError if the store with a machine's
+    log does not answer.
     """
+    for line in _lines(installation, ref, follow=follow, rank=rank):
+        if rank is None or line.rank == rank:
+            yield line
+
+
+def _lines(installation: Installation, ref: str, *, follow: bool, rank: int | None) -> Iterator[LogLine]:
     with installation.store.read() as tx:
-        job_id = tx.find_job(ref).id
+        job = tx.find_job(ref)
+        job_id = job.id
     tails: dict[tuple[str, int], _Tail] = {}
     numbers: dict[str, int] = {}
     ended_s: float | None = None
@@ -37,6 +51,9 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
         with installation.store.read() as tx:  # before the logs are read: nothing is written after it has ended
             ended = tx.outline(job_id).state in TERMINAL
             runs = tx.runs(job_id=job_id, unreadable=left_out)
+            alone = {run.id: _processes(tx, run, job.spec.resources) == 1 for run in runs}
+            if rank is not None and runs:
+                _check_rank(rank, max(_processes(tx, run, job.spec.resources) for run in runs))
         if ended:
             ended_s = installation.clock.monotonic_s() if ended_s is None else ended_s
             ships = any(
@@ -45,10 +62,11 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
             ended = not ships or installation.clock.monotonic_s() - ended_s > LAST_WORDS_WALL_S
         for run in runs:
             number = numbers.setdefault(run.id, len(numbers) + 1)
-            for rank in range(run.nodes):
-                if (run.id, rank) not in tails:
-                    tails[run.id, rank] = _Tail(run, number, appended(installation, run, LOG, rank))
-                tails[run.id, rank].run = run
+            for machine in range(run.nodes):
+                if (run.id, machine) not in tails:
+                    source = appended(installation, run, LOG, machine)
+                    tails[run.id, machine] = _Tail(run, number, source, machine, alone[run.id])
+                tails[run.id, machine].run = run
         found = False
         now = installation.clock.monotonic_s()
         with readable():
@@ -66,16 +84,30 @@ def logs(installation: Installation, ref: str, *, follow: bool = False) -> Itera
             installation.clock.sleep(max(POLL_WALL_S, poll_s))
 
 
+def _processes(tx: Tx, run: Run, wanted: Resources) -> int:
+    """How many processes a run has in all."""
+    return run.nodes * processes(wanted, tx.offer(run.offer_id))
+
+
+def _check_rank(rank: int, most: int) -> None:
+    if rank >= most:
+        ranks = "one process: rank 0" if most == 1 else f"{most} processes: ranks 0 to {most - 1}"
+        raise UsageError(f"there is no rank {rank}; the job has {ranks}", hint="leave out --rank to see all of them")
+
+
 @dataclass
 class _Tail:
     """One log, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
 
     At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not.
+    Several processes of a `machine` share its log, in which each line begins with the rank; one `alone` is rank 0.
     """
 
     run: Run
     number: int
     source: Appended
+    machine: int = 0
+    alone: bool = True
     partial: bytes = b""
     more: int = 0
     ended_s: float | None = None
@@ -105,5 +137,7 @@ class _Tail:
         text = self.partial.decode(errors="replace").rstrip("\r") + (
             f"...[{self.more} more bytes]" if self.more else ""
         )
+        mark = None if self.alone else _MARK.match(self.partial)
+        rank = 0 if self.alone else None if mark is None else int(mark[1])
         self.partial, self.more = b"", 0
-        return LogLine(self.run.id, self.number, short_zone(self.run.offer_id), text)
+        return LogLine(self.run.id, self.number, short_zone(self.run.offer_id), text, rank, self.machine)

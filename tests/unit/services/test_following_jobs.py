@@ -18,7 +18,7 @@ from orchestrator.errors import (
 )
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
-from orchestrator.model import Event, Step
+from orchestrator.model import Event, Member, Step
 from orchestrator.reports.report import report
 from orchestrator.services.control_plane import presence
 from orchestrator.services.doctor import examine, here
@@ -512,3 +512,27 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
         commands.set_budget(installation, "conv", "0.000001", caller=ME)
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)
+
+
+def test_the_log_of_several_machines_names_the_rank_of_each_line_and_can_be_of_one(
+    installation: Installation, past: Past
+) -> None:
+    with installation.store.write() as tx:
+        (run,) = tx.runs(job_id=past.conv)
+        tx.set_machines(run.id, [Member("m-0"), Member("m-1")])
+    folder = installation.run_dir(run.id)
+    for place, text in ((folder, "[rank 0] first\n"), (folder / "machines" / "1", "set up\n[rank 1] second\n")):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "log").write_text(text)
+    lines = [(line.machine, line.rank, line.text) for line in logs.logs(installation, "conv")]
+    assert lines == [(0, 0, "[rank 0] first"), (1, None, "set up"), (1, 1, "[rank 1] second")]
+    assert [line.text for line in logs.logs(installation, "conv", rank=1)] == ["[rank 1] second"]
+    with pytest.raises(UsageError, match="2 processes: ranks 0 to 1"):
+        list(logs.logs(installation, "conv", rank=2))
+
+
+def test_the_only_process_of_a_job_has_rank_0_whatever_it_prints(installation: Installation, past: Past) -> None:
+    (installation.run_dir(past.runs[0]) / "log").write_text("[rank 7] is what it says\n")
+    assert {line.rank for line in logs.logs(installation, "gpt")} == {0}
+    with pytest.raises(UsageError, match="one process"):
+        list(logs.logs(installation, "gpt", rank=7))

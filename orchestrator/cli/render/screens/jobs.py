@@ -177,7 +177,8 @@ def _trained(run: Run, now_ms: int) -> str:
 
 def log_line(view: LogLine, screen: Screen) -> str:
     """What a job prints; in a pipe every character of it, colours as well. On a terminal no colours but ours."""
-    return f"{screen(f'{view.number} {view.zone} |', 'dim')} {view.text}"
+    where = f"[machine {view.machine}] " if view.rank is None and view.machine > 0 else ""
+    return f"{screen(f'{view.number} {view.zone} |', 'dim')} {where}{view.text}"
 
 
 def fetched(view: Fetched, screen: Screen) -> str:
