@@ -30,9 +30,35 @@ LARGE_BYTES = 100_000_000
 MOST_BYTES = 5_000_000_000
 MOST_FILES = 100_000
 _SECRET_NAMES = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx"),
+    *(
+        ".env",
+        ".env.*",
+        "*.env",
+        ".envrc",
+        "*.pem",
+        "*.key",
+        "*.p12",
+        "*.pfx",
+        "*.ppk",
+        "*.jks",
+        "*.keystore",
+        "*.kdbx",
+    ),
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials", "credentials.*", "*credentials.json"),
-    *(".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".git-credentials", ".dockercfg", "*.tfstate"),
+    *(
+        ".netrc",
+        "_netrc",
+        ".pgpass",
+        ".my.cnf",
+        ".s3cfg",
+        ".boto",
+        ".htpasswd",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        ".dockercfg",
+        "*.tfstate",
+    ),
     *("token", "tokens", "token.txt", "token.json", "tokens.json", "*.token", "*_token", "*-token"),
     *("secrets", "secrets.*", "secret.*", "service-account*.json", "service_account*.json"),
 )
@@ -58,9 +84,9 @@ class Contents:
 def contents(folder: Path, *, without: Sequence[Path] = ()) -> Contents:
     """What is in a folder of code, except what is ignored and the folders `without`. Raises UsageError."""
     ignored = _ignored(folder)
-    apart = {os.path.realpath(each) for each in without}
+    apart = {_identity(os.stat(each)) for each in without if os.path.exists(each)}
     found = _Found(folder, os.path.realpath(folder))
-    for path, entry in _below(folder, "", ignored, apart):
+    for path, entry in _below(folder, ignored, apart):
         found.add(path, entry)
         if len(found.files) + len(found.folders) > MOST_FILES:
             raise _refused(f"{folder} has more than {MOST_FILES:,} files", "leave data out")
@@ -143,25 +169,33 @@ def _ignored(folder: Path) -> GitIgnoreSpec:
         ) from error
 
 
-def _below(
-    folder: Path, prefix: str, ignored: GitIgnoreSpec, apart: set[str]
-) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _below(folder: Path, ignored: GitIgnoreSpec, apart: set[tuple[int, int]]) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry at any depth that is not ignored, with its path relative to `folder`."""
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        for entry in _entries(folder, prefix):
+            path = f"{prefix}/{entry.name}" if prefix else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in IGNORED or ignored.match_file(f"{path}/" if is_folder else path):
+                continue
+            if is_folder and _identity(entry.stat(follow_symlinks=False)) in apart:
+                continue
+            yield path, entry
+            if is_folder:
+                waiting.append(path)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _entries(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder / prefix) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            return list(found)
     except OSError as error:
         raise _refused(f"{folder / prefix} cannot be read: {error.strerror}", "make it readable", prefix) from error
-    for entry in entries:
-        path = f"{prefix}/{entry.name}" if prefix else entry.name
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in IGNORED or ignored.match_file(f"{path}/" if is_folder else path):
-            continue
-        if is_folder and os.path.realpath(entry.path) in apart:
-            continue
-        yield path, entry
-        if is_folder:
-            yield from _below(folder, path, ignored, apart)
 
 
 def _inside(folder: Path, path: str) -> str:

@@ -192,6 +192,9 @@ _NO_GAIN = "saves nothing compared with staying"
 _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price is not chosen
 
 
+_MOST_SHARE = 10
+
+
 class Figures(NamedTuple):
     """The figures by which an offer is compared: expected seconds and nano-USD to finish, in mode "likely" its chance,
     and `rise`: by what share its future mean price is expected to exceed the present one."""
@@ -221,7 +224,11 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         )
         return f"only {-worse:.1%} faster, {more}"
     if objective.time_weight == 0 and more_usd >= 1:
-        more = f"{about_usd(round(more_usd))} ({worse:.0%}) more to finish" if known else f"{worse:.0%} more per step"
+        share = f"{worse:.0%}" if worse < _MOST_SHARE else ""  # compared with a machine of one's own, which is free
+        if known:
+            more = f"{about_usd(round(more_usd))} {f'({share}) ' if share else ''}more to finish"
+        else:
+            more = f"{share} more per step" if share else f"more than {_MOST_SHARE} times as much per step"
         if worse < 0.005:
             more = "costs about the same"
         return (

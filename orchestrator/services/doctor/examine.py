@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from orchestrator.config import Config
 from orchestrator.errors import TradewindError
 from orchestrator.installation import Installation, open_installation
-from orchestrator.services.doctor import here, state
+from orchestrator.services.doctor import here, objects, state
 from orchestrator.services.views import Check, Diagnosis
 
 
@@ -34,6 +34,7 @@ def _checks(config: Config) -> Iterator[Check]:
         look: Callable[[Installation], Check]
         for name, look in (
             ("store", state.store),
+            (objects.NAME, objects.store_root),
             ("clock", state.clock),
             ("control plane", state.control_plane),
             ("jobs", state.quarantine),

@@ -6,6 +6,8 @@ import io
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,6 +52,20 @@ def _read(folder: Path) -> Tree:
         else (Path(entry.path).read_bytes(), bool(entry.stat().st_mode & stat.S_IXUSR))
         for entry in os.scandir(folder)
     }
+
+
+def test_however_deep_a_folder_is_it_is_packed(tmp_path: Path) -> None:
+    deep = os.path.join(*["d"] * (sys.getrecursionlimit() + 100))
+    os.makedirs(tmp_path / "d")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for _ in range(deep.count("/")):
+            os.chdir("d")
+            os.mkdir("d")
+    try:
+        assert max(contents(tmp_path).folders, key=len) == deep
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)  # too deep for shutil
 
 
 def _packed(folder: Path) -> tuple[str, bytes]:

@@ -165,6 +165,18 @@ def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(case):
     assert placement.alternatives[1].reason.endswith("more per step")
 
 
+@pytest.mark.parametrize("steps", [None, STEPS])
+def test_what_costs_money_is_not_compared_in_percent_with_what_costs_none(case, steps):
+    """A machine of one's own is free, unless it is declared not to be."""
+    own = case.offer("own", 0.0, gpu="SIM-L")
+    case.offer("rented", 1.20, gpu="SIM-L")
+    placement = case.decide(Demand(case.job(rates=RATES), steps))
+    assert placement.offer_id == own
+    reason = placement.alternatives[1].reason
+    assert reason == "more than 10 times as much per step" if steps is None else reason.endswith("more to finish")
+    assert "%" not in reason
+
+
 def test_a_job_never_measured_is_placed_by_hardware_ratios_and_no_cost_is_shown(case):
     case.offer("slow", 0.80, gpu="SIM-S")
     fast = case.offer("fast", 1.20, gpu="SIM-L")
