@@ -150,7 +150,8 @@ class Courier:
         spec = self._spec
         if spec is None or not isinstance(generation := spec.get("generation"), int):
             return
-        writer = OutputWriter(self._store, self._outputs_dir, generation, self._complain, self._moved)
+        machine = self._files.rank
+        writer = OutputWriter(self._store, self._outputs_dir, generation, self._complain, self._moved, machine)
         if not self._attempted(writer.take_over):
             return
         folders = {"control_dir": self.run_dir / "control", "output_dir": self._outputs_dir, "workdir": self._workdir}

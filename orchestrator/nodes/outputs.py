@@ -1,9 +1,12 @@
 """Outputs: the files that a job's program writes to its output folder, in the store of the job.
 
     outputs/<generation>/<path>
+    outputs/<generation>-<machine>/<path>      of machines 1 and up of a run on several
 
 Each generation of a job (one run) writes below its own number, and the newest generation that has a path counts. So a
-machine that was replaced, and ships late, changes nothing of its successor's. A path that is a file in one place and a
+machine that was replaced, and ships late, changes nothing of its successor's. If several machines of a run write a file
+of the same name, that of the machine with the lowest number counts; the others' are kept aside, as
+`machine-<number>/<path>`, and each machine finds its own again. A path that is a file in one place and a
 folder in another is what it was last. Paths come from programs and machines: they are read as names below one folder,
 or not at all.
 """
@@ -24,6 +27,7 @@ from trainers.objects.base import LONGEST_SEGMENT_BYTES, Listed, ObjectStore, is
 
 OUTPUTS = "outputs"
 MOST_FILES = 100_000
+MOST_MACHINES = 10_000  # of one run: the job file allows no more
 MOST_FILE_BYTES = 100 << 30
 PIECE_BYTES = 8 << 20
 
@@ -37,19 +41,41 @@ class Stored:
     size_bytes: int
 
 
-def stored_outputs(store: ObjectStore, *, before: int | None = None) -> dict[str, Stored]:
-    """The outputs of a job by path, of the newest generation `before` that one that has them. Raises
-    ObjectStoreError."""
+def stored_outputs(store: ObjectStore, *, before: int | None = None, machine: int = 0) -> dict[str, Stored]:
+    """The outputs of a job by path, of the newest generation `before` that one that has them; those of this `machine`
+    before those of others. Raises ObjectStoreError."""
     newest: dict[str, tuple[int, Listed]] = {}
-    for listed in store.list(OUTPUTS):
-        number, _, name = listed.key.removeprefix(f"{OUTPUTS}/").partition("/")
-        path = path_of(name)
-        if path is None or not number.isdecimal() or (before is not None and int(number) >= before):
-            continue
-        if path not in newest or newest[path][0] < int(number):
-            newest[path] = (int(number), listed)
-    kept = in_one_folder({path: number for path, (number, _) in newest.items()})
+    for path, generation, writer, listed in _listed(store):
+        if before is None or generation < before:
+            rank = 0 if writer == machine else writer + 1
+            age = generation * (MOST_MACHINES + 2) - rank
+            if path not in newest or newest[path][0] < age:
+                newest[path] = (age, listed)
+    kept = in_one_folder({path: age for path, (age, _) in newest.items()})
     return {path: Stored(path, each.key, each.size_bytes) for path, (_, each) in newest.items() if path in kept}
+
+
+def set_aside(store: ObjectStore) -> dict[str, Stored]:
+    """The files that do not count because another machine of the same run wrote one of their name, by
+    `machine-<number>/<path>`. Raises ObjectStoreError."""
+    counting = {each.key: path for path, each in stored_outputs(store).items()}
+    of_path = {path: generation for path, generation, _, listed in _listed(store) if listed.key in counting}
+    found = {}
+    for path, generation, writer, listed in _listed(store):
+        if of_path.get(path) == generation and listed.key not in counting:
+            aside = f"machine-{writer}/{path}"
+            found[aside] = Stored(aside, listed.key, listed.size_bytes)
+    return found
+
+
+def _listed(store: ObjectStore) -> Iterator[tuple[str, int, int, Listed]]:
+    """Path, generation and machine of every stored file."""
+    for listed in store.list(OUTPUTS):
+        place, _, name = listed.key.removeprefix(f"{OUTPUTS}/").partition("/")
+        number, dash, machine = place.partition("-")
+        path, of_machine = path_of(name), machine if dash else "0"
+        if path is not None and number.isdecimal() and of_machine.isdecimal() and int(of_machine) <= MOST_MACHINES:
+            yield path, int(number), int(of_machine), listed
 
 
 def in_one_folder(ages: Mapping[str, int]) -> set[str]:
@@ -134,8 +160,10 @@ class OutputWriter:
         generation: int,
         complain: Callable[[str], None],
         moved: Callable[[], None],
+        machine: int = 0,
     ) -> None:
-        self._store, self._folder, self._generation = store, folder, generation
+        """`machine` is the number of this machine in its run."""
+        self._store, self._folder, self._generation, self._machine = store, folder, generation, machine
         self._complain, self._moved = complain, moved
         self._known: dict[str, tuple[int, int, int]] = {}
         self._folders: set[str] = set()  # of known files
@@ -145,7 +173,7 @@ class OutputWriter:
         """Bring what earlier generations have left, except files that this machine has. Raises ObjectStoreError,
         OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        for path, stored in stored_outputs(self._store, before=self._generation).items():
+        for path, stored in stored_outputs(self._store, before=self._generation, machine=self._machine).items():
             target = self._folder / path
             if path in self._known or os.path.lexists(target) or not _is_below(target.parent, self._folder):
                 continue
@@ -187,7 +215,8 @@ class OutputWriter:
             raise first
 
     def _key(self, name: str) -> str:
-        return f"{OUTPUTS}/{self._generation}/{name}"
+        place = f"{self._generation}-{self._machine}" if self._machine else str(self._generation)
+        return f"{OUTPUTS}/{place}/{name}"
 
     def _know(self, path: str, status: tuple[int, int, int]) -> None:
         self._known[path] = status

@@ -403,7 +403,9 @@ class FetchedFile:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Fetched outputs of a job. `missing` are outputs of the job file that do not exist."""
+    """Fetched outputs of a job. `missing` are outputs of the job file that do not exist. `aside` can be fetched by
+    their paths: several machines wrote a file of that name, and that of the machine with the lowest number was
+    fetched."""
 
     kind: ClassVar[str] = "fetched"
 
@@ -411,6 +413,7 @@ class Fetched:
     folder: str
     files: tuple[FetchedFile, ...]
     missing: tuple[str, ...]
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

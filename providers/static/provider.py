@@ -70,6 +70,12 @@ class StaticProvider:
         hosts = [host for host in self._hosts.values() if host.offer.id == spec.offer_id]
         if not hosts:
             raise self._unknown_offer(spec.offer_id)
+        if (most := sum(host.slots for host in hosts)) < spec.count:
+            raise CapacityError(
+                f"{spec.offer_id} has {most} machine{'' if most == 1 else 's'} "
+                f"({', '.join(host.name for host in hosts)}), and the job wants {spec.count} at once",
+                hint="give equal hosts (GPUs, CPU cores, memory, price) one region and zone, or lower resources.nodes",
+            )
         now_ms, fingerprint = self._clock.now_ms(), _fingerprint(spec)
         look = {"operation": "look", "token": spec.token, "install": spec.tags.get(INSTALL, "")}
         looks = self._ask_all(hosts, lambda host: {**look, "gpus": wants_gpus(host)})

@@ -227,6 +227,9 @@ def test_machines_of_one_offer_are_spread_over_its_hosts_all_or_none(lab: Labora
     assert owner.connect().launch(owner.spec(count=2)) == machines
     with pytest.raises(CapacityError):
         owner.launch(token="third")
+    with pytest.raises(CapacityError, match=r"has 2 machines \(one, two\), and the job wants 3 at once") as raised:
+        owner.cloud.launch(owner.spec(token="more", count=3))
+    assert "resources.nodes" in raised.value.hint
     owner.cloud.terminate(machines[1])
     with pytest.raises(CapacityError):
         owner.cloud.launch(owner.spec(token="fourth", count=2))

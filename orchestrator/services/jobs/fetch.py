@@ -15,11 +15,12 @@ from pathlib import Path
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
-from orchestrator.nodes.outputs import copy_out, files_below, in_one_folder, stored_outputs
+from orchestrator.nodes.outputs import Stored, copy_out, files_below, in_one_folder, set_aside, stored_outputs
 from orchestrator.services.jobs.run_files import job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
 from providers.traits import shares_host
 from trainers.errors import UnreadableObject
+from trainers.objects.base import ObjectStore
 
 _OF_A_NAME = {
     errno.EISDIR,
@@ -67,13 +68,20 @@ def fetch(
     with installation.store.read() as tx:
         job = tx.find_job(ref)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
-    outputs = _local(installation.output_dir(job.id))
+    outputs, aside = _local(installation.output_dir(job.id)), dict[str, _Output]()
     if any(not shares_host(run.offer_id) for run in runs):
-        outputs = _merged(outputs, _stored(installation, job.id), last_was_here=shares_host(runs[-1].offer_id))
+        stored = _stored(installation, job.id, stored_outputs)
+        outputs = _merged(outputs, stored, last_was_here=shares_host(runs[-1].offer_id))
+        if any(run.nodes > 1 for run in runs):
+            kept_aside = _stored(installation, job.id, set_aside)
+            aside = {path: each for path, each in kept_aside.items() if path not in outputs}
     if not outputs:
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
     names = [_inside(path) for path in paths] or [os.path.normpath(each.path) for each in job.spec.outputs] or ["."]
     chosen = {path: each for path, each in sorted(outputs.items()) if any(_is_below(path, name) for name in names)}
+    chosen |= {
+        path: each for path, each in aside.items() if any(name != "." and _is_below(path, name) for name in names)
+    }
     folder = to if to is not None else Path(job.name)
     total, done = sum(each.size_bytes for each in chosen.values()), 0
     files, failures = list[FetchedFile](), list[_OneFailed]()
@@ -94,8 +102,9 @@ def fetch(
     if failures:
         others = "" if len(chosen) == 1 else f" ({len(failures)} of {len(chosen)} files were not fetched)"
         raise PartialFailure(f"{failures[0]}{others}", hint=failures[0].hint)
-    missing = tuple(name for name in names if not any(_is_below(path, name) for path in outputs))
-    return Fetched(job.id, str(folder), tuple(files), missing)
+    missing = tuple(name for name in names if not any(_is_below(path, name) for path in (*outputs, *aside)))
+    left = tuple(path for path in sorted(aside) if path not in chosen and path.partition("/")[2] in chosen)
+    return Fetched(job.id, str(folder), tuple(files), missing, left)
 
 
 def _inside(path: str) -> str:
@@ -130,13 +139,12 @@ def _local(folder: Path) -> Mapping[str, _Output]:
     return found
 
 
-def _stored(installation: Installation, job_id: str) -> Mapping[str, _Output]:
+def _stored(
+    installation: Installation, job_id: str, look: Callable[[ObjectStore], Mapping[str, Stored]]
+) -> dict[str, _Output]:
     with readable():
         store = job_store(installation, job_id)
-        return {
-            path: _Output(each.size_bytes, partial(copy_out, store, each))
-            for path, each in stored_outputs(store).items()
-        }
+        return {path: _Output(each.size_bytes, partial(copy_out, store, each)) for path, each in look(store).items()}
 
 
 def _copy_file(source: Path, target: Path, moved: Callable[[int], None]) -> None:

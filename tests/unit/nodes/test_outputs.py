@@ -19,6 +19,7 @@ from orchestrator.nodes.outputs import (
     in_one_folder,
     name_of,
     path_of,
+    set_aside,
     stored_outputs,
 )
 from trainers.errors import StoreReadOnly, StoreUnavailable, UnreadableObject
@@ -315,3 +316,55 @@ def test_a_file_appears_only_complete(store: FolderStore, tmp_path: Path, monkey
     with pytest.raises(UnreadableObject, match="deleted"):
         copy_out(store, stored, target)
     assert [path.name for path in target.parent.iterdir()] == ["a"]
+
+
+# Several machines of one run
+
+
+def of_machine(store: FolderStore, folder: Path, generation: int, machine: int) -> Machine:
+    made = Machine(store, folder, generation)
+    made.writer = OutputWriter(store, folder, generation, made.complaints.append, lambda: None, machine)
+    return made
+
+
+def test_of_files_of_one_name_that_of_the_first_machine_counts_whoever_ships_last(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    machines = [of_machine(store, tmp_path / str(number), 7, number) for number in range(3)]
+    for number, machine in enumerate(machines):
+        machine.write(f"own-{number}", b"own")
+    for number, machine in enumerate(machines[1:], 1):
+        machine.write("notes", f"of {number}".encode())
+        machine.writer.ship()
+    assert _contents(store)["notes"] == b"of 1"
+    machines[0].write("notes", b"of 0")
+    machines[0].writer.ship()
+    assert _contents(store) == {"notes": b"of 0", "own-0": b"own", "own-1": b"own", "own-2": b"own"}
+    aside = {path: store.get(each.key, 1 << 20) for path, each in set_aside(store).items()}
+    assert {path: each.data for path, each in aside.items() if each is not None} == {
+        "machine-1/notes": b"of 1",
+        "machine-2/notes": b"of 2",
+    }
+
+
+def test_a_machine_finds_its_own_files_again_and_those_that_only_others_have(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    for number in range(2):
+        machine = of_machine(store, tmp_path / f"1-{number}", 1, number)
+        machine.write("log", f"of {number}".encode())
+        machine.write(f"own-{number}", b"own")
+        machine.writer.ship()
+    for number in range(2):
+        machine = of_machine(store, tmp_path / f"2-{number}", 2, number)
+        machine.writer.take_over()
+        assert machine.read() == {"log": f"of {number}".encode(), "own-0": b"own", "own-1": b"own"}
+
+
+def test_a_newer_run_counts_whichever_machine_of_it_wrote_the_file(store: FolderStore, tmp_path: Path) -> None:
+    for generation, number in ((1, 0), (2, 5)):
+        machine = of_machine(store, tmp_path / str(generation), generation, number)
+        machine.write("notes", str(generation).encode())
+        machine.writer.ship()
+    assert _contents(store) == {"notes": b"2"}
+    assert set_aside(store) == {}

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
+from orchestrator.model import Member
 from orchestrator.nodes.outputs import OutputWriter
 from orchestrator.nodes.trail import TrailWriter, log_prefix, metrics_prefix
 from orchestrator.reports.report import report
@@ -282,3 +283,20 @@ def test_the_loss_curve_is_that_of_the_machines_and_is_kept_here_when_they_have_
     far.store.delete(*far.store.keys())
     (row,) = report(far.installation, "gpt").jobs
     assert len(row.losses) == len(ended)
+
+
+def test_files_of_one_name_from_several_machines_are_named_and_can_be_fetched(far: Far, tmp_path: Path) -> None:
+    with far.installation.store.write() as tx:
+        tx.set_machines(far.runs[0].id, [Member("m-0"), Member("m-1")])
+    far.write({"notes": b"of 0", "own": b"own"})
+    folder = far.folder / "outputs of machine 1"
+    folder.mkdir(parents=True)
+    (folder / "notes").write_bytes(b"of 1")
+    OutputWriter(far.store, folder, 1, pytest.fail, lambda: None, 1).ship()
+    fetched = fetch.fetch(far.installation, "gpt", tmp_path / "all", ["."])
+    assert {file.path for file in fetched.files} == {"notes", "own"}
+    assert fetched.aside == ("machine-1/notes",)
+    assert (tmp_path / "all" / "notes").read_bytes() == b"of 0"
+    fetched = fetch.fetch(far.installation, "gpt", tmp_path / "one", ["machine-1"])
+    assert (tmp_path / "one" / "machine-1" / "notes").read_bytes() == b"of 1"
+    assert (fetched.aside, fetched.missing) == ((), ())

@@ -185,7 +185,14 @@ def fetched(view: Fetched, screen: Screen) -> str:
     """Where the outputs are now, and which are missing."""
     rows = [(file.path, f"{file.size_bytes:,}") for file in view.files]
     head = f"{len(view.files)} {'file' if len(view.files) == 1 else 'files'} in {clean(view.folder)}"
-    return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head)
+    aside = ""
+    if view.aside:
+        first = ", ".join(clean(path) for path in view.aside[:3]) + (", ..." if len(view.aside) > 3 else "")
+        aside = (
+            "several machines wrote files of the same name; those of the machine with the lowest number are here. "
+            f"The others can be fetched by name: {first}"
+        )
+    return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head, aside)
 
 
 def events(view: EventList, screen: Screen) -> str:
