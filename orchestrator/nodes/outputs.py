@@ -266,14 +266,34 @@ class _Watched:
 
 
 def files_below(folder: Path) -> Iterator[str]:
-    """The paths, relative to `folder`, of the regular files in it, and of links to such files."""
-    real = os.path.realpath(folder)
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = os.path.join(parent, name)
-            if os.path.isfile(path) and os.path.realpath(path).startswith(f"{real}/"):
-                yield os.path.relpath(path, folder)
+    """The paths, relative to `folder`, of the regular files in it, and of links to such files. A folder that cannot be
+    read is left out."""
+    real, waiting = os.path.realpath(folder), [""]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            with os.scandir(os.path.join(folder, parent)) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        waiting += [os.path.join(parent, entry.name) for entry in reversed(entries) if _is_folder(entry)]
+        for entry in entries:
+            if _is_file(entry) and (not entry.is_symlink() or os.path.realpath(entry.path).startswith(f"{real}/")):
+                yield os.path.join(parent, entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, for example
+        return False
 
 
 def _is_below(path: Path, folder: Path) -> bool:

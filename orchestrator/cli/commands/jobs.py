@@ -101,7 +101,8 @@ def ssh(
     """
     with session(ctx, Format.TABLE) as (client, _):
         line = client.nodes.shell(job, command or ())
-    raise typer.Exit(subprocess.run(line, check=False).returncode)
+    code = subprocess.run(line, check=False).returncode
+    raise typer.Exit(code if code >= 0 else 128 - code)  # as shells tell that a signal ended it
 
 
 def logs(

@@ -28,3 +28,10 @@ def test_the_exit_code_is_that_of_the_command(
     monkeypatch.setattr(Nodes, "shell", shell)
     assert tradewind("ssh", "conv", "--", "ls", "-l").exit_code == 5
     assert asked == [("conv", "ls", "-l")]
+
+
+def test_a_command_that_a_signal_ended_is_told_as_shells_do(
+    tradewind: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Nodes, "shell", lambda *_: ("sh", "-c", "kill -9 $$"))
+    assert tradewind("ssh", "conv").exit_code == 128 + 9

@@ -309,7 +309,8 @@ def test_a_machine_lets_go_of_a_run_when_all_of_it_is_stored(far: Far, monkeypat
 
     monkeypatch.setattr(sent._store, "put", slow)
     far.do("training", log="the last words\n", progress={"step": 4})
-    until("it has written", lambda: (sent.run_dir / "log").exists())
+    log = sent.run_dir / "log"
+    until("it has written", lambda: log.exists() and log.stat().st_size > 0)
     far.order(None)
     for _ in range(3):
         report = far.look()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -150,6 +152,25 @@ def test_a_retry_on_the_same_machine_keeps_what_is_there(store: FolderStore, tmp
     assert again.read() == {"a": b"newer, not shipped"}
     again.writer.ship()
     assert _contents(store) == {"a": b"newer, not shipped"}
+
+
+def test_however_deep_a_folder_is_the_files_before_it_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program can make folders without end: nothing recurses into them."""
+    (tmp_path / "out" / "z").mkdir(parents=True)
+    (tmp_path / "out" / "a").touch()
+    (tmp_path / "out" / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path / "out" / "z")
+    for _ in range(sys.getrecursionlimit() + 100):
+        os.mkdir("d")
+        os.chdir("d")
+    Path("file").touch()
+    try:
+        assert [os.path.basename(path) for path in files_below(tmp_path / "out")] == ["a", "file"]
+    finally:
+        monkeypatch.chdir(tmp_path)
+        subprocess.run(["rm", "-rf", tmp_path / "out"], check=True)  # too deep for shutil
 
 
 def test_links_out_pipes_and_folders_are_not_shipped(store: FolderStore, tmp_path: Path) -> None:
