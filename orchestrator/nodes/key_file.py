@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 
 from orchestrator.errors import SiteError
 
@@ -19,13 +20,14 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._key: bytes | None = None
+        self._making = Lock()
 
     def __call__(self) -> bytes:
-        """The key. Raises SiteError."""
-        if self._key is None:
-            with _named_errors(self._path):
+        """The key. Raises SiteError. May be called from several threads."""
+        with self._making, _named_errors(self._path):
+            if self._key is None:
                 self._key = _key_in(self._path)
-        return self._key
+            return self._key
 
 
 @contextmanager
