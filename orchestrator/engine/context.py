@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from orchestrator.engine.calls import LIMIT_S, Answer, Calls, Place
 from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
@@ -52,6 +53,13 @@ class Work:
         unsettled = any(each.state in ACTIVE for each in self.quarantined.values())
         return not (self.jobs or self.runs or self.migrations or self.commands or unsettled or self.unreadable)
 
+    def runs_by_job(self) -> Mapping[str, Sequence[Run]]:
+        """The `runs` by the ids of their jobs."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.job_id, []).append(run)
+        return found
+
 
 def _nothing(_where: str, _about: str) -> None:
     """The default for `crossing` and `crossed`: do nothing."""
@@ -63,7 +71,7 @@ class Context:
     means that the provider no longer lists that id; a missing id has not been described yet.
 
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
-    not stored: after a crash it starts empty. So does what `markets` remembers of the market that it read, and the
+    not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls). `crossing` and `crossed` are called before and after each step, with its
     compartment and its job or provider (engine.compartment).
     """
@@ -79,6 +87,7 @@ class Context:
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
     markets: MarketReader = field(default_factory=MarketReader)
+    speeds: SpeedReader = field(default_factory=SpeedReader)
     calls: Calls = field(default_factory=Calls)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
@@ -137,6 +146,8 @@ class Context:
     def instance(self, run: Run) -> Instance | None:
         """The run's machine as last described, several as one (`together`); None if there is none or the provider has
         not described it."""
+        if not run.members:
+            return None if run.instance_id is None else self.instances.get(run.instance_id)
         described = [self.instances.get(instance_id) for instance_id in run.instance_ids]
         known = [each for each in described if each is not None]
         return None if not known or len(known) < len(described) else together(known)
@@ -186,6 +197,16 @@ class Context:
             return False
         self.pacing[key] = now
         return True
+
+    def few_due(self, prefix: str, items: Sequence[T], id_of: Callable[[T], str], every_s: float, most: int) -> list[T]:
+        """Of the items for which `due` would be true with the key `prefix/id`, the `most` that waited longest, in their
+        order; it is true for these. The others are next."""
+        now = self.installation.clock.monotonic_s()
+        last = {id_of(each): self.pacing.get(f"{prefix}/{id_of(each)}", -inf) for each in items}
+        waiting = [each for each in items if now - last[id_of(each)] >= every_s]
+        taken = {id_of(each) for each in sorted(waiting, key=lambda each: last[id_of(each)])[:most]}
+        self.pacing |= {f"{prefix}/{each}": now for each in taken}
+        return [each for each in waiting if id_of(each) in taken]
 
     def ask(
         self, key: str, place: Place, call: Callable[[], T], *, every_s: float = 0.0, abreast: int = 1

@@ -24,9 +24,10 @@ from orchestrator.engine.machines.collect import poll_prices
 from orchestrator.engine.machines.forget import FORGET_EVERY_S, forget_machines
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
-from orchestrator.engine.migration.place import jobs_with_notice, place
+from orchestrator.engine.migration.place import jobs_in_need, place
 from orchestrator.engine.migration.standby import stand_by
 from orchestrator.engine.migration.steps import advance
+from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import SiteError
 from orchestrator.model import Migration
 
@@ -45,11 +46,13 @@ class ControlPlane:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._place_next = True
+        self._turns = Turns()
         self._heard = 0
         self._broken: list[Exception] = []
 
     def tick(self) -> bool:
-        """One pass over all work. Returns whether anything changed (if not, the caller may pause briefly)."""
+        """One pass over all work. Returns whether anything changed or is left to decide (if not, the caller may pause
+        briefly)."""
         ctx = self._ctx
         ctx.calls.next_tick(ctx.installation.clock.monotonic_s())
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
@@ -88,7 +91,7 @@ class ControlPlane:
         changed |= self._part("quarantine", lambda: confine(ctx))
         self._part("accrual", self._accrue)
         changed |= self._part("reaping", lambda: reap(ctx))
-        return changed
+        return changed or self._turns.waiting
 
     def _part(self, name: str, part: Callable[[], bool]) -> bool:
         """Run one part of the tick; returns whether it changed anything. If it fails, the tick continues without it."""
@@ -127,10 +130,10 @@ class ControlPlane:
         ctx = self._ctx
         if self._decision_due():
             self._place_next = False
-            return place(ctx)
-        if self._needs_machine() and ctx.due("waiting", WAITING_EVERY_S):
-            return place(ctx, everyone=False)
-        return False
+            self._turns.ask(ctx.work.jobs)
+        elif (in_need := jobs_in_need(ctx)) and ctx.due("waiting", WAITING_EVERY_S):
+            self._turns.ask(in_need)
+        return self._turns.waiting and place(ctx, self._turns)
 
     def _advance(self, migration: Migration) -> bool:
         ctx = self._ctx
@@ -141,8 +144,7 @@ class ControlPlane:
 
     def _accrue(self) -> bool:
         ctx = self._ctx
-        if ctx.due("accrue", self._wall_s(ACCRUE_EVERY_S, ACCRUE_EVERY_MARKET_S)):
-            accrue(ctx)
+        accrue(ctx, self._wall_s(ACCRUE_EVERY_S, ACCRUE_EVERY_MARKET_S))
         return False
 
     def _wall_s(self, least_wall_s: float, market_s: float) -> float:
@@ -153,10 +155,6 @@ class ControlPlane:
         with self._ctx.installation.store.read() as tx:
             self._heard, changed = tx.changes_since(self._heard, self._ctx.installation.providers)
         return changed > 0
-
-    def _needs_machine(self) -> bool:
-        """Whether a job has no machine, or is about to lose it."""
-        return any(job.state == "queued" for job in self._ctx.work.jobs.values()) or bool(jobs_with_notice(self._ctx))
 
     def _decision_due(self) -> bool:
         """Whether to decide now: after a loss, a price change, a command, a first measurement, a probe or a back-off;

@@ -4,7 +4,7 @@ from orchestrator.perf.book import PerfBook
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.latency import Latencies, LatencyPrior, learned
-from orchestrator.perf.measured import Observation
+from orchestrator.perf.measured import Observation, Series, by_kind
 from orchestrator.perf.posterior import Floats, Posterior, student_quantile
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row, calibrated, fit
@@ -26,9 +26,11 @@ __all__ = [
     "Program",
     "RatioModel",
     "Row",
+    "Series",
     "Sort",
     "Spreads",
     "Work",
+    "by_kind",
     "calibrated",
     "fit",
     "kind_name",

@@ -19,7 +19,7 @@ from functools import lru_cache
 from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, relative_to
-from orchestrator.perf.measured import Z95, Measured, Observation, aggregate
+from orchestrator.perf.measured import Z95, Measured, Observation, Series, by_kind, combined
 from orchestrator.perf.posterior import Posterior
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
@@ -39,7 +39,7 @@ class PerfBook:
 
     def __init__(
         self,
-        observations: Sequence[Observation],
+        measured: Mapping[str, Mapping[InstanceKind, Series]],
         model: RatioModel,
         narrow_model: RatioModel,
         programs: Mapping[str, Program],
@@ -54,9 +54,7 @@ class PerfBook:
         self._narrow = narrow_model
         self._programs = programs
         self._works = works
-        self._of_job: dict[str, list[Observation]] = defaultdict(list)
-        for seen in observations:
-            self._of_job[seen.job_id].append(seen)
+        self._of_job = measured
         self._jobs_of: dict[str, list[str]] = defaultdict(list)
         for job_id in sorted(self._of_job):
             if job_id in programs:
@@ -85,8 +83,25 @@ class PerfBook:
         are profiles of programs. `tables` are rates measured by others: they refine the ratios of `model`, and apply to
         a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower precisions.
         """
-        known = [seen for seen in observations if seen.at_ms <= at_ms]
-        return cls(known, _refined(model, tuple(tables)), narrow_model, programs or {}, works or {}, tables)
+        of_job: dict[str, list[Observation]] = defaultdict(list)
+        for seen in observations:
+            if seen.at_ms <= at_ms:
+                of_job[seen.job_id].append(seen)
+        measured = {job_id: by_kind(mine) for job_id, mine in of_job.items()}
+        known = _refined(model, tuple(tables))
+        return cls(measured, known, narrow_model, programs or {}, works or {}, tables)
+
+    @classmethod
+    def of(
+        cls,
+        measured: Mapping[str, Mapping[InstanceKind, Series]],
+        *,
+        programs: Mapping[str, Program],
+        works: Mapping[Program, Work],
+        tables: Sequence[Row],
+    ) -> PerfBook:
+        """A book of all these measurements, by job id (`measured.by_kind`); the rest as for `as_of`."""
+        return cls(measured, _refined(FITTED, tuple(tables)), FITTED_NARROW, programs, works, tables)
 
     def estimate(self, job: Job, offer: Offer) -> Estimate:
         """Steps per market second of `job` on as many machines of `offer` as it needs, with its 5th to 95th
@@ -188,9 +203,12 @@ class PerfBook:
     def _learn(self, job: Job, program: Program) -> _Known:
         others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
         twins = [other for other in others if self._programs[other] == program]
-        groups = _by_kind([seen for each in (job.id, *twins) for seen in self._of_job.get(each, ())])
+        groups: dict[InstanceKind, list[Series]] = defaultdict(list)
+        for each in (job.id, *twins):
+            for kind, series in self._of_job.get(each, {}).items():
+                groups[kind].append(series)
         table = self._table.get(job.name, {}) if program.nodes == 1 else {}  # it has rates of single machines
-        every = {**table, **{kind: aggregate(group) for kind, group in groups.items()}}
+        every = {**table, **{kind: combined(group) for kind, group in groups.items()}}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
         stated = None if measured else job.spec.expected
@@ -210,10 +228,9 @@ class PerfBook:
         """Measurements of the jobs of a program as evidence for another job of it, best first."""
         if name not in self._relatives:
             cells = [
-                Cell(kind, math.log(seen.rate), seen.log_variance, 1, job_id)
+                Cell(kind, math.log(series.alone.rate), series.alone.log_variance, 1, job_id)
                 for job_id in self._jobs_of.get(name, ())
-                for kind, group in _by_kind(self._of_job[job_id]).items()
-                for seen in (aggregate(group),)
+                for kind, series in self._of_job[job_id].items()
             ]
             cells.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
             self._relatives[name] = cells
@@ -272,10 +289,3 @@ class _Known:
 @lru_cache(maxsize=8)
 def _refined(model: RatioModel, tables: tuple[Row, ...]) -> RatioModel:
     return model.learn(tables) if tables else model
-
-
-def _by_kind(observations: Iterable[Observation]) -> dict[InstanceKind, list[Observation]]:
-    groups: dict[InstanceKind, list[Observation]] = defaultdict(list)
-    for seen in observations:
-        groups[kind_of(seen.gpu, seen.gpu_count)].append(seen)
-    return groups

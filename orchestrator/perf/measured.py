@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.perf.kinds import InstanceKind, kind_of
 
 Z95 = 1.6449  # standard normal quantile of 95 %
 # The first report includes compiling, caching and connecting; it is dropped once two later ones can replace it.
@@ -13,6 +20,8 @@ _ENOUGH_WITHOUT_FIRST = 3
 _ENOUGH_FOR_OUTLIERS = 5
 _OUTLIER_SCATTERS = 3 * 1.4826
 _OUTLIER_LEAST = 0.10
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,42 +57,50 @@ class Measured:
         return (math.log1p(self.spread) / Z95) ** 2
 
 
-def aggregate(group: Sequence[Observation]) -> Measured:
-    """Combine at least one observation into one figure. Their order does not matter."""
-    counted = _without_outliers(_without_warm_up(group))
-    steps = sum(seen.steps for seen in counted)
-    rate = steps / math.fsum(seen.steps / seen.steps_per_s for seen in counted)
-    variance = math.fsum(seen.steps * (seen.steps_per_s / rate - 1) ** 2 for seen in counted) / steps
+class Series:
+    """The observations of one job on one kind of hardware, without its first report if others can replace it: `rates`
+    and `steps`, in no particular order. Arrays, because many jobs of one program are combined in each decision."""
+
+    def __init__(self, observations: Iterable[Observation]) -> None:
+        """At least one observation."""
+        mine = sorted(observations, key=lambda seen: (seen.at_ms, seen.steps, seen.steps_per_s))
+        if len(mine) >= _ENOUGH_WITHOUT_FIRST and mine[0].at_ms < mine[1].at_ms:
+            del mine[0]
+        self.rates: Floats = np.array([seen.steps_per_s for seen in mine])
+        self.steps: Floats = np.array([float(seen.steps) for seen in mine])
+
+    @cached_property
+    def alone(self) -> Measured:
+        """These observations combined into one figure."""
+        return combined([self])
+
+
+def by_kind(observations: Iterable[Observation]) -> Mapping[InstanceKind, Series]:
+    """The observations of one job, by kind of hardware."""
+    groups: dict[InstanceKind, list[Observation]] = defaultdict(list)
+    for seen in observations:
+        groups[kind_of(seen.gpu, seen.gpu_count)].append(seen)
+    return {kind: Series(group) for kind, group in groups.items()}
+
+
+def combined(jobs: Sequence[Series]) -> Measured:
+    """At least one job's observations on one kind of hardware as one figure. Their order does not matter."""
+    rates = np.concatenate([each.rates for each in jobs])
+    steps = np.concatenate([each.steps for each in jobs])
+    if len(rates) >= _ENOUGH_FOR_OUTLIERS:
+        logs = np.log(rates)
+        from_middle = np.abs(logs - _median(logs, steps))
+        counted = from_middle <= max(_OUTLIER_SCATTERS * _median(from_middle, steps), _OUTLIER_LEAST)
+        rates, steps = rates[counted], steps[counted]
+    total = math.fsum(steps.tolist())  # exact sums, so that no order matters
+    rate = total / math.fsum((steps / rates).tolist())
+    variance = math.fsum((steps * (rates / rate - 1) ** 2).tolist()) / total
     # at least 3 %; 50 % for a single step.
-    return Measured(rate, steps, min(max(0.03 + 0.47 / math.sqrt(steps), Z95 * math.sqrt(variance)), 1.0))
+    return Measured(rate, int(total), min(max(0.03 + 0.47 / math.sqrt(total), Z95 * math.sqrt(variance)), 1.0))
 
 
-def _without_warm_up(group: Sequence[Observation]) -> list[Observation]:
-    """Without the first report of each job."""
-    kept: list[Observation] = []
-    for job in sorted({seen.job_id for seen in group}):
-        mine = sorted(
-            (seen for seen in group if seen.job_id == job), key=lambda seen: (seen.at_ms, seen.steps, seen.steps_per_s)
-        )
-        kept += mine[1:] if len(mine) >= _ENOUGH_WITHOUT_FIRST and mine[0].at_ms < mine[1].at_ms else mine
-    return kept
-
-
-def _without_outliers(group: list[Observation]) -> list[Observation]:
-    if len(group) < _ENOUGH_FOR_OUTLIERS:
-        return group
-    middle = _median([(math.log(seen.steps_per_s), seen.steps) for seen in group])
-    scatter = _median([(abs(math.log(seen.steps_per_s) - middle), seen.steps) for seen in group])
-    most = max(_OUTLIER_SCATTERS * scatter, _OUTLIER_LEAST)
-    return [seen for seen in group if abs(math.log(seen.steps_per_s) - middle) <= most]
-
-
-def _median(weighted: list[tuple[float, int]]) -> float:
+def _median(values: Floats, weights: Floats) -> float:
     """The weighted median; the lower of two."""
-    half = sum(weight for _, weight in weighted) / 2
-    passed = 0
-    for value, weight in sorted(weighted):
-        passed += weight
-        if passed >= half:
-            return value
-    raise ValueError("there is no median of no values")
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order])
+    return float(values[order[int(np.searchsorted(passed, passed[-1] / 2))]])

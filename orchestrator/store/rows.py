@@ -26,6 +26,10 @@ Unreadable = Callable[[str, RowError], object]
 """Called with a job's id and the error for each of its rows that is skipped because it cannot be read. Without such a
 callback, the first error is raised."""
 
+ROWS_KEPT = 4096
+"""Rows of one table that stay decoded, by all their values. The control plane reads the same ones many times a second,
+and few of them have changed since."""
+
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 """From the year 1 to the year 9999: the instants that have a date."""

@@ -116,7 +116,8 @@ def test_a_job_whose_cost_cannot_be_booked_is_stopped_and_the_others_are_booked(
     home.until(lambda: home.job(struck).state == "paused", stride_s=5.0)
     assert home.events(struck, "job.quarantined")[0].data["compartment"] == "accrue"
     (run,) = home.runs(innocent)
-    assert home.read(lambda tx: tx.entries(run_id=run.id))
+    home.until(lambda: bool(home.read(lambda tx: tx.entries(run_id=run.id))), stride_s=5.0)
+    assert home.job(innocent).state == "running"
     home.saboteur.times = 0
     home.until(lambda: home.job(innocent).state == "finished", stride_s=5.0)
     home.settle()

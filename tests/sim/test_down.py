@@ -66,7 +66,7 @@ def test_books_that_were_closed_meanwhile_are_not_written_on(home: SimulatedInst
     stale.leadership = leadership  # as if nothing but its memory were old
     home.clock.advance(300)
     collect(stale.installation, leadership)
-    accrue(stale)
+    accrue(stale, 0.0)
     assert home.read(lambda tx: tx.job_facts(job.id)).quarantine is None  # the store had nothing to refuse
     sound(home)
 
@@ -81,7 +81,7 @@ def test_a_control_plane_that_woke_after_a_down_books_and_polls_nothing(home: Si
     home.clock.advance(300)
     polls = home.read(lambda tx: tx.polls("fake"))
     with pytest.raises(NotLeaderError):
-        accrue(asleep._ctx)
+        accrue(asleep._ctx, 0.0)
     with pytest.raises(NotLeaderError):
         collect(asleep._ctx.installation, asleep._ctx.leadership)
     assert home.read(lambda tx: tx.polls("fake")) == polls

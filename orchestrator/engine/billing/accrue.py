@@ -28,13 +28,16 @@ from providers.instance import Instance
 from providers.money import MS_PER_HOUR
 from providers.offer import provider_of
 
+BOOKED_AT_ONCE = 20  # runs in one tick, so that none takes long
 ROUNDED_UP_S = 1.0  # at most, in real time: bills are by the second
 
 
-def accrue(ctx: Context) -> None:
-    """Book every running machine up to its provider's last successful poll."""
+def accrue(ctx: Context, every_s: float) -> None:
+    """Book running machines up to their provider's last successful poll: each every `every_s` wall seconds, a few of
+    them in one tick."""
     living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
-    contained_writes(ctx, Compartment.ACCRUE, living, lambda run: run.job_id, _accrue_one)
+    due = ctx.few_due("accrue", living, lambda run: run.id, every_s, BOOKED_AT_ONCE)
+    contained_writes(ctx, Compartment.ACCRUE, due, lambda run: run.job_id, _accrue_one)
 
 
 def _accrue_one(tx: Tx, run: Run) -> None:

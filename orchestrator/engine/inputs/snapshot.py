@@ -10,12 +10,13 @@ from orchestrator.config import Config
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import may_change_place
 from orchestrator.errors import RowError
 from orchestrator.market import Location, Market
 from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step
-from orchestrator.perf import Observation, PerfBook, Program, program_of
+from orchestrator.perf import PerfBook, Program, program_of
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
@@ -52,16 +53,20 @@ def inputs(
     only: Sequence[str] | None = None,
     with_notice: frozenset[str] = frozenset(),
     markets: MarketReader | None = None,
+    speeds: SpeedReader | None = None,
 ) -> Inputs:
     """The inputs for all jobs that need a machine, or only for the ids in `only`; `extra` are jobs not submitted yet.
 
-    Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` caches what was read of the market;
-    without it, everything is read again. Times are market ms.
+    Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
+    before; without them, everything is read again. Times are market ms.
     """
-    waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
+    if only is None:
+        waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
+    else:
+        waiting = [job for job in tx.jobs_of(only, unreadable=left_out) if job.state in _WANT_A_PLACE]
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
     gaps, wall_s_per_byte = latencies.handovers(tx, config), latencies.save_wall_s_per_byte(tx)
-    book = perf(tx, now_ms, [job.id for job in jobs])
+    book = perf(tx, now_ms, [job.id for job in jobs], speeds)
     running: dict[str, Running] = {}
     demands = []
     past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra})
@@ -110,16 +115,15 @@ def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> M
     return MarketReader().read(tx, now_ms, config, used)
 
 
-def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None) -> PerfBook:
+def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None, speeds: SpeedReader | None = None) -> PerfBook:
     """The throughputs measured up to `now_ms`: of all jobs, or of `job_ids` and the LIKE_JOBS measured last.
 
     A decision names its jobs, so its cost does not grow with the number of past jobs.
     """
     newest = tx.measured_last(LIKE_JOBS)
-    points = tx.perf(None if job_ids is None else {*job_ids, *newest})
-    return PerfBook.as_of(
-        now_ms,
-        [Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms) for row in points],
+    wanted = None if job_ids is None else {*job_ids, *newest}
+    return PerfBook.of(
+        (SpeedReader() if speeds is None else speeds).read(tx, wanted, now_ms),
         programs=_programs(tx, newest),
         works=tx.works(),
         tables=tx.rates(),

@@ -6,6 +6,7 @@ ended at its last checkpoint at once. At its max_duration it fails.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -35,19 +36,20 @@ def stop_as_asked(ctx: Context) -> bool:
     changed = False
     look_s = _look_s(ctx)
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
+    runs = ctx.work.runs_by_job()
     for job in ctx.work.jobs.values():
         changed |= contained(
             ctx,
             Compartment.STOPPING,
-            partial(_stop_as_asked, ctx, job, job.id in migrating, look_s),
+            partial(_stop_as_asked, ctx, job, runs.get(job.id, ()), job.id in migrating, look_s),
             False,
             job_id=job.id,
         )
     return changed
 
 
-def _stop_as_asked(ctx: Context, job: Job, migrating: bool, look_s: float) -> bool:
-    current = snapshot.current_run([run for run in ctx.work.runs if run.job_id == job.id])
+def _stop_as_asked(ctx: Context, job: Job, runs: Sequence[Run], migrating: bool, look_s: float) -> bool:
+    current = snapshot.current_run(runs)
     if job.state == "cancelling":
         return _cancelling(ctx, job, current, migrating)
     if job.state in ("starting", "running", "migrating", "pausing"):

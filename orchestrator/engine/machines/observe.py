@@ -37,6 +37,7 @@ from orchestrator.store import Tx
 from providers.instance import EndReason, Instance
 
 PROGRESS_EVERY_S = 0.5
+RECORDED_AT_ONCE = 20  # runs in one tick, so that none takes long
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
 FINISH_S = 30.0  # wall: how long to wait for an unreadable checkpoint folder to prove that a job is done
@@ -197,10 +198,11 @@ def _being_replaced(ctx: Context, run: Run) -> bool:
 
 def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
     """Record a preemption notice once. Returns whether it is new."""
-    if instance.notice_deadline_ms is None:
+    if instance.notice_deadline_ms is None or (recorded := f"noticed/{run.id}") in ctx.pacing:
         return False
     with ctx.installation.store.read() as tx:
         if any(event.run_id == run.id for event in tx.events(job_id=job.id, kinds=("instance.notice",))):
+            ctx.pacing[recorded] = ctx.installation.clock.monotonic_s()  # by an earlier control plane
             return False
     left_s = (instance.notice_deadline_ms - ctx.now_ms) / 1000
     with ctx.write() as tx:
@@ -213,20 +215,21 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
             run=run,
             left_s=left_s,
         )
+    ctx.pacing[recorded] = ctx.installation.clock.monotonic_s()
     return True
 
 
 def _record(ctx: Context, runs: Sequence[Run]) -> bool:
     """Record progress at most every half second and throughput every few seconds. Returns whether a new decision is due
     because a run was measured for the first time."""
-    fresh = [
+    reported = [
         (run, report)
         for run in runs
         if run.state in ("training", "quiesced")
         and (report := ctx.reports.get(run.id)) is not None
         and report.state not in ("silent", "absent", "malformed")
-        and ctx.due(f"progress/{run.id}", PROGRESS_EVERY_S)
     ]
+    fresh = ctx.few_due("progress", reported, lambda each: each[0].id, PROGRESS_EVERY_S, RECORDED_AT_ONCE)
     return any(
         contained_writes(
             ctx,

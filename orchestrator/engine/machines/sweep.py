@@ -65,7 +65,11 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
         return False
     _forget_unknown(ctx, provider, owned)
     changed = False
+    rented = [run for run in ctx.work.runs if run.end is None and run.machine_from_ms is None]
+    in_use = {each for run in rented for each in run.instance_ids}  # by the run that they were rented for
     for instance in owned:
+        if instance.id in in_use:
+            continue
         step, about = partial(_account_for, ctx, provider, instance), f"{provider.name} {instance.id}"
         changed |= contained(ctx, Compartment.SWEEP, step, False, about=about)
     return changed

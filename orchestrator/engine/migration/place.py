@@ -1,12 +1,13 @@
 """Place: asks the policy where jobs should run, and stores the migrations that it wants.
 
-Runs when a job waits, a machine is lost or given notice, a price changed, or the daily decision is due. It stores an
-intent: a migration with its token and a run in state `provisioning`, in one transaction with the plan.
+Due when a job waits, a machine is lost or given notice, a price changed, and daily; engine.migration.turns says whose
+turn it is. It stores an intent: a migration with its token and a run in state `provisioning`, in one transaction with
+the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
@@ -16,6 +17,7 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration, under_way
+from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide, expected
@@ -24,16 +26,12 @@ from orchestrator.store import Tx
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 
 
-def place(ctx: Context, *, everyone: bool = True) -> bool:
-    """Decide over all jobs that may be placed or moved now, or (`everyone` False) only over those that need a machine.
-    Returns whether a migration was opened."""
+def place(ctx: Context, turns: Turns) -> bool:
+    """Decide over those jobs whose turn it is. Returns whether a migration was opened."""
     with_notice = jobs_with_notice(ctx)
-    jobs = [
-        job_id
-        for job_id, job in ctx.work.jobs.items()
-        if job_id not in ctx.work.quarantined
-        and (job.state == "queued" or (job.state == "running" and (everyone or job_id in with_notice)))
-    ]
+    sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
+    able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running")}
+    jobs = turns.take(able, {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)})
     plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
         return False
@@ -46,7 +44,7 @@ def place(ctx: Context, *, everyone: bool = True) -> bool:
         contained_writes(
             ctx,
             Compartment.PLACE,
-            plan.placements,
+            [each for each in plan.placements if each.action not in ("stay", "none")],  # there is nothing to write
             lambda placement: placement.job_id,
             lambda tx, placement: _apply_one(ctx, tx, plan, placement, None),
         )
@@ -91,13 +89,15 @@ def _decides(ctx: Context, job_id: str, with_notice: frozenset[str]) -> bool:
 def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
     now, config = ctx.now_ms, ctx.installation.config
     with ctx.installation.store.read() as tx:
-        waiting = tx.jobs(states=("queued", "running"), unreadable=snapshot.left_out)
-        chosen = [job.id for job in waiting if job.id in jobs and may_be_placed(tx, job, now)]
+        waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
+        chosen = [job.id for job in waiting if may_be_placed(tx, job, now)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
     if jobs and not chosen:
         return None
     with ctx.installation.store.read() as tx:
-        inputs = snapshot.inputs(tx, now, config, only=chosen, with_notice=with_notice, markets=ctx.markets)
+        inputs = snapshot.inputs(
+            tx, now, config, only=chosen, with_notice=with_notice, markets=ctx.markets, speeds=ctx.speeds
+        )
     return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
 
 
@@ -121,6 +121,16 @@ def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
         return False
     not_before = tx.job_facts(job.id).next_decision_ms
     return not (job.state == "queued" and not_before is not None and now < not_before)
+
+
+def jobs_in_need(ctx: Context) -> frozenset[str]:
+    """Jobs that have no machine, or are about to lose it."""
+    with_notice = jobs_with_notice(ctx)
+    return frozenset(job_id for job_id, job in ctx.work.jobs.items() if _needs_machine(job, with_notice))
+
+
+def _needs_machine(job: Job, with_notice: Collection[str]) -> bool:
+    return job.state == "queued" or (job.state == "running" and job.id in with_notice)
 
 
 def jobs_with_notice(ctx: Context) -> frozenset[str]:

@@ -29,7 +29,9 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
     config, job_id = ctx.installation.config, move.job.id
     with_notice = frozenset() if stays else frozenset({job_id})
     with ctx.installation.store.read() as tx:
-        inputs = snapshot.inputs(tx, ctx.now_ms, config, only=[job_id], with_notice=with_notice, markets=ctx.markets)
+        inputs = snapshot.inputs(
+            tx, ctx.now_ms, config, only=[job_id], with_notice=with_notice, markets=ctx.markets, speeds=ctx.speeds
+        )
     running = inputs.running.get(job_id)
     if source is not None and running is None:
         return False  # its source is no longer what the job runs on: the step itself finds that out

@@ -137,6 +137,7 @@ def _open(ctx: Context, job: Job) -> bool:
             only=[job.id],
             with_notice=frozenset({job.id}),
             markets=ctx.markets,
+            speeds=ctx.speeds,
         )
     if not inputs.demands:
         return False  # the job was paused or ended since this tick began

@@ -15,7 +15,7 @@ from orchestrator.formats.codec import Codec, CodecError
 from orchestrator.model import TERMINAL, Job, JobSpec, JobState, TrainSpec
 from orchestrator.store.backends.types import Number, Word
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import Unreadable, decoded, record, records
+from orchestrator.store.rows import ROWS_KEPT, Unreadable, decoded, record, records
 from orchestrator.store.schema import JOB_OPEN, job
 from orchestrator.store.transaction import Transaction
 
@@ -305,6 +305,7 @@ def _spec(text: str) -> JobSpec:
     return _SPEC.loads(text)
 
 
+@lru_cache(maxsize=ROWS_KEPT)
 def _job(row: Row[Any]) -> Job:
     """Raises UnreadableRowError."""
     stored = record(_Stored, "job", row)

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from types import NoneType
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, delete, func, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import Codec
@@ -43,6 +43,10 @@ class PerfPoint:
 _PERF_SHAPES = frozenset((str, gpu, int, float, int, int) for gpu in (str, NoneType))
 _PERF = select(*(perf_point.c[field.name] for field in fields(PerfPoint))).order_by(perf_point.c.seq)
 _PERF_OF_JOBS = _PERF.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_PERF_MARKS = select(
+    perf_point.c.job_id, func.count(), func.sum(perf_point.c.steps), func.max(perf_point.c.seq)
+).group_by(perf_point.c.job_id)
+_PERF_MARKS_OF_JOBS = _PERF_MARKS.where(perf_point.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _PERF_OF_KIND = (
     select(perf_point.c.seq, perf_point.c.steps_per_s, perf_point.c.steps)
     .where(perf_point.c.job_id == bindparam("of_job"), perf_point.c.gpu_count == bindparam("count"))
@@ -206,12 +210,20 @@ class PlanRows(Transaction):
             below = rows[-1].seq
         return list(found)[:limit]
 
+    def perf_marks(self, job_ids: Collection[str] | None = None) -> dict[str, object]:
+        """For each of these jobs (None: of all) that was measured, a value that differs once it was measured again."""
+        if job_ids is None:
+            rows = self._connection.execute(_PERF_MARKS).all()
+        else:
+            rows = self._connection.execute(_PERF_MARKS_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
+        return {str(row[0]): tuple(row[1:]) for row in rows}
+
     def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
         """All measurements in the order of writing, of all jobs or of these."""
         if job_ids is None:
             rows = self._connection.execute(_PERF).all()
         else:
-            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
+            rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all() if job_ids else []
         return quickly(rows, _PERF_SHAPES, _measured, _perf)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields as fields_of
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Row, Select, bindparam, func, select, update
@@ -14,7 +14,7 @@ from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import CodecError, dumps, encode, loads
 from orchestrator.model import Member, Migration, Run, RunEnd, RunState, Step, billed_together
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, Unreadable, record, records
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, ROWS_KEPT, Unreadable, record, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, job, migration, run
 from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
@@ -294,6 +294,7 @@ def members_in(text: object) -> tuple[Member, ...]:
     return found
 
 
+@lru_cache(maxsize=ROWS_KEPT)
 def _run(row: Row[Any]) -> Run:
     text = row._mapping["members"]
     if text is None:
@@ -305,6 +306,7 @@ def _run(row: Row[Any]) -> Run:
     return sound(record(Run, "run", row, members=[encode(each) for each in members]))
 
 
+@lru_cache(maxsize=ROWS_KEPT)
 def _migration(row: Row[Any]) -> Migration:
     return _placed("migration", record(Migration, "migration", row))
 

@@ -1,0 +1,36 @@
+"""SpeedReader: reads measured speeds for decisions, and again only those of jobs that were measured since."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from orchestrator.perf import InstanceKind, Observation, Series, by_kind
+from orchestrator.store import Tx
+
+Measurements = Mapping[str, Mapping[InstanceKind, Series]]
+
+
+class SpeedReader:
+    """Reads the measurements of jobs, and caches those of the last read. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, Mapping[InstanceKind, Series]]] = {}
+        self._at_ms = 0
+
+    def read(self, tx: Tx, job_ids: Collection[str] | None, now_ms: int) -> Measurements:
+        """What was measured of each of these jobs (None: of all) by `now_ms` (market time); jobs without measurements
+        are left out. Raises RowError."""
+        if now_ms < self._at_ms:
+            self._known = {}  # it may contain what is in the future now
+        marks = tx.perf_marks(job_ids)
+        known = {job_id: each for job_id, each in self._known.items() if marks.get(job_id) == each[0]}
+        points: dict[str, list[Observation]] = {}
+        for row in tx.perf(None if job_ids is None else marks.keys() - known.keys()):
+            if row.at_ms <= now_ms:
+                seen = Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms)
+                points.setdefault(row.job_id, []).append(seen)
+            else:
+                marks[row.job_id] = None  # read again: some of it is still to come
+        self._known = known | {job_id: (marks[job_id], by_kind(mine)) for job_id, mine in points.items()}
+        self._at_ms = now_ms
+        return {job_id: series for job_id, (_, series) in self._known.items()}

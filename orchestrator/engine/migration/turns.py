@@ -1,0 +1,52 @@
+"""Turns: which jobs are decided about in this tick, so that no tick takes longer the more jobs there are.
+
+A decision takes some milliseconds, and a price, a loss or a notice makes one due for every job. A tick takes a few of
+those that are due, and the next ones continue. Jobs that need a machine come first, but some of the places are for
+the others. Among both, whoever waited longest since its last decision is next, so every job has its turn. The number
+does not depend on how fast this machine is: the same events give the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+AT_ONCE = 6
+"""Decisions in one tick."""
+FOR_OTHERS = 2
+"""Of these, places for due jobs that do not need a machine."""
+
+
+@dataclass
+class Turns:
+    """The jobs for which a decision is due, and when each had its last one. It is not stored: the next control plane
+    decides about all jobs at once."""
+
+    _due: set[str] = field(default_factory=set)
+    _had: dict[str, int] = field(default_factory=dict)  # the number of its last decision
+    _number: int = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a decision is due that had no turn yet."""
+        return bool(self._due)
+
+    def ask(self, job_ids: Collection[str]) -> None:
+        """Make a decision due for these jobs."""
+        self._due |= {*job_ids}
+
+    def take(self, jobs: Collection[str], in_need: Collection[str]) -> list[str]:
+        """Those that are decided about now, in the order of their ids. `jobs` are all about which the control plane can
+        decide at present, `in_need` those of them that need a machine; it forgets all others."""
+        self._had = {job_id: had for job_id, had in self._had.items() if job_id in jobs}
+        due = sorted(self._due.intersection(jobs), key=lambda job_id: (self._had.get(job_id, -1), job_id))
+        first = [job_id for job_id in due if job_id in in_need]
+        others = [job_id for job_id in due if job_id not in in_need]
+        room = AT_ONCE - min(len(others), FOR_OTHERS)
+        taken = first[:room]
+        taken += others[: AT_ONCE - len(taken)]
+        self._due = {*due}.difference(taken)
+        for job_id in taken:
+            self._number += 1
+            self._had[job_id] = self._number
+        return sorted(taken)

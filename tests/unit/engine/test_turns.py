@@ -1,0 +1,64 @@
+"""Whose turn it is to be decided about: few at a time, those in need first, nobody forgotten."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engine.migration.turns import AT_ONCE, FOR_OTHERS, Turns
+
+JOBS = [f"job_{number:03}" for number in range(100)]
+
+
+def test_a_few_jobs_are_decided_about_at_once() -> None:
+    turns = Turns()
+    turns.ask(JOBS[:AT_ONCE])
+    assert turns.take(JOBS, ()) == JOBS[:AT_ONCE]
+    assert not turns.waiting
+
+
+def test_many_jobs_are_decided_about_in_turn_and_each_once() -> None:
+    turns = Turns()
+    turns.ask(JOBS)
+    taken = []
+    while turns.waiting:
+        taken.append(turns.take(JOBS, ()))
+    assert all(len(each) <= AT_ONCE for each in taken)
+    assert sorted(chain(*taken)) == JOBS
+
+
+def test_jobs_that_need_a_machine_come_first() -> None:
+    turns = Turns()
+    turns.ask(JOBS)
+    assert {JOBS[70], JOBS[90]} <= {*turns.take(JOBS, {JOBS[70], JOBS[90]})}
+
+
+def test_whoever_newly_needs_a_machine_comes_before_those_that_were_decided_about_in_vain() -> None:
+    turns, in_vain = Turns(), JOBS[: 3 * AT_ONCE]
+    for _ in range(3):
+        turns.ask(in_vain)
+        turns.take(JOBS, in_vain)
+    turns.ask([*in_vain, JOBS[99]])
+    assert JOBS[99] in turns.take(JOBS, [*in_vain, JOBS[99]])
+
+
+def test_jobs_that_ended_lose_their_turn() -> None:
+    turns = Turns()
+    turns.ask(JOBS)
+    assert turns.take(JOBS[:3], ()) == JOBS[:3]
+    assert not turns.waiting
+
+
+@given(st.lists(st.sets(st.sampled_from(JOBS)), min_size=1, max_size=30), st.sets(st.sampled_from(JOBS)))
+def test_no_job_starves_however_often_all_ask_and_others_need_a_machine(
+    asking: list[set[str]], in_need: set[str]
+) -> None:
+    turns = Turns()
+    waited = dict.fromkeys(JOBS, 0)
+    for number in range(200):
+        turns.ask(JOBS if number % 2 else asking[number % len(asking)] | {*JOBS})
+        taken = turns.take(JOBS, in_need)
+        waited = {job_id: 0 if job_id in taken else ticks + 1 for job_id, ticks in waited.items()}
+        assert max(waited.values()) <= len(JOBS) / FOR_OTHERS
