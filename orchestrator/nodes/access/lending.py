@@ -21,6 +21,7 @@ from trainers.objects.base import ObjectStore
 ACCESS = "access"
 FORGET_S = 600.0
 AGAIN_S = (1.0, 60.0)  # after a failure, and at most
+NEVER = float("inf")  # for a machine that needs no access
 
 
 def purpose(token: str) -> str:
@@ -91,8 +92,8 @@ class Lender:
     def _pause_s(self) -> float | None:
         now = self._monotonic()
         with self._changing:
-            next_at = min((each.due_at for each in self._borrowers.values()), default=None)
-        return None if next_at is None else max(0.05, next_at - now)
+            next_at = min((each.due_at for each in self._borrowers.values()), default=NEVER)
+        return None if next_at == NEVER else max(0.05, next_at - now)
 
     def _due(self) -> list[tuple[str, _Borrower]]:
         now = self._monotonic()
@@ -107,7 +108,7 @@ class Lender:
         try:
             scope = self._scope_of(token)
             if scope is None:
-                borrower.due_at = float("inf")
+                borrower.due_at = NEVER
                 return
             issued = self._issuer.issue(scope, f"tw-{token.replace('/', '-')}")
             content = {**issued.credentials.variables(), "for_s": f"{issued.for_s:.0f}"}

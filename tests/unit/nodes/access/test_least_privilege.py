@@ -356,3 +356,18 @@ def test_amazons_own_library_understands_that_endpoint(root: str, monkeypatch: p
         monkeypatch.setenv(name, value)
     found = botocore.session.Session().get_credentials().get_frozen_credentials()
     assert found.secret_key == lent.access.credentials()["secret_access_key"]
+
+
+def test_a_machine_that_needs_no_access_does_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def scope_of(token: str) -> Scope | None:
+        asked.append(token)
+        return None
+
+    lender = Lender(open_store(str(tmp_path), AT_ONCE), Issuer(now), scope_of)
+    for token in ("first", "second"):
+        lender.lend(token, sealing.public_half(sealing.new_key()))
+        until(f"{token} was served", lambda token=token: token in asked)  # type: ignore[misc]
+        until("its thread waits or is gone", lambda: lender._thread is None or not lender._wake.is_set())
+    lender.close()
