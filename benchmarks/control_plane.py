@@ -1,17 +1,23 @@
 """A control plane that never waits: 200 runs in 20 regions, of which 5 never answer. Offline.
 
     python benchmarks/control_plane.py [--quick] [--json]
+    python benchmarks/control_plane.py --agents [--quick] [--json]    only the real agents
 
 In virtual time, with the real engine and store: every call to the cloud takes 2 s, and those to five regions are never
 answered from some moment on. Machines in the other regions are given notice, one after the other. Measured are the CPU
 time of each tick, which depends less on the load of the machine than wall time, the virtual time from a notice until
 the control plane has recorded it, and the memory of the process with the simulated cloud and trainers. Then the same
 calls are made by threads of this process in real time.
+
+With real agents (benchmarks._agents, where it says what of them is simulated): 50 of them as processes of this host,
+which a control plane in real time drives through a folder and then through a bucket of an S3 server on loopback; the
+cloud is as slow and as silent.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import sys
 import threading
@@ -21,13 +27,16 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from benchmarks._agents import Driven, drive
 from benchmarks._claims import Claim, show
 from benchmarks.crash_fuzz import empty_database
+from orchestrator.daemon import keep_what_is_loaded
 from orchestrator.engine.calls import Calls, Threads
 from orchestrator.model import CHEAPEST, JobSpec, Where
 from providers.errors import ProviderError
 from providers.fake import Behaviour
 from providers.hardware import GIB
+from providers.instance import Instance
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, Timings, memory_folder, train_spec
@@ -37,7 +46,9 @@ RUNS, QUICK_RUNS, REGIONS, SILENT = 200, 60, 20, 5
 CALL_S = 2.0
 TICK_S = 0.1  # between two ticks, as in the daemon while machines are up
 BRING_UP_S, NOTICE_EVERY_S, NOTICES, QUICK_NOTICES = 90.0, 2.0, 40, 8
-REAL_S, QUICK_REAL_S = 20.0, 8.0
+REAL_S, QUICK_REAL_S = 20.0, 5.0
+AGENTS, QUICK_AGENTS = 50, 10
+AGENT_NOTICES, QUICK_AGENT_NOTICES = 20, 3
 BEHAVIOUR = Behaviour(boot_s=5.0, listing_lag_s=10.0, stop_s=2.0, describe_every_s=0.7)
 CATALOG = tuple(
     (
@@ -90,23 +101,25 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
         )
         home.wires.rate, home.wires.slow = 1.0, (Delay(CALL_S / 2, CALL_S / 2),)
         for number in range(runs):
-            where = Where(regions=(region(number % REGIONS),))
+            own = number % REGIONS
+            where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
             home.submit_job(JobSpec(f"job-{number}", train_spec(100_000), objective=CHEAPEST, where=where, probe=False))
         while home.clock.monotonic_s() < BRING_UP_S and len(home.site.training()) < runs:
             home.tick(TICK_S * 5)
         found.training = len(home.site.training())
+        keep_what_is_loaded()  # as the daemon does
         silent = {region(number) for number in range(SILENT)}
         home.wires.silent = lambda place, _key: place[1] in silent
         for number in range(notices):
-            _notice(home, region(SILENT + number % (REGIONS - SILENT)), number // (REGIONS - SILENT), found)
+            _notice(home, region(SILENT + number % (REGIONS - SILENT)), found)
         found.memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
 
-def _notice(home: SimulatedInstallation, where: str, number: int, found: Measured) -> None:
+def _notice(home: SimulatedInstallation, where: str, found: Measured) -> None:
     """Give a machine notice, and tick on for NOTICE_EVERY_S, or until that is recorded."""
-    there = [each for each in home.cloud.instances() if each.alive and f"/{where}/" in each.offer_id]
-    given_s, machine = home.clock.monotonic_s(), there[number]
+    there = [each for each in home.cloud.instances() if _spared(each) and f"/{where}/" in each.offer_id]
+    given_s, machine = home.clock.monotonic_s(), there[0]
     run_id = machine.tags["tradewind-run"]
     home.cloud.preempt(machine.id, notice_s=600.0)
     noticed_s = inf
@@ -121,6 +134,10 @@ def _notice(home: SimulatedInstallation, where: str, number: int, found: Measure
                 noticed_s = now_s - given_s
         home.clock.advance(TICK_S)
     found.reactions_s.append(noticed_s)
+
+
+def _spared(machine: Instance) -> bool:
+    return machine.alive and machine.notice_deadline_ms is None
 
 
 def real(seconds: float) -> tuple[list[float], int]:
@@ -146,33 +163,78 @@ def real(seconds: float) -> tuple[list[float], int]:
     return passes, answers
 
 
+def with_agents(*, quick: bool, bucket: bool) -> Driven:
+    """The part with real agents."""
+    return drive(
+        CATALOG,
+        [region(number) for number in range(REGIONS)],
+        frozenset(region(number) for number in range(SILENT)),
+        machines=QUICK_AGENTS if quick else AGENTS,
+        notices=QUICK_AGENT_NOTICES if quick else AGENT_NOTICES,
+        call_s=CALL_S,
+        bucket=bucket,
+    )
+
+
+def of_agents(store: str, found: Driven, agents: int) -> list[Claim]:
+    return [
+        Claim(f"{store}: real agents whose runs train, of {agents}", found.training, "agents", agents, least=True),
+        Claim(f"{store}: CPU time of a tick, 99th percentile", 1000 * percentile(found.ticks_s, 0.99), "ms", 50.0),
+        Claim(f"{store}: longest of {len(found.reactions_s)} reactions", max(found.reactions_s, default=inf), "s", 3.0),
+        Claim(f"{store}: memory of the control plane", found.memory_mb, "MB", 150.0),
+        Claim(f"{store}: CPU of the control plane", 100 * found.plane_share, "% of a core"),
+        Claim(f"{store}: CPU of all agents together", 100 * found.agents_share, "% of a core"),
+    ]
+
+
 def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    """0 of no values."""
+    return 0.0 if not values else sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs and fewer notices, under 50 seconds")
-    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
-    options = parser.parse_args()
+def in_virtual_time(*, quick: bool) -> tuple[list[Claim], str]:
+    """The claims about the simulation, and a note."""
     with memory_folder() as folder:
-        runs = QUICK_RUNS if options.quick else RUNS
-        found = simulate(folder, runs, QUICK_NOTICES if options.quick else NOTICES)
-    passes, answers = real(QUICK_REAL_S if options.quick else REAL_S)
-    ticks_s, short = [*found.ticks_s, *found.deciding_s], options.quick
+        runs = QUICK_RUNS if quick else RUNS
+        found = simulate(folder, runs, QUICK_NOTICES if quick else NOTICES)
+    ticks_s = [*found.ticks_s, *found.deciding_s]
     claims = [
         Claim(f"runs that train, of {runs}", found.training, "runs", runs, least=True),
-        Claim("CPU time of a tick, 99th percentile", 1000 * percentile(ticks_s, 0.99), "ms", None if short else 50.0),
+        Claim("CPU time of a tick, 99th percentile", 1000 * percentile(ticks_s, 0.99), "ms", 50.0),
         Claim("- without a decision, 99th percentile", 1000 * percentile(found.ticks_s, 0.99), "ms", 50.0),
         Claim("- with a decision, longest", 1000 * max(found.deciding_s, default=0.0), "ms"),
         Claim("CPU time of a tick, median", 1000 * percentile(ticks_s, 0.5), "ms"),
         Claim(f"longest of {len(found.reactions_s)} reactions to a notice", max(found.reactions_s), "s", 3.0),
         Claim("memory of the process, with the simulation", found.memory_mb, "MB", 150.0),
-        Claim("threads: longest pass over all regions", 1000 * max(passes), "ms", None if short else 50.0),
+    ]
+    return claims, f"{len(ticks_s)} ticks in virtual time, {len(found.deciding_s)} of them with a decision"
+
+
+def in_threads(*, quick: bool) -> list[Claim]:
+    """The claims about calls in threads."""
+    passes, answers = real(QUICK_REAL_S if quick else REAL_S)
+    return [
+        Claim("threads: longest pass over all regions", 1000 * max(passes), "ms", None if quick else 50.0),
         Claim("threads: answers from regions that answer", answers, "answers", 1, least=True),
     ]
-    ticks = f"{len(ticks_s)} ticks, {len(found.deciding_s)} of them with a decision"
-    notes = [f"{ticks}; {SILENT} of {REGIONS} regions never answer; each call takes {CALL_S:g} s."]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs, {QUICK_AGENTS} agents; under 50 s")
+    parser.add_argument("--agents", action="store_true", help="only the part with real agents")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
+    options = parser.parse_args()
+    load, quick, claims = os.getloadavg()[0], options.quick, list[Claim]()
+    notes = [f"{SILENT} of {REGIONS} regions never answer; each call takes {CALL_S:g} s."]
+    if not options.agents:
+        simulated, note = in_virtual_time(quick=quick)
+        claims, notes = [*simulated, *in_threads(quick=quick)], [f"{note}.", *notes]
+    agents = QUICK_AGENTS if quick else AGENTS
+    claims += of_agents("folder", with_agents(quick=quick, bucket=False), agents)
+    if not quick:
+        claims += of_agents("bucket", with_agents(quick=quick, bucket=True), agents)
+    notes.append(f"Load of the machine at the start: {load:.1f} on {os.cpu_count()} cores.")
     return show("Control plane", claims, as_json=options.json, notes=notes)
 
 
