@@ -25,6 +25,7 @@ from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.migration import place
 from orchestrator.engine.migration.bring_up import launch_spec
+from orchestrator.engine.migration.turns import Turns
 from orchestrator.engine.node_runtime import node_runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.errors import SiteError, UsageError
@@ -125,7 +126,9 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         collect(installation)
         ctx = Context(installation, NoSite(), FileCatalog(), random.Random(1))  # type: ignore[arg-type]
         ctx.look()
-        assert place.place(ctx)
+        turns = Turns()
+        turns.ask(ctx.work.jobs)
+        assert place.place(ctx, turns)
         ctx.look()
         (migration,) = ctx.work.migrations
         with installation.store.write() as tx:  # as bring_up does, just before it is killed
