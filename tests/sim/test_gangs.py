@@ -60,6 +60,19 @@ def test_the_loss_of_one_machine_is_the_loss_of_the_run(home: SimulatedInstallat
     check_truth(home)
 
 
+def test_its_events_name_its_machines(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=20, resources=TWO)
+    home.until(lambda: any(run.training_from_ms is not None for run in home.runs(job)))
+    first, second = home.runs(job)[0].instance_ids
+    home.cloud.crash(second)
+    home.settle()
+    rented = home.read(lambda tx: tx.events(job_id=job.id, kinds=("migration.provision",)))[0].message
+    lost = home.read(lambda tx: tx.events(job_id=job.id, kinds=("run.lost",)))[0].message
+    assert f": {first}, {second}" in rented
+    assert second in lost
+    assert first not in lost
+
+
 def test_the_hazard_of_an_offer_is_that_of_one_machine(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, resources=THREE)
     run = home.until_step(job, 13)

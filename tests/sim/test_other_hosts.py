@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.model import JobSpec, Setup
+from orchestrator.model import JobSpec, Resources, Setup
 from orchestrator.nodes.messages import JobFiles
 from providers import traits
 from providers.fake import Fault
@@ -70,6 +70,22 @@ def test_a_machine_that_cannot_be_used_is_ended_and_the_job_starts_elsewhere(hom
     assert home.migrations(job)[0].error == why
     events = home.read(lambda tx: [event.message for event in tx.events(job_id=job.id, kinds=("migration.aborted",))])
     assert events == [f"not started on {first.offer_id}: {why}; trying the next offer"]
+    assert all(each.state is InstanceState.TERMINATED for each in home.cloud.instances())
+    check_truth(home)
+
+
+def test_machines_that_do_not_reach_one_another_are_all_ended_and_the_job_starts_elsewhere(
+    home: SimulatedInstallation,
+) -> None:
+    why = "machine 1 (b, 10.0.0.2) cannot connect to machine 0 at 10.0.0.1:4000"
+    job = home.submit_job(JobSpec("job", replace(train_spec(), code="0" * 64), resources=Resources(nodes=2)))
+    home.until(lambda: bool(home.migrations(job)))
+    (first,) = home.migrations(job)
+    home.site.boot_errors[first.token] = why
+    home.settle()
+    assert home.job(job).state == "finished"
+    assert [run.nodes for run in home.runs(job)] == [2, 2]
+    assert home.migrations(job)[0].error == why
     assert all(each.state is InstanceState.TERMINATED for each in home.cloud.instances())
     check_truth(home)
 

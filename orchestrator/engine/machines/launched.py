@@ -6,6 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.model import Member, Migration, Run
 
+MOST_NAMED = 4
+
+
+def named(instance_ids: Sequence[str]) -> str:
+    """These machines, for a message: the first MOST_NAMED by id."""
+    left = len(instance_ids) - MOST_NAMED
+    return ", ".join(instance_ids[:MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+
 
 def launch_key(migration: Migration) -> str:
     """The key of the calls that launch a migration's machine (engine.calls)."""

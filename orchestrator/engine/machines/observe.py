@@ -25,6 +25,7 @@ from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.standstill import watch
 from orchestrator.engine.machines import poll
+from orchestrator.engine.machines.launched import named
 from orchestrator.engine.machines.reports import MALFORMED_S, judged
 from orchestrator.engine.migration import same_machine
 from orchestrator.engine.migration.intent import under_way
@@ -352,7 +353,10 @@ def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunRepor
 def _lost(ctx: Context, job: Job, run: Run, instance: Instance | None, report: RunReport | None) -> Seen:
     why = instance.end_reason if instance is not None else None
     reason, step = why.value if why else "gone", max(run.last_step, report.step if report else 0)
-    what = run.offer_id if run.nodes == 1 else f"one of its {run.nodes} machines ({run.offer_id})"
+    what = run.offer_id
+    if run.nodes > 1:
+        gone = named([each for each in run.instance_ids if ctx.is_gone(each)])
+        what = f"of its {run.nodes} machines ({run.offer_id}), {gone or 'one'}"
     return _end(
         ctx,
         job,

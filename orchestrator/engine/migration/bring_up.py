@@ -13,7 +13,7 @@ from orchestrator.engine.calls import Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
-from orchestrator.engine.machines.launched import launch_key, with_machines
+from orchestrator.engine.machines.launched import launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
@@ -102,7 +102,7 @@ def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool
             rented: dict[str, str] = {"instance_id": instance_ids[0]}
             if target.nodes > 1:
                 message, rented["instance_ids"] = (
-                    f"rented {target.nodes} x {migration.offer_id}",
+                    f"rented {target.nodes} x {migration.offer_id}: {named(instance_ids)}",
                     " ".join(instance_ids),
                 )
             ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
