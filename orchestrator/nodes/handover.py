@@ -44,11 +44,12 @@ class Handover:
 
     def pass_on(self, command: list[str]) -> NoReturn:
         """Replace this process by another one that takes the same."""
-        reader, writer = os.pipe()
-        os.write(writer, dumps(self).encode())
-        os.close(writer)
-        os.set_inheritable(reader, True)
-        os.environ[BOOT_FD] = str(reader)
+        memory = os.memfd_create("handover")  # a pipe may hold less: nobody reads it yet
+        with open(memory, "wb", closefd=False) as file:
+            file.write(dumps(self).encode())
+        os.lseek(memory, 0, os.SEEK_SET)
+        os.set_inheritable(memory, True)
+        os.environ[BOOT_FD] = str(memory)
         os.execv(sys.executable, [sys.executable, *command])
 
 

@@ -121,3 +121,21 @@ def test_what_is_passed_through_pipes_is_in_nobodys_environment_even_after_anoth
     os.close(access[0])
     first, second = (json.loads(line) for line in done.stdout.splitlines())
     assert first == second == ["hush-1", {"AWS_SECRET_ACCESS_KEY": "hush-2", "AWS_REGION": "here"}, [], False]
+
+
+_PASSES = """
+import sys
+from orchestrator.nodes.handover import Handover
+found = Handover.taken()
+if len(sys.argv) == 1:
+    Handover("hush", None, {"LONG": "x" * 1_000_000}).pass_on(["-c", sys.stdin.read(), "again"])
+print(len(found.variables["LONG"]))
+"""
+
+
+def test_however_much_is_passed_on_nobody_waits_for_a_pipe_that_is_full() -> None:
+    """A user with many pipes, as Ray makes them, gets such that hold 4 KiB (pipe(7))."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PASSES], input=_PASSES, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "1000000\n"
