@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nacl.public import PrivateKey
     from obstore.store import S3Credential
 
+MOST_S = 7 * 86_400.0
 LOOK_PARTS = 12  # of the time that credentials last: how often the agent looks for newer ones
 
 
@@ -87,6 +88,8 @@ class BorrowedAccess:
         content = sealing.opened(self._key, sealed, purpose(self._token))
         try:
             for_s = float(content.pop("for_s"))
+            if not 0 < for_s <= MOST_S:  # whoever can write here can seal
+                raise ValueError(for_s)
         except (KeyError, ValueError) as error:
             raise SiteError("the credentials do not say how long they last", hint="they are read again") from error
         self._seen, self._content, self._for_s, self._taken_at = sealed, content, for_s, self._looked_at
