@@ -2,9 +2,10 @@
 
 A tick never waits for an answer: it begins a call, goes on, and reads the answer in a later tick, with the instant at
 which the question was asked. A call occupies a slot of its place (a provider's region). One that is not answered in
-time is given up: its question gets a TimedOutError, its late answer is ignored, and it keeps its slot for a while. So
-a region that never answers costs nothing but its own slots. A call that finds no free slot does not begin; its turn
-comes when it is asked again.
+time is given up: its question gets a TimedOutError, its late answer is ignored, and it keeps its slot for a while. When
+all slots of a place were lost like this, one call at a time tries it again, until one ends. So a region that never
+answers costs nothing but its own slots, and few threads. A call that finds no free slot does not begin; its turn comes
+when it is asked again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from providers.errors import TimedOutError
+from providers.errors import TimedOutError, UnavailableError
 from providers.offer import provider_of, region_of
 
 T = TypeVar("T")
@@ -34,7 +36,8 @@ AT_ONCE = 6
 LIMIT_S = 30.0
 """Wall seconds after which a call without an answer is given up."""
 HELD_S, LONGEST_HELD_S = 60.0, 3600.0
-"""How long a call that was given up keeps its slot unless it ends: twice as long with each further one in a row."""
+"""How long a call that was given up keeps its slot unless it ends: twice as long with each further one in a row. Those
+that were under way together count as one."""
 QUEUES_S = 5.0
 """A call that waits for a slot and is not asked again for so long loses its turn."""
 FORGET_S = 600.0
@@ -122,11 +125,17 @@ class _Begun:
 @dataclass(slots=True)
 class _Slots:
     """Of one place: the calls that have not ended, those that wait for their turn (when they were last asked), and how
-    many were given up in a row."""
+    often in a row calls were given up, the last time at `lost_s`."""
 
     taken: list[_Begun] = field(default_factory=list)
     queue: dict[str, float] = field(default_factory=dict)
     lost: int = 0
+    lost_s: float = -inf
+
+    def give_up(self, begun: _Begun, now_s: float) -> None:
+        """Count a call that was not answered in time; those that were begun together count once."""
+        if begun.asked_s >= self.lost_s:
+            self.lost, self.lost_s = self.lost + 1, now_s
 
 
 class Calls:
@@ -158,7 +167,7 @@ class Calls:
                 if not begun:
                     del self._begun[key]
                 if overdue:
-                    self._places[each.place].lost += 1
+                    self._places[each.place].give_up(each, now_s)
                     error = TimedOutError(f"no answer from {' '.join(each.place).strip()} for {each.limit_s:g} s")
                     return Answer(each.asked_ms, each.asked_s, error=error)
                 return Answer(each.asked_ms, each.asked_s, each.pending.value, each.pending.error)
@@ -174,7 +183,11 @@ class Calls:
         if len(taken) < len(slots.taken):  # it answers, perhaps late
             slots.taken, slots.lost = taken, 0
         held_s = min(LONGEST_HELD_S, HELD_S * 2.0 ** min(slots.lost, 10))
-        free = AT_ONCE - sum(now_s - each.asked_s < each.limit_s + held_s for each in slots.taken)
+        held = sum(now_s - each.asked_s < each.limit_s + held_s for each in slots.taken)
+        silent = slots.lost and held < len(
+            slots.taken
+        )  # nothing ended since: one at a time finds out, or threads run out
+        free = (1 if silent else AT_ONCE) - held
         slots.queue = {each: at_s for each, at_s in slots.queue.items() if now_s - at_s <= QUEUES_S}
         before = [*slots.queue].index(key) if key in slots.queue else len(slots.queue)
         if before < free:
@@ -226,7 +239,10 @@ class Threads:
         while True:
             place, call, pending, ended = self._tasks.get()
             began_s = time.monotonic()
-            pending.run(call)
+            try:
+                pending.run(call)
+            except BaseException as error:  # a library in another language may raise what is no Exception
+                pending.error, pending.over = UnavailableError(f"the call broke: {error!r}"), True
             if time.monotonic() - began_s < PROMPT_S:
                 self._slow.discard(place)
             ended.set()

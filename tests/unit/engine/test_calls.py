@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from orchestrator.engine.calls import AT_ONCE, HELD_S, LIMIT_S, QUEUES_S, Answer, Calls, Pending, Place, Threads
-from providers.errors import CapacityError, TimedOutError
+from providers.errors import CapacityError, TimedOutError, UnavailableError
 
 HERE, THERE = ("fake", "alpha"), ("fake", "beta")
 
@@ -114,6 +115,58 @@ def test_a_given_up_call_keeps_its_slot_for_a_while() -> None:
     assert calls.answer("0", LIMIT_S) is not None
     assert not calls.may_begin("key", HERE, LIMIT_S)
     assert calls.may_begin("key", HERE, LIMIT_S + 2 * HELD_S)
+
+
+def test_a_place_that_recovers_after_minutes_is_asked_again_after_minutes() -> None:
+    """Machines there must be ended. That six calls were under way at once does not make its silence longer."""
+    calls, _ = _calls()
+    for number in range(AT_ONCE):
+        _begin(calls, str(number), 0.0)
+    for number in range(AT_ONCE):
+        assert calls.answer(str(number), LIMIT_S + number) is not None
+    assert not calls.may_begin("terminate", HERE, LIMIT_S + HELD_S)
+    assert calls.may_begin("terminate", HERE, LIMIT_S + 2 * HELD_S)
+
+
+def test_a_place_that_never_answers_occupies_few_threads_however_long_that_lasts() -> None:
+    """Days later, other places must still find threads."""
+    calls, silent = _calls()
+    for now_s in range(0, 3 * 86_400, 15):
+        for number in range(10):
+            calls.answer(str(number), float(now_s))
+            _begin(calls, str(number), float(now_s))
+    assert AT_ONCE < len(silent.pending) < 2 * AT_ONCE + 3 * 24
+    for each in silent.pending:
+        each.run(lambda: None)
+    now_s += int(QUEUES_S) + 1
+    assert all(_begin(calls, f"again {number}", now_s) for number in range(AT_ONCE))
+
+
+def test_a_call_that_raises_what_is_no_exception_is_answered_and_costs_no_thread() -> None:
+    """As pyo3 raises it for a panic in Rust."""
+
+    class Panic(BaseException):
+        pass
+
+    def panic() -> None:
+        raise Panic
+
+    threads = Threads(1)
+    for number in range(3):
+        broken = threads.carry(f"panic {number}", HERE, panic)
+        _until_over(broken)
+        with pytest.raises(UnavailableError, match="Panic"):
+            broken.result()
+    sound = threads.carry("key", HERE, lambda: 7)
+    _until_over(sound)
+    assert sound.result() == 7
+
+
+def _until_over(pending: Pending) -> None:
+    give_up_s = time.monotonic() + 10
+    while not pending.over:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
 
 
 def test_an_answer_that_nobody_wants_is_forgotten() -> None:
