@@ -134,6 +134,9 @@ class Daemon:
             try:
                 changed = plane.tick()
                 self._log_events()
+                if (epoch := self._runtime.outranked_by) is not None:
+                    self._installation.store.outrank(leadership, epoch)
+                    raise NotLeaderError(f"another control plane gave orders in epoch {epoch}: leading anew after it")
             except SiteError as error:
                 self._say(f"site: {error}")
                 time.sleep(RETRY_S)

@@ -32,6 +32,7 @@ from orchestrator.nodes.access.lending import Lender
 from orchestrator.nodes.boot.launching import Launching, Remote, unusable
 from orchestrator.nodes.channel import (
     Channel,
+    DamagedOrder,
     Pace,
     control_store,
     forget_run,
@@ -120,6 +121,11 @@ class NodeRuntime:
         self._orders.lead(epoch)
         self._machines.clear()
         self._looking.clear()
+
+    @property
+    def outranked_by(self) -> int | None:
+        """The epoch of a later control plane that has given orders here; None if none is known."""
+        return self._orders.outranked_by
 
     def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """See Runtime.bootstrap."""
@@ -229,13 +235,15 @@ class NodeRuntime:
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """See Runtime.reports."""
-        found, failed = dict[str, RunReport](), dict[str, SiteError]()
+        found, failed, damaged = dict[str, RunReport](), dict[str, SiteError](), dict[str, SiteError]()
         self._threads.next_tick()
         for run_id in run_ids:
             try:
                 report = self._report(run_id)
             except NotRead:
                 continue
+            except DamagedOrder as error:
+                damaged[run_id] = error
             except SiteError as error:  # of one machine's objects, perhaps: the others' count
                 failed[run_id] = error
             else:
@@ -243,7 +251,7 @@ class NodeRuntime:
                     found[run_id] = report
         if failed and not found:
             raise next(iter(failed.values()))
-        for run_id, why in failed.items():  # the others' can be read, so this is about the machine
+        for run_id, why in (failed | damaged).items():  # the others' can be read, so this is about the machine
             found[run_id] = RunReport(run_id, "malformed", error=f"its report cannot be read: {why}")
         return found
 

@@ -2,7 +2,8 @@
 
 The engine changes what is wanted, in memory. Threads write it, one order of a machine after the other and those of
 different machines at once, by compare-and-swap and with the control plane's epoch, so that one that was replaced
-changes nothing. An order that cannot be written is tried again until a later one takes its place.
+changes nothing. An order that cannot be written is tried again until a later one takes its place. The highest epoch is
+kept next to the orders: a control plane on a store that came from a backup must go beyond it first (`outranked_by`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import inf
 
 from orchestrator.engine.calls import Threads
 from orchestrator.errors import SiteError
-from orchestrator.nodes.channel import Channel, unreachable
+from orchestrator.nodes.channel import Channel, DamagedOrder, raise_epoch, unreachable
 from orchestrator.nodes.messages import Order, RunOrder
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
@@ -63,14 +64,19 @@ class Orders:
     ) -> None:
         self._store, self._lease_s, self._expect, self._threads = store, lease_s, expect, threads
         self._monotonic = monotonic
-        self._epoch = 0
+        self._epoch = self._recorded = 0
         self._lines: dict[str, _Line] = {}
         self._changing = threading.Lock()
 
     def lead(self, epoch: int) -> None:
         """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
         with self._changing:
-            self._epoch, self._lines = epoch, {}
+            self._epoch, self._recorded, self._lines = epoch, 0, {}
+
+    @property
+    def outranked_by(self) -> int | None:
+        """The epoch of a later control plane that has given orders here; None if none is known."""
+        return self._recorded if self._recorded > self._epoch else None
 
     def wanted(self, token: str) -> tuple[RunOrder | None, int]:
         """The run that the machine shall execute, and the number of the order that says so, which may not be written
@@ -148,6 +154,7 @@ class Orders:
         """Read a machine's order, or write until all that is wanted is written. It is tried again after an error."""
         channel = Channel(self._store, token)
         try:
+            self._raise_epoch(epoch)
             while True:
                 if line.written is None:
                     self._read(channel, line, epoch)
@@ -156,13 +163,23 @@ class Orders:
                         line.failing_s, line.trouble, line.busy = None, None, False
                         return
                 self._write(channel, line, epoch)
-        except Exception as error:
+        except BaseException as error:  # whatever a library raises, the next order must be written
             trouble = error if isinstance(error, SiteError) else _trouble(error)
             with self._changing:
                 line.written = None  # it may have taken effect: read it again
                 now_s = self._monotonic()
                 line.failing_s = now_s if line.failing_s is None else line.failing_s
                 line.trouble, line.retry_s, line.busy = trouble, now_s + RETRY_S, False
+
+    def _raise_epoch(self, epoch: int) -> None:
+        """Once for each epoch. Raises SiteError if a later control plane gives the orders."""
+        if self._recorded < epoch:
+            recorded = raise_epoch(self._store, epoch)
+            with self._changing:
+                if self._epoch == epoch:
+                    self._recorded = recorded
+        if self._recorded > epoch or self._epoch != epoch:
+            raise SiteError("a later control plane gives the orders", hint="this one no longer leads")
 
     def _read(self, channel: Channel, line: _Line, epoch: int) -> None:
         """Read the order. One of an earlier control plane is made this one's own, so that the earlier one can replace
@@ -171,8 +188,8 @@ class Orders:
         if order is None:
             order = Order(0, self._lease_s)
         elif order.epoch > epoch:
-            hint = "this one no longer leads"
-            raise SiteError(f"a later control plane gives the orders for {channel.token}", hint=hint)
+            hint = "this one no longer leads; if it does, the machine has written its own order"
+            raise DamagedOrder(f"a later control plane gives the orders for {channel.token}", hint=hint)
         elif order.epoch < epoch:
             order = replace(order, number=order.number + 1, epoch=epoch)
             version = channel.replace_order(order, version)
@@ -195,7 +212,7 @@ class Orders:
         self._expect(channel.token)
 
 
-def _trouble(error: Exception) -> SiteError:
+def _trouble(error: BaseException) -> SiteError:
     if isinstance(error, ObjectStoreError):
         return unreachable(error)
     return SiteError(f"an order cannot be written: {error!r}", hint="it is tried again")

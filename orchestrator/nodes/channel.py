@@ -8,6 +8,7 @@
     <token>/<rank>/claim    the agent: which machine of several has this rank
     <token>/node      of several machines of other hosts: why one of them cannot be used
     runs/<run>        the control plane: the launch token of the machines that execute the run, and how many they are
+    epoch             the control plane: the highest epoch of any that gave orders; machines cannot write it
 
 The machine makes all connections, so it needs no open port and works behind NAT. The
 store may be a folder of this host, which is how `local` works, or a bucket.
@@ -33,6 +34,8 @@ NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
 NEARBY_POLL_S = 0.02
 REPORT = "report"
 MOST_NODES_DIGITS = 4
+MOST_EPOCH_DIGITS = 15
+_EPOCH = "epoch"
 _T = TypeVar("_T")
 
 
@@ -59,6 +62,10 @@ class Garbled(Exception):
     """An object of the channel is not valid; says why."""
 
 
+class DamagedOrder(SiteError):
+    """The order of a machine is not one that a control plane can have written: it concerns that machine only."""
+
+
 class Channel:
     """Both ends of the channel of the machine with this `token`: its launch token, or one of `places`. Methods raise
     ObjectStoreError."""
@@ -75,15 +82,14 @@ class Channel:
     # The control plane's end
 
     def order(self) -> tuple[Order | None, str]:
-        """The newest order, and its version for `replace_order`; (None, "") if there is none. Raises SiteError if it
-        is damaged."""
+        """The newest order, and its version for `replace_order`; (None, "") if there is none. Raises DamagedOrder."""
         found = self._store.get(f"{self.token}/order", MOST_ORDER_BYTES)
         if found is None:
             return None, ""
         try:
             return loads(Order, found.data), found.version
         except CodecError as error:
-            raise SiteError(
+            raise DamagedOrder(
                 f"the order {self._store.where(f'{self.token}/order')} is damaged: {error}",
                 hint="end the machine with `tradewind reap`; its job continues elsewhere",
             ) from error
@@ -189,6 +195,27 @@ def machines_of(store: ObjectStore, run_id: str) -> tuple[str, ...]:
         return ()
     token, _, nodes = found.data.decode(errors="replace").partition(" ")
     return places(token, int(nodes) if nodes.isdecimal() and len(nodes) <= MOST_NODES_DIGITS else 1)
+
+
+def raise_epoch(store: ObjectStore, epoch: int) -> int:
+    """Record that the control plane with this epoch gives the orders now, unless a later one does. Returns the highest
+    epoch on record. Raises ObjectStoreError, SiteError."""
+    while True:
+        found = store.get(_EPOCH, MOST_BYTES)
+        known = 0 if found is None else _epoch_of(found.data, store.where(_EPOCH))
+        if known >= epoch:
+            return known
+        data = str(epoch).encode()
+        if found is None:
+            store.put_if_absent(_EPOCH, data)  # read again: another one may have been faster
+        else:
+            store.put_if_match(_EPOCH, data, found.version)
+
+
+def _epoch_of(data: bytes, where: str) -> int:
+    if not data.isdigit() or len(data) > MOST_EPOCH_DIGITS:
+        raise SiteError(f"{where} is damaged: it is not a number", hint="delete it; the control plane writes it again")
+    return int(data)
 
 
 def runs_known(store: ObjectStore) -> list[str]:

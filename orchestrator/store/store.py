@@ -128,6 +128,12 @@ class Store:
         with self._transaction(writes=True) as connection:
             leader.resign(connection, leadership)
 
+    def outrank(self, leadership: Leadership, epoch: int) -> None:
+        """Gives leadership up so that the next leader's epoch is higher than `epoch`, which is that of a control plane
+        of which this store knows nothing: it came from a backup. Raises NotLeaderError."""
+        with self._transaction(writes=True) as connection:
+            leader.outrank(connection, leadership, epoch)
+
     def leader(self, *, watch: bool = False) -> LeaderInfo | None:
         """The current leader, or None. With `watch`, a leader on another host is watched for some seconds to see
         whether it is alive; None if it is not."""

@@ -177,6 +177,17 @@ def beat(connection: Connection, leadership: Leadership) -> None:
         fence(connection, leadership)
 
 
+def outrank(connection: Connection, leadership: Leadership, epoch: int) -> None:
+    """Gives leadership up so that the next leader's epoch is higher than `epoch`. Raises NotLeaderError."""
+    fence(connection, leadership)
+    newest = max(epoch, leadership.epoch)
+    connection.execute(
+        update(leader)
+        .where(leader.c.epoch == leadership.epoch)
+        .values(epoch=newest, beat=leader.c.beat + 1, holder=None)
+    )
+
+
 def resign(connection: Connection, leadership: Leadership) -> None:
     """Gives leadership up so that another can take over at once; does nothing if one already has."""
     connection.execute(update(leader).where(leader.c.epoch == leadership.epoch).values(holder=None))

@@ -462,6 +462,20 @@ def test_a_report_that_cannot_be_read_while_others_can_is_the_machines_fault(
     until(judged)
 
 
+def test_a_machine_that_damages_its_own_order_is_judged_even_if_it_is_the_only_one(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine
+) -> None:
+    """Nothing is wrong with the store: the run fails, instead of training unseen for ever."""
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    until(lambda: state(runtime) == "training")
+    (machine.channel._store.put("m/order", b"{"))
+    successor = open_runtime()
+    successor.lead(2)
+    until(lambda: state(successor) == "malformed")
+
+
 def test_a_damaged_key_is_refused(runtime: NodeRuntime, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"")
     with pytest.raises(SiteError, match="is damaged: it has 0 bytes, not 32") as caught:

@@ -11,7 +11,8 @@ import pytest
 from orchestrator.engine.calls import Pending, Place, Threads
 from orchestrator.engine.orders import RETRY_S, TROUBLE_S, NotRead, Orders
 from orchestrator.errors import SiteError
-from orchestrator.nodes.channel import Channel
+from orchestrator.formats.codec import dumps
+from orchestrator.nodes.channel import Channel, DamagedOrder, raise_epoch
 from orchestrator.nodes.messages import Order, RunOrder
 from trainers.errors import StoreUnavailable
 from trainers.objects.folder import FolderStore
@@ -166,3 +167,64 @@ def test_a_damaged_order_is_an_error_for_its_machine_alone(desk: Desk) -> None:
     with pytest.raises(SiteError, match="is damaged"):
         desk.orders.wanted("m")
     assert desk.orders.wanted("n") == (None, 0)
+
+
+def test_a_control_plane_on_a_store_from_a_backup_writes_nothing_and_learns_which_epoch_it_must_pass(
+    tmp_path: Path,
+) -> None:
+    """Its epoch is lower than that of the machine's order. So it must lead anew, beyond it, before it can stop it."""
+    before = Desk(tmp_path, epoch=7)
+    before.read("m")
+    before.orders.change("m", lambda _: RUN)
+    before.threads.work()
+    assert before.orders.outranked_by is None
+    restored = Desk(tmp_path, epoch=3)
+    restored.read("m")
+    with pytest.raises(SiteError, match="a later control plane"):
+        restored.orders.wanted("m")
+    assert restored.orders.outranked_by == 7
+    assert restored.ordered("m") == Order(1, 60.0, RUN, 7)
+    restored.orders.lead(8)
+    assert restored.orders.outranked_by is None
+    restored.read("m")
+    restored.orders.change("m", lambda _: None)
+    restored.threads.work()
+    assert restored.ordered("m") == Order(3, 60.0, None, 8)
+
+
+def test_the_epoch_on_record_never_falls(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    assert [raise_epoch(store, epoch) for epoch in (2, 5, 3, 6)] == [2, 5, 5, 6]
+
+
+def test_an_order_that_a_machine_wrote_for_itself_concerns_that_machine_alone(desk: Desk) -> None:
+    """Its access to the store covers its own orders, and an epoch beyond all others would depose its control plane."""
+    desk.store.put("m/order", dumps(Order(9, 60.0, None, 2**40)).encode())
+    desk.read("m")
+    desk.read("n")
+    assert desk.orders.outranked_by is None
+    with pytest.raises(DamagedOrder):
+        desk.orders.wanted("m")
+    assert desk.orders.wanted("n") == (None, 0)
+
+
+def test_an_order_whose_writer_breaks_is_tried_again(desk: Desk) -> None:
+    """A library in another language may raise what is no Exception."""
+
+    def panic(_: Channel) -> None:
+        if not desk.written:
+            desk.written.append("panicked")
+            raise Panic
+
+    desk.read("m")
+    desk.orders.change("m", lambda _: RUN, [panic])
+    desk.threads.work()
+    assert desk.ordered("m") is None
+    desk.now_s += RETRY_S
+    desk.orders.wanted("m")
+    desk.threads.work()
+    assert desk.ordered("m") == Order(1, 60.0, RUN, 1)
+
+
+class Panic(BaseException):
+    """As pyo3 raises it for a panic in Rust."""

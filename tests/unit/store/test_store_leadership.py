@@ -90,6 +90,28 @@ def test_a_leader_that_resigns_is_followed_at_once(store: Store, standby: Store)
     assert elected(standby, "b").epoch > lead.epoch
 
 
+def test_whoever_is_outranked_is_followed_by_a_leader_beyond_that_epoch(store: Store, standby: Store) -> None:
+    lead = elected(store, "a")
+    store.outrank(lead, 41)
+    with pytest.raises(NotLeaderError):
+        store.beat(lead)
+    assert elected(standby, "b").epoch == 42
+
+
+def test_being_outranked_lowers_no_epoch_and_deposes_no_successor(
+    store: Store, standby: Store, clock: VirtualClock
+) -> None:
+    old = elected(store, "a")
+    standby.campaign("b")
+    clock.advance(TAKEOVER_S)
+    new = elected(standby, "b")
+    with pytest.raises(NotLeaderError):
+        store.outrank(old, 41)
+    standby.beat(new)
+    standby.outrank(new, 0)
+    assert elected(store, "a").epoch == new.epoch + 1
+
+
 def test_resigning_after_being_deposed_does_not_harm_the_successor(
     store: Store, standby: Store, clock: VirtualClock
 ) -> None:
