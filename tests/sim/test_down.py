@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
+from orchestrator.engine.asking import Within
 from orchestrator.engine.billing.accrue import accrue
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down
@@ -13,11 +16,13 @@ from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Step
 from orchestrator.store import Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
+from providers.errors import TimedOutError
 from providers.fake import Fault
 from tests.rig import Killed, findings
 from tests.rig.installation import HOLDER
 from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 
+T = TypeVar("T")
 Install = Callable[..., SimulatedInstallation]
 SILENT = [Fault.NO_ANSWER] * 500
 
@@ -201,4 +206,42 @@ def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(
         down(home, leadership)
     up(home, leadership)
     home.settle()
+    sound(home)
+
+
+def test_a_provider_whose_list_is_not_answered_still_ends_the_machines_that_the_store_knows(
+    home: SimulatedInstallation,
+) -> None:
+    home.submit(steps=400)
+    home.run_for(30)
+    (machine,) = (each.id for each in home.cloud.instances() if each.alive)
+    home.faults.inject("list_owned", Fault.NO_ANSWER)
+    leadership = lead(home)
+    assert down(home, leadership) == 1
+    home.clock.advance(5)
+    assert not [each.id for each in home.cloud.instances() if each.alive and each.id == machine]
+    up(home, leadership)
+    home.run_for(30)
+    sound(home)
+
+
+def test_a_provider_that_never_answers_is_reported_and_its_machines_are_left_to_the_next_control_plane(
+    home: SimulatedInstallation,
+) -> None:
+    home.submit(steps=400)
+    home.run_for(30)
+    leadership = lead(home)
+    hang, within = threading.Event(), Within(0.01)
+
+    def ask(provider: str, _call: Callable[[], T], /) -> T:
+        return within(provider, hang.wait)  # type: ignore[arg-type, return-value]
+
+    try:
+        (refused,) = shut_down(home.plane._ctx.installation, leadership, lambda _: None, ask)
+        assert isinstance(refused, TimedOutError)
+    finally:
+        hang.set()
+    up(home, leadership)
+    home.run_for(60)
+    assert not any(each.alive for each in home.cloud.instances())
     sound(home)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator import ledger
+from orchestrator.engine.asking import Ask
 from orchestrator.engine.billing.machine_cost import charges_of, job_cost_nano_usd
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
@@ -91,8 +92,9 @@ def settle(
     return True
 
 
-def settle_all(installation: Installation, leadership: Leadership) -> None:
-    """Settle everything after a control plane and all its machines were shut down for good.
+def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> None:
+    """Settle everything after a control plane and all its machines were shut down for good. `ask` makes the calls to
+    providers.
 
     Unreadable rows are left to the next control plane. Raises NotLeaderError as soon as another one has taken over.
     """
@@ -124,7 +126,8 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
     ended = []
     for run in unsettled:
         try:
-            described = installation.providers[provider_of(run.offer_id)].describe(run.instance_ids)
+            provider = installation.providers[provider_of(run.offer_id)]
+            described = ask(provider.name, partial(provider.describe, run.instance_ids))
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
         if not any(each.alive for each in described):
@@ -132,12 +135,12 @@ def settle_all(installation: Installation, leadership: Leadership) -> None:
             ended.append((run, [as_described(each, known.get(each.instance_id or ""), now) for each in run.machines]))
     last_ms = max((each.billed_to_ms or now for _, machines in ended for each in machines), default=now)
     _wait_until(installation, last_ms)
-    collect(installation, leadership)
+    collect(installation, leadership, ask)
     for run, machines in ended:
         report_usage = meter(installation, run)
         with suppress(ProviderError):  # the next control plane reports it
             if report_usage is not None:
-                report_usage()
+                ask(provider_of(run.offer_id), report_usage)
             settle(installation, leadership, run, machines)
 
 

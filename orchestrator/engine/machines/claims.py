@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.errors import SupersededError
@@ -115,13 +116,13 @@ def _replaced(
     return worked
 
 
-def check(installation: Installation) -> None:
+def check(installation: Installation, ask: Ask = at_once) -> None:
     """Raises SupersededError if another store has acted at a provider since this one did. An unresponsive provider is
     skipped: nothing can be done there anyway."""
     for provider in installation.providers.values():
-        if isinstance(provider, KeepsClaims):
+        if isinstance(provider, _Claimed):
             try:
-                found = provider.claim(installation.store.install_id)
+                found = ask(provider.name, partial(provider.claim, installation.store.install_id))
             except ProviderError:
                 continue
             with installation.store.read() as tx:

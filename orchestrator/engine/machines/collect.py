@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.calls import Answer
 from orchestrator.engine.context import Context
 from orchestrator.installation import Installation
@@ -33,13 +34,13 @@ MOST_FLAGS = 10_000
 Polled = tuple[Sequence[Offer], Sequence[PricePoint]]
 
 
-def collect(installation: Installation, leadership: Leadership | None = None) -> int:
-    """Poll every enabled provider once. Returns how many prices changed.
+def collect(installation: Installation, leadership: Leadership | None = None, ask: Ask = at_once) -> int:
+    """Poll every enabled provider once. Returns how many prices changed. `ask` makes the calls.
 
     `leadership` is the caller's; None only for a user who looks at the market while no control plane runs.
     Raises NotLeaderError.
     """
-    return sum(collect_from(installation, leadership, provider) for provider in installation.providers.values())
+    return sum(collect_from(installation, leadership, provider, ask) for provider in installation.providers.values())
 
 
 def collector(
@@ -83,11 +84,13 @@ def poll_prices(ctx: Context, provider: Provider, every_s: float) -> int | None:
     return record(ctx.installation, ctx.leadership, provider, answer)
 
 
-def collect_from(installation: Installation, leadership: Leadership | None, provider: Provider) -> int:
+def collect_from(
+    installation: Installation, leadership: Leadership | None, provider: Provider, ask: Ask = at_once
+) -> int:
     """Poll one provider and wait for it. Returns how many prices changed. Raises NotLeaderError."""
     asked_ms, asked_s = installation.clock.now_ms(), installation.clock.monotonic_s()
     try:
-        answer = Answer(asked_ms, asked_s, question(installation, provider)())
+        answer = Answer(asked_ms, asked_s, ask(provider.name, question(installation, provider)))
     except ProviderError as error:
         answer = Answer(asked_ms, asked_s, error=error)
     return record(installation, leadership, provider, answer)

@@ -6,9 +6,11 @@ work for the next control plane.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
+from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.billing.accrue import settle_all
 from orchestrator.engine.billing.comparisons import conclude_all
 from orchestrator.engine.inputs.snapshot import left_out
@@ -19,35 +21,45 @@ from orchestrator.installation import Installation
 from orchestrator.store import Leadership
 from providers.base import Provider
 from providers.errors import ProviderError
+from providers.instance import Instance
 from providers.offer import provider_of
 
 
 def shut_down(
-    installation: Installation, leadership: Leadership, progress: Callable[[str], None]
+    installation: Installation, leadership: Leadership, progress: Callable[[str], None], ask: Ask = at_once
 ) -> list[ProviderError]:
-    """End all machines, then close their books. Returns the providers' errors.
+    """End all machines, then close their books. Returns the providers' errors. `ask` makes the calls to providers.
 
     Raises NotLeaderError as soon as a control plane has taken over; no further machine is ended then, since it may be
     needed. Raises SupersededError, without ending anything, on a copy of a store that acts on these machines.
     """
-    claims.check(installation)
+    claims.check(installation, ask)
     refused = []
     for provider in installation.providers.values():
         try:
-            _end_machines(installation, leadership, provider, progress)
+            _end_machines(installation, leadership, provider, progress, ask)
         except ProviderError as error:
             refused.append(error)
-    settle_all(installation, leadership)
+    settle_all(installation, leadership, ask)
     conclude_all(installation, leadership)
     return refused
 
 
 def _end_machines(
-    installation: Installation, leadership: Leadership, provider: Provider, progress: Callable[[str], None]
+    installation: Installation,
+    leadership: Leadership,
+    provider: Provider,
+    progress: Callable[[str], None],
+    ask: Ask,
 ) -> None:
     """End the machines that the provider lists if this store rented them, and those that only the store knows. Each is
-    tried even if another fails. Raises the last ProviderError."""
-    listed = provider.list_owned(installation.store.install_id)
+    tried even if another fails, or the list does. Raises the last ProviderError."""
+    failed: ProviderError | None = None
+    listed: Sequence[Instance] = ()
+    try:
+        listed = ask(provider.name, partial(provider.list_owned, installation.store.install_id))
+    except ProviderError as error:
+        failed = error
     with installation.store.read() as tx:
         owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
@@ -56,13 +68,12 @@ def _end_machines(
             if provider_of(run.offer_id) == provider.name
             for instance_id in run.instance_ids
         }
-    failed: ProviderError | None = None
     for instance_id in sorted(known | owned.keys()):
         progress(f"ending instance {instance_id}")
         installation.store.beat(leadership)
         _adopt(installation, leadership, owned.get(instance_id), instance_id)
         try:
-            provider.terminate(instance_id)
+            ask(provider.name, partial(provider.terminate, instance_id))
         except ProviderError as error:
             failed = error
     if failed is not None:

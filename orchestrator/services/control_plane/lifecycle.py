@@ -20,6 +20,7 @@ from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
+from orchestrator.engine.asking import Within
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.node_runtime import require_ray
@@ -57,7 +58,7 @@ def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
     SupersededError if this store is a copy and the original has acted since it was copied."""
     installation = open_installation(config, starts=True)
     try:
-        claims.check(installation)  # first: a copied store names the original's control plane
+        claims.check(installation, Within())  # first: a copied store names the original's control plane
         return started_once(installation, lambda: _start(installation, progress), progress=progress)
     finally:
         installation.close()
@@ -155,7 +156,7 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     """
     installation = open_installation(config)
     try:
-        claims.check(installation)  # as in `up`: a copied store names the original's process
+        claims.check(installation, Within())  # as in `up`: a copied store names the original's process
         running = _of_this_host(control_plane(installation))
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
@@ -216,7 +217,7 @@ def _end_machines(installation: Installation, progress: Callable[[str], None]) -
         return None
     try:
         with installation.store.pulse(leadership):
-            return shut_down(installation, leadership, progress)
+            return shut_down(installation, leadership, progress, Within())
     except NotLeaderError:
         progress("a control plane took over meanwhile")
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
+from orchestrator.engine.asking import at_once
 from orchestrator.engine.billing.accrue import settle_all
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.installation import Installation, open_installation
@@ -47,7 +48,7 @@ def test_a_migration_is_done_when_the_job_was_handed_over(
         FileCatalog().fence(installation.checkpoint_root(None), "job_A", 1, None)
     leadership = installation.store.campaign("down")
     assert leadership is not None
-    settle_all(installation, leadership)
+    settle_all(installation, leadership, at_once)
     with installation.store.read() as tx:
         assert tx.migration("mig_A").step is end
         assert (tx.migration("mig_A").error is None) is (end is Step.DONE)

@@ -19,6 +19,7 @@ import pytest
 from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.daemon import Daemon
+from orchestrator.engine.asking import Ask
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.machines.collect import collect
@@ -26,7 +27,7 @@ from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.migration import place
 from orchestrator.engine.migration.bring_up import launch_spec
 from orchestrator.engine.migration.turns import Turns
-from orchestrator.engine.node_runtime import node_runtime
+from orchestrator.engine.node_runtime import NodeRuntime, node_runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.errors import SiteError, UsageError
 from orchestrator.installation import Installation, open_installation
@@ -206,7 +207,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     started, reported = process_start(stranger.pid), list[str]()
 
     def take_over(
-        installation: Installation, leadership: Leadership, progress: Callable[[str], None]
+        installation: Installation, leadership: Leadership, progress: Callable[[str], None], ask: Ask
     ) -> list[ProviderError]:
         monkeypatch.undo()
         with closing(sqlite3.connect(path)) as connection:  # a standby of this machine, while `down` slept
@@ -215,7 +216,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
                 (stranger.pid, started),
             )
             connection.commit()
-        return shut_down(installation, leadership, progress)
+        return shut_down(installation, leadership, progress, ask)
 
     monkeypatch.setattr(lifecycle, "shut_down", take_over)
     waiting = threading.Thread(target=stranger.wait)
@@ -333,6 +334,18 @@ def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_a
         (config.state_dir / FILE).write_text("damaged")
         assert Daemon(installation, node_runtime(installation), standing_by).run(once=True) == 0
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
+
+
+def test_a_control_plane_on_a_store_from_a_backup_leads_anew_beyond_those_that_gave_orders_since(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led: list[int] = []
+    monkeypatch.setattr(NodeRuntime, "lead", lambda _, epoch: led.append(epoch))
+    monkeypatch.setattr(NodeRuntime, "outranked_by", property(lambda _: 41 if led[-1] <= 41 else None))
+    with closing(open_installation(config)) as installation:
+        assert Daemon(installation, node_runtime(installation), SecretValues()).run(once=True) == 0
+    assert len(led) == 2
+    assert led[0] < led[1] == 42
 
 
 LOGS = """
