@@ -40,6 +40,10 @@ class Faults:
         """
         self._script.setdefault(call, deque()).extend(faults)
 
+    def forget(self) -> None:
+        """Forget the injected faults that have not happened yet."""
+        self._script.clear()
+
     def next(self, call: str) -> Fault | None:
         """The fault of the current call; None if it succeeds."""
         if script := self._script.get(call):

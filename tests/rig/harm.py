@@ -17,6 +17,7 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job
 from providers.fake import Fault
 from providers.fake.faults import LISTINGS
+from tests.rig import agents
 from tests.rig.installation import SimulatedInstallation
 from tests.rig.wires import never
 
@@ -46,7 +47,7 @@ OF_JOBS = tuple(
 )  # LOOK breaks by `damage`
 HARMS = (
     "garbage", "progress file", "fault", "provider fault", "row", "fence", "silence", "omission", "misdeed", "deaf",
-    "down", "no secret", "slow call", "silent region",
+    "down", "no secret", "slow call", "silent region", *agents.KINDS,
 )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ class Harm:
             self.hush()
         elif job is not None and what == "garble":
             self.garble(job)
-        elif job is not None and what == "progress":
+        elif job is not None and what == "spoil progress":
             self.spoil_progress(job)
         elif job is not None and what == "break":
             self.break_a_step(job)

@@ -1,10 +1,10 @@
 """History: a random sequence, from one seed, of user actions, cloud events and crashes of the control plane.
 
 Jobs are submitted, moved, paused, resumed and cancelled; prices jump, capacity runs out, machines are preempted with
-and without notice, trainers stop responding, calls fail in every way that the fake cloud supports, are answered late
-or never. A control plane is
-killed at an edge of a random kind (each seed prefers one) and restarted later. Others are paused there: another one
-takes over, or none does, and then they resume with what they remember. Trainers are paused while they save.
+and without notice, trainers stop responding, calls fail in every way that the fake cloud supports, are answered late or
+never. A control plane is killed at an edge of a random kind (each seed prefers one) and restarted later. Others are
+paused there: another one takes over, or none does, and then they resume with what they remember. Trainers are paused
+while they save.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from orchestrator.store import Tx
 from providers.fake import Fault, Faults
 from providers.instance import Instance, InstanceState
 from providers.money import usd
+from tests.rig.agents import Agents
 from tests.rig.crash_points import EDGES, FILES, PAUSE_EDGES, STEPS, WRITES, Killed
 from tests.rig.database import ScratchDatabase
 from tests.rig.harm import Harm
@@ -104,6 +105,7 @@ class History:
         self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
         self.home.site.naps.asleep = self._falls_asleep
         self.harm = Harm(self.home, rng, self._at)
+        self._agents = Agents(self.home, random.Random(f"agents {seed}"), self._at, self.harm.culprits)
         self._jobs: list[Job] = []
         self._resumed: set[str] = set()
         self._up_s = 0.0
@@ -118,6 +120,7 @@ class History:
         self._next_s = 4.0
         while self._up_s < CHAOS_S:
             self._pass()
+            self._agents.act(self._in_states("running", "migrating"))
             if self._now_s >= self._next_s:
                 self._next_s = self._now_s + rng.expovariate(1 / 2.5)
                 self._something()
@@ -208,8 +211,7 @@ class History:
     def _blow(self, arms: _Arms, leaning: str, edges: Sequence[str]) -> tuple[int | None, str | None]:
         """Where it falls next: so many edges from now, or at the edge that the seed leans to, or at any other."""
         rng = self._random
-        draw = rng.random()
-        leans = 0.2 <= draw < 0.85
+        leans = 0.2 <= (draw := rng.random()) < 0.85
         arms.until_s = self._now_s + (PATIENCE_S if leans else SHORT_PATIENCE_S)
         if draw < 0.2:
             return int(rng.expovariate(1 / 25)) + 1, None
@@ -335,8 +337,11 @@ class History:
             with suppress(Killed), self.home.store.write() as tx:
                 change(tx)
 
+    def _in_states(self, *states: str) -> list[Job]:
+        return [job for job in self.home.read(lambda tx: tx.jobs()) if job.state in states]
+
     def _a_job(self, *states: str) -> Job | None:
-        jobs = [job for job in self.home.read(lambda tx: tx.jobs()) if job.state in states]
+        jobs = self._in_states(*states)
         return self._random.choice(jobs) if jobs else None
 
     def _a_machine(self) -> Instance | None:
@@ -450,9 +455,10 @@ class History:
     # -- the end ------------------------------------------------------------------------------------------------------
     def _make_peace(self) -> None:
         """Stops cloud faults; control planes are still killed."""
-        self._peace_from_s = self._now_s
+        self._peace_from_s, home = self._now_s, self.home
+        home.faults.forget()
         for offer, _ in CATALOG:
-            self.home.cloud.set_capacity(offer.id, None)
+            home.cloud.set_capacity(offer.id, None)
 
     def _let_go(self) -> None:
         """Users resume what they paused, and cancel what cannot go on: without budget, or for want of patience."""
@@ -480,7 +486,7 @@ class History:
             dict(home.injector.deaths),
             dict(home.injector.pauses),
             dict(home.site.naps.pauses),
-            dict(self.harm.counted),
+            dict(self.harm.counted + self._agents.counted),
             len(migrations),
             sum(migration.step is Step.DONE for migration in migrations),
             dict(Counter(job.state for job in jobs)),

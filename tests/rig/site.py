@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
+from orchestrator.engine.machines.gang_report import combined
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.errors import SiteError
@@ -65,10 +66,12 @@ class SimSite:
         self._killed: list[Trainer] = []
         self._deaf: set[str] = set()
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
+        self.liars: set[str] = set()  # jobs of whose runs an agent ever lied
         self.asked_for_stacks: list[str] = []
         self.boot_errors: dict[str, str] = {}
         self._kept: dict[str, str] = {}
         self._garbled: dict[str, Mapping[str, object]] = {}
+        self._lies: dict[str, tuple[int, Callable[[Mapping[str, object]], Mapping[str, object]]]] = {}
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
         self._prepares_s: Callable[[str], float] | None = None
@@ -113,6 +116,31 @@ class SimSite:
         else:
             self._spoilt[job_id] = alter
 
+    def lie(self, job_id: str, rank: int, how: Callable[[Mapping[str, object]], Mapping[str, object]] | None) -> None:
+        """From now on the agent of machine `rank` of this job's runs says `how` of the truth; None: the truth."""
+        self._lies.pop(job_id, None)
+        self.liars.add(job_id)
+        if how is not None:
+            self._lies[job_id] = (rank, how)
+
+    def fall_silent(self, run_id: str) -> Callable[[], None]:
+        """From now on the agent of a run exchanges no messages; its trainer goes on, until its lease is over. Returns
+        what lets it speak and listen again."""
+        (trainer,) = (each for each in self.look() if each.run_id == run_id)
+        trainer.silent_since_s = self._clock.monotonic_s()
+
+        def speak() -> None:
+            self.look()
+            if self._trainers.get(run_id) is trainer and run_id in self._kept:
+                trainer.silent_since_s = None
+
+        return speak
+
+    def put_to_sleep(self, run_id: str) -> None:
+        """Pauses the machines of a run, with its agent and its trainer, between two steps; `wake` resumes them."""
+        (trainer,) = (each for each in self.look() if each.run_id == run_id)
+        trainer.sleep(with_host=True)
+
     def restore_takes(self, job_id: str, wall_s: float) -> None:
         """From now on, on every machine."""
         self._restores_s[job_id] = wall_s
@@ -136,6 +164,14 @@ class SimSite:
     def training(self) -> list[str]:
         """The runs that train now, whether or not they report."""
         return [trainer.run_id for trainer in self.look() if trainer.state == "training"]
+
+    def speaks(self, run_id: str) -> bool:
+        """Whether a run trains or waits, and its agent exchanges messages."""
+        there = (each for each in self.look() if each.run_id == run_id)
+        return any(
+            each.state in ("restored", "training", "quiesced") and each.unreachable_since_s is None and not each.asleep
+            for each in there
+        )
 
     def book(self) -> list[TrainingState]:
         """Every run that ever trained, by job and generation."""
@@ -205,7 +241,8 @@ class SimSite:
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
         """The reports of these runs."""
         machines = self._machines()
-        return {run_id: self._said(run_id, self._report(run_id, machines)) for run_id in run_ids}
+        found = {run_id: self._heard(run_id, self._report(run_id, machines)) for run_id in run_ids}
+        return {run_id: report for run_id, report in found.items() if report is not None}
 
     def quiesce(self, run_id: str, successor: int) -> None:
         """Makes a run checkpoint and wait for its successor."""
@@ -267,6 +304,20 @@ class SimSite:
                     trainer.advance(machine)
         return list(self._trainers.values())
 
+    def _heard(self, run_id: str, report: RunReport) -> RunReport | None:
+        """What the machines of a run say of it, one of which may lie."""
+        said, trainer = self._said(run_id, report), self._trainers.get(run_id)
+        if trainer is None or report.state in ("absent", "silent"):
+            return said
+        of_run = [each for each in self._cloud.instances() if each.token == trainer.token]
+        lies = self._lies.get(of_run[0].tags["tradewind-job"])
+        if lies is None:
+            return said
+        rank, how = lies
+        members = [said] * len(of_run)
+        members[rank % len(of_run)] = report_of(run_id, how(asdict(said)))
+        return combined(members)
+
     def _said(self, run_id: str, report: RunReport) -> RunReport:
         trainer = self._trainers.get(run_id)
         if trainer is None or trainer.spec is None or report.state in ("absent", "silent"):
@@ -296,6 +347,8 @@ class SimSite:
         """A trainer that can receive requests, advanced to the present."""
         self.look()
         trainer = self._trainers.get(run_id)
+        if trainer is not None and trainer.silent_since_s is not None:
+            return None  # asked again
         deaf = trainer is not None and trainer.spec is not None and trainer.spec.job_id in self._deaf
         return None if deaf else trainer
 

@@ -177,7 +177,8 @@ class Trainer:
             return
         self._lease_over = self.with_host and not renewed and now - since_s >= self.around.lease_s
         self.asleep_since_s, self.at_s, self.with_host = None, now, False
-        self._go_on()
+        if self._nap is not None:
+            self._go_on()
         if self.state == "training" and not self.asleep and now < (self.quiesced_until_s or 0.0):
             self._successors.add(self._successor)
             self._begin_save(int(self.step), now, "quiesced")

@@ -50,7 +50,7 @@ def findings(
         *(line for job in jobs for line in _checkpoints(home, bills, job, runs, moves)),
         *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
-        *(line for job in jobs for line in _state(job, book, paused)),
+        *(line for job in jobs for line in _state(home, job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
         *_lost_work(home, runs, book, culprits or ()),
         *_blamed(home, culprits or ()),
@@ -152,12 +152,18 @@ def _compared(compared: list[Comparison], jobs: list[Job], paid: Counter[str]) -
             yield f"comparison: {each.baseline} of {each.job_id} does not follow from its inputs"
 
 
-def _state(job: Job, book: list[TrainingState], paused: bool) -> Iterator[str]:
+def _state(home: SimulatedInstallation, job: Job, book: list[TrainingState], paused: bool) -> Iterator[str]:
     if job.state not in TERMINAL and not (paused and job.state == "paused"):
         yield f"lost: {job.id} ended as {job.state}"
     done = any(trained.job_id == job.id and trained.step == job.spec.train.steps for trained in book)
-    if job.state == "finished" and not done:
+    if job.state == "finished" and not done and not (job.id in home.site.liars and _ended_by_itself(home, job)):
         yield f"lost: {job.id} is finished, but no run of it made all its steps"
+
+
+def _ended_by_itself(home: SimulatedInstallation, job: Job) -> bool:
+    """Whether its program seemed to end as any program may: a lie about that cannot be told from the truth."""
+    (finished,) = home.events(job, "job.finished")
+    return "stop()" in finished.message or "never called attach()" in finished.message
 
 
 def _blamed(home: SimulatedInstallation, culprits: Collection[str]) -> Iterator[str]:

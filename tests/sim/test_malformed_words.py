@@ -34,6 +34,19 @@ def test_garbage_counts_against_the_job_that_says_it_and_harms_no_other(
     check_truth(home)
 
 
+def test_an_impossible_speed_is_no_measurement_and_stops_nobodys_plans(home: SimulatedInstallation) -> None:
+    liar = home.submit("liar", steps=40)
+    home.until_step(liar, 3)
+    home.site.garble(liar.id, step_wall_s=5e-324)
+    home.run_for(20)
+    innocent = home.submit("innocent", steps=20)
+    home.until_state(innocent, "finished")
+    home.settle()
+    assert home.job(liar).state == "finished"
+    assert not home.read(lambda tx: tx.perf([liar.id]))
+    check_truth(home)
+
+
 def test_a_run_whose_reports_become_valid_in_time_continues(home: SimulatedInstallation) -> None:
     job = home.submit(steps=90)
     home.until_step(job, 3)

@@ -54,6 +54,18 @@ def test_a_region_that_never_answers_changes_nothing_for_a_job_in_another_one(
     assert story_of_a_job_in_beta(install(), silent_from_s) == undisturbed
 
 
+def test_a_store_that_never_answers_while_a_job_is_placed_only_delays_it(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=20)
+    slow(home, Delay(inf), only="user-data")
+    home.until(lambda: bool(home.events(job, "site.unavailable")))
+    assert home.job(job).state == "starting"
+    slow(home, Delay(0.0), only="user-data")
+    home.settle(1200.0)
+    assert home.job(job).state == "finished"
+    assert not home.events(job, "job.quarantined")
+    check_truth(home)
+
+
 def test_a_job_is_placed_elsewhere_when_its_region_never_answers(home: SimulatedInstallation) -> None:
     hush(home, ALPHA)
     job = home.submit(steps=20)

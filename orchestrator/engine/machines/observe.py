@@ -41,6 +41,9 @@ PROGRESS_EVERY_S = 0.5
 RECORDED_AT_ONCE = 20  # runs in one tick, so that none takes long
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
+SHORTEST_STEP_S = 1e-9
+"""No program makes a step in less. The speed that would follow from such a report is no number with which plans can be
+made, not even those of other jobs."""
 FINISH_S = 30.0  # wall: how long to wait for an unreadable checkpoint folder to prove that a job is done
 MALFORMED_REPORTED_S = 3600.0
 OUTAGE_S = 10.0  # wall; a bridge that restarts is not an outage
@@ -247,7 +250,8 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
         _progress(tx, run, report)
     measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
     if (
-        not report.step_wall_s
+        report.step_wall_s is None
+        or report.step_wall_s < SHORTEST_STEP_S
         or measured < MIN_STEPS_MEASURED
         or report.state != "training"
         or not ctx.due(f"perf/{run.id}", PERF_EVERY_S)

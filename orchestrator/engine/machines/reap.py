@@ -25,6 +25,7 @@ from providers.traits import shares_host
 TERMINATE_EVERY_S = 2.0
 SETTLE_EVERY_S = 1.0
 ASK_EVERY_S = 5.0
+LATE_S = 60.0  # wall: a launch may take effect so long after it was sent, by a control plane that may be dead by then
 PARTING_S = 15.0
 SHIPS_LATE = ("cancelled", "moved")
 """Ends of a run after which its machine may still store the last of its log and outputs."""
@@ -119,8 +120,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
     brought anything new.
 
     The launch may still be answered. Otherwise the machine is looked up by its token, also among ended machines, since
-    those cost money as well. There is none if two looks find nothing, both at least the provider's listing lag after
-    the abort, and so after the last launch. A machine that appears even later is found by `sweep`.
+    those cost money as well. There is none if two looks find nothing, both at least LATE_S and the provider's listing
+    lag after the abort, and so after the last launch. A machine that appears even later is found by `sweep`.
     """
     with ctx.installation.store.read() as tx:
         (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
@@ -142,7 +143,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
     if fresh := [each.id for each in found if each.id not in run.instance_ids]:
         adopt(ctx, run, fresh)
         return True
-    if answer.asked_ms <= migration.step_at_ms + provider.listing_lag_s * 1000:
+    late_s = LATE_S * ctx.installation.clock.factor + provider.listing_lag_s
+    if answer.asked_ms <= migration.step_at_ms + late_s * 1000:
         return False
     if (once := f"not-found/{run.id}") not in ctx.pacing:
         ctx.pacing[once] = answer.asked_s

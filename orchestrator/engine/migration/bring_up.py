@@ -60,7 +60,7 @@ def provision(ctx: Context, move: Move) -> bool:
             return False
         try:
             user_data = _user_data(ctx, migration, move.job)
-        except SiteError as error:
+        except (SiteError, ProviderError) as error:  # a call that is not answered in time raises the latter
             return _nothing_rented(ctx, move, error)
         if user_data is None or not ctx.may_ask(key, place_of(migration.offer_id), LAUNCH_RETRY_S):
             return False
@@ -109,7 +109,7 @@ def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool
     return True
 
 
-def _nothing_rented(ctx: Context, move: Move, error: SiteError) -> bool:
+def _nothing_rented(ctx: Context, move: Move, error: SiteError | ProviderError) -> bool:
     """Report, once, why no machine is rented. It is tried again."""
     if ctx.due(f"site.unavailable/{move.migration.id}", math.inf):
         with ctx.write() as tx:
@@ -119,7 +119,8 @@ def _nothing_rented(ctx: Context, move: Move, error: SiteError) -> bool:
 
 
 def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
-    """The user data of the machine, which the store may have to be asked for; None: not yet. Raises SiteError."""
+    """The user data of the machine, which the store may have to be asked for; None: not yet. Raises SiteError,
+    ProviderError."""
     key = f"user-data/{migration.id}"
     answer = ctx.answer(key)
     if answer is None and ctx.may_ask(key, PLACE, LAUNCH_RETRY_S):
