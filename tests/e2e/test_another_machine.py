@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -103,13 +104,13 @@ class Owned:
         ids = dict.fromkeys(each for run in self.tradewind.runs(job) for each in run.instance_ids)
         return list(self.cloud.describe(list(ids)))
 
-    def losses(self, job: str, rank: int | None = None) -> dict[int, str]:
-        """Step -> loss; a step that was repeated must have had the same loss each time."""
-        found: dict[int, str] = {}
+    def losses(self, job: str) -> dict[int, dict[int, str]]:
+        """Rank -> step -> loss; a step that was repeated must have had the same loss each time."""
+        found: dict[int, dict[int, str]] = defaultdict(dict)
         log = self.tradewind.command("logs", job).stdout
-        mark = "" if rank is None else re.escape(f"[rank {rank}] ")
-        for step, loss in re.findall(rf"{mark}loss (\d+) (\S+)", log):
-            assert found.setdefault(int(step), loss) == loss, f"step {step} was repeated with another loss"
+        for rank, step, loss in re.findall(r"(?:\[rank (\d+)\] )?loss (\d+) (\S+)", log):
+            before = found[int(rank or 0)].setdefault(int(step), loss)
+            assert before == loss, f"step {step} was repeated with another loss"
         return found
 
 
@@ -198,7 +199,7 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
 
     reference = references[1]
     assert reference.process.wait() == 0
-    same_losses(owned.losses(job), dict(losses(reference.folder)), second)
+    same_losses(owned.losses(job)[0], dict(losses(reference.folder)), second)
     assert owned.tradewind.weights_hash(job) == reference.weights_hash
     assert fetched(owned, "alone") == {"notes.txt": "trained\n"}
     books_are_exact(owned, job, machines=2)
@@ -229,8 +230,9 @@ def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bi
 
     reference = references[2 * PROCESSES]
     assert reference.process.wait() == 0
+    found = owned.losses(job)
     for rank in range(2 * PROCESSES):
-        same_losses(owned.losses(job, rank), dict(losses(reference.of_rank(rank))), second)
+        same_losses(found[rank], dict(losses(reference.of_rank(rank))), second)
     assert owned.tradewind.weights_hash(job) == reference.weights_hash
     told = {f"notes-{rank}.txt": f"trained as {rank}\n" for rank in range(2 * PROCESSES)}
     assert fetched(owned, "together") == {"notes.txt": "trained\n", **told}
