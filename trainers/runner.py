@@ -102,7 +102,7 @@ def execute(
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always reports how it ended
-            text = journal.mask(reported(error))
+            text = journal.mask(reported(error)) + ("" if spec.distributed else _remedy(error))
             if context.leaving is not None:
                 journal.enter(context.leaving)
             else:
@@ -329,6 +329,13 @@ def reported(error: BaseException) -> str:
         where = "".join(traceback.format_tb(error.__traceback__))
         text = f"{where}{type(error).__name__} (the message cannot be shown: {type(second).__name__})\n"
     return text.encode(errors="backslashreplace").decode()
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do if a program that was written for torchrun is started alone."""
+    if "environment variable RANK expected" not in str(error):
+        return ""
+    return "set resources.processes in the job file (1 for one process): then it is started as torchrun starts it\n"
 
 
 def _is_permanent(error: BaseException, context: RunContext) -> bool:

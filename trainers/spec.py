@@ -57,7 +57,8 @@ class TrainerSpec:
 
     A run may have several processes (ranks): `processes` on each of `nodes` machines; `node_rank` is this machine's
     number, from 0. Rank 0 listens on `master_addr`:`master_port`, which every machine must reach; a run of one machine
-    may leave both empty. Each machine has its own `control_dir`; that of machine 0 has the progress of the run.
+    may leave both empty. With `torchrun`, one process is started like several. Each machine has its own `control_dir`;
+    that of machine 0 has the progress of the run.
     """
 
     job_id: str
@@ -85,6 +86,7 @@ class TrainerSpec:
     nodes: int = 1
     node_rank: int = 0
     processes: int = 1
+    torchrun: bool = False
     master_addr: str = ""
     master_port: int = 0
 
@@ -95,10 +97,8 @@ class TrainerSpec:
 
     @property
     def distributed(self) -> bool:
-        """Whether the program is started like one of torchrun, with RANK and so on: if it has several processes, and
-        for one process if `master_port` is given.
-        """
-        return self.world_size > 1 or self.master_port != 0
+        """Whether the program is started as torchrun starts it, with RANK and so on."""
+        return self.torchrun or self.world_size > 1
 
     def to_json(self) -> dict[str, object]:
         """All fields as a dict for JSON."""

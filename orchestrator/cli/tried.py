@@ -19,7 +19,7 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     if not speed_unknown(plan) or not (yes or out.can_ask):
         return None
     if why := unfit(spec):
-        out.note(f"the speed of {spec.name} is unknown, and it cannot be profiled here: {why}")
+        out.note(f"the speed of {spec.name} is unknown, and submit does not profile it: {why}")
         return Trial(False, why)
     bounds = f"a few steps on this machine, {TIMEOUT_S:g} s at most"
     if yes:

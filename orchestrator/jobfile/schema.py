@@ -193,7 +193,8 @@ class ResourcesSection(Section):
         le=10_000,
     )
     processes: Whole | None = _about(
-        "So many processes of the program on each node; left out, one per GPU, at least one.",
+        "So many processes of the program on each node; left out, one per GPU. With `1`, a program for torchrun runs "
+        "on one GPU, too.",
         "whole number",
         "2",
         default=None,

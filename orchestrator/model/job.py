@@ -101,6 +101,12 @@ class Resources:
     nodes: int = 1
     processes: int | None = None
 
+    @property
+    def distributed(self) -> bool:
+        """Whether the program is started as torchrun starts it, with RANK and so on, even if it is one process: if the
+        job file lets it have several, or says how many."""
+        return self.nodes > 1 or self.processes is not None or any(gpu.count > 1 for gpu in self.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class Where:

@@ -3,8 +3,9 @@
     python -m trainers.profile.child SPEC.json COUNTS.json [BYTES]
 
 The program gets a real session in temporary folders of the caller, and the length of the whole job, from which
-schedules are built; it is ended as soon as a step was counted. Exit code: 0 counted, 1 the program failed (its error is
-in progress.json), 4 it ended too early. With BYTES, its memory is limited to that.
+schedules are built; it is ended as soon as a step was counted. A program for several processes runs as one. Exit
+code: 0 counted, 1 the program failed (its error is in progress.json), 4 it ended too early. With BYTES, its memory
+is limited to that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainers.loop.training_loop import Parts
+from trainers.process.ranks import ranks_of
 from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.profile.counts import COUNTED_STEPS, STEPS, TIMED_STEPS, TOO_FEW_STEPS, WARM_STEPS, StepCounts
 from trainers.runner import execute, take_over
@@ -104,7 +106,8 @@ def main(arguments: list[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (int(arguments[2]), int(arguments[2])))
     take_over(spec)
     profile = _Profile()
-    state = execute(spec, on_step=profile.stepped)
+    rank = ranks_of(spec)[0] if spec.distributed else None
+    state = execute(rank.spec if rank else spec, rank=rank, on_step=profile.stepped)
     if profile.counts is not None:
         profile.counts.save(Path(arguments[1]))
         return 0

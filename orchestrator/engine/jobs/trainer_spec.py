@@ -69,6 +69,7 @@ def trainer_spec(
         threads=spec.reproducible.threads,
         deterministic=spec.reproducible.deterministic,
         seed=spec.reproducible.seed,
+        torchrun=spec.resources.distributed,
     )
 
 

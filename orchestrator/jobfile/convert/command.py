@@ -62,13 +62,16 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Program:
     """A Python program that a line starts: a file, or a module when `is_module`. `processes` is how many of it the line
-    starts on one machine, None when it does not say. `unknown` says what of it only a shell on the machine knows."""
+    starts on one machine, and `nodes` on how many machines; None when it does not say. `torchrun`: started by it.
+    `unknown` says what of it only a shell on the machine knows."""
 
     line: Line
     target: str
     is_module: bool
     arguments: tuple[str, ...]
     processes: int | None = 1
+    nodes: int | None = 1
+    torchrun: bool = False
     unknown: str = ""
     folder: str = "."
 
@@ -271,8 +274,8 @@ def _plain(
 def _launched(
     line: Line, words: list[str], known: Mapping[str, str], gpus: int | None, found: Commands
 ) -> Program | None:
-    """The program of torchrun, with how many processes it starts on one machine (by default 1)."""
-    processes: int | None = 1
+    """The program of torchrun, with how many processes it starts on one machine, and on how many (by default 1)."""
+    counts: dict[str, int | None] = {"nproc_per_node": 1, "nnodes": 1}
     is_module = False
     while words and words[0].startswith("-"):
         option, equals, value = words[0].partition("=")
@@ -285,12 +288,15 @@ def _launched(
         if not equals:
             value, words = (words[0], words[1:]) if words else ("", words)
         name = option.lstrip("-").replace("-", "_")
-        if name not in ("nproc_per_node", "nnodes"):
+        if name not in counts:
             continue
         text, unknown = _resolved(value, known, line, found)
         number = gpus if name == "nproc_per_node" and text in _EACH_GPU else int(text) if text.isdecimal() else None
-        processes = None if unknown or number is None or processes is None else processes * number
-    return replace(_plain(line, words[0], is_module, words[1:], known, found), processes=processes) if words else None
+        counts[name] = None if unknown else number
+    if not words:
+        return None
+    program = _plain(line, words[0], is_module, words[1:], known, found)
+    return replace(program, processes=counts["nproc_per_node"], nodes=counts["nnodes"], torchrun=True)
 
 
 def _only_known_later(names: Iterable[str]) -> str:

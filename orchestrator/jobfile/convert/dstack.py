@@ -94,6 +94,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
         draft.to_do(("nodes",), *STARTED_BY_RANK)
+        known |= {"DSTACK_NODES_NUM": str(nodes)}
     else:
         known |= {"DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"}
     if gpus is not None:

@@ -98,10 +98,8 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
     nodes = task.get("num_nodes")
     if isinstance(nodes, int) and nodes > 1:
         draft.job.setdefault("resources", {})["nodes"] = nodes
-        draft.to_do(
-            ("num_nodes",),
-            *STARTED_BY_RANK,
-        )
+        draft.to_do(("num_nodes",), *STARTED_BY_RANK)
+        known |= {"SKYPILOT_NUM_NODES": str(nodes)}
     else:
         known |= {"SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}
     return known | ({} if gpus is None else {"SKYPILOT_NUM_GPUS_PER_NODE": str(gpus)}), gpus

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from orchestrator.jobfile.convert.command import Commands, Line, Program, read_commands
-from orchestrator.jobfile.convert.draft import Draft, looks_secret, masked
+from orchestrator.jobfile.convert.draft import STARTED_BY_RANK, Draft, looks_secret, masked
 from orchestrator.jobfile.program.arguments import misfits, settled
 from orchestrator.jobfile.program.entrypoint import entry_source
 from orchestrator.jobfile.source.source_map import Loc
@@ -54,7 +54,7 @@ def add_train(
             )
     place = _moved(place, commands.programs[0].folder) if len(commands.programs) == 1 else place
     draft.train["workdir"] = place.workdir
-    _FillIn(draft, loc, lines, place).decide(commands)
+    _FillIn(draft, loc, lines, place, gpus).decide(commands)
 
 
 def add_setup(draft: Draft, command: str, loc: Loc, line: int) -> None:
@@ -78,6 +78,7 @@ class _FillIn:
     loc: Loc
     lines: list[Line]
     place: CodePlace
+    gpus: int | None
 
     def decide(self, commands: Commands) -> None:
         if commands.not_read is not None:
@@ -106,16 +107,25 @@ class _FillIn:
     def program(self, program: Program) -> None:
         if program.unknown:
             self.ask(program.line, program.unknown)
-        elif program.processes != 1:
-            many = "several" if program.processes is None else str(program.processes)
-            why = f"it starts {many} processes, and a job is one process so far"
-            self.ask(program.line, why)
+        elif program.processes is None or program.nodes is None:
+            self.ask(program.line, "how many processes it starts is not said here", "script: file.py")
+        elif program.nodes != self.draft.job.get("resources", {}).get("nodes", 1):
+            self.ask(program.line, f"it is for {program.nodes} machines; say so in resources.nodes", "script: file.py")
         elif os.path.isabs(program.target) or program.target.startswith("~"):
             self.ask(program.line, f"{program.target} lies outside the folder of the code", "script: file.py")
         else:
-            self.one_process(program)
+            if program.torchrun and program.processes is not None:
+                self.processes(program.processes, program.line)
+            self.alone(program)
 
-    def one_process(self, program: Program) -> None:
+    def processes(self, count: int, line: Line) -> None:
+        """Start the program as torchrun does; one process per GPU is the default."""
+        if count == 1 or count != self.gpus:
+            self.draft.job.setdefault("resources", {})["processes"] = count
+        self.draft.changed(self.loc, STARTED_BY_RANK[0], line=line.number)
+
+    def alone(self, program: Program) -> None:
+        """The program without its launcher."""
         target = os.path.normpath(program.target) if not program.is_module else program.target
         module = target if program.is_module else target.removesuffix(".py").replace(os.sep, ".")
         words = program.arguments

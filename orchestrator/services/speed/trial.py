@@ -34,6 +34,8 @@ def unfit(spec: JobSpec) -> str:
         return "torch is not installed here"
     if asked.nodes > 1 or any(gpu.count > 1 for gpu in asked.gpus):
         return "it needs several GPUs or machines"
+    if (asked.processes or 1) > 1:
+        return "it has several processes"
     if needs > free:
         return f"it needs {needs / 1e9:.0f} GB of memory; a trial may use {free / 1e9:.0f} GB"
     if spec.train.steps is not None and spec.train.steps < STEPS:

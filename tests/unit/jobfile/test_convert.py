@@ -19,7 +19,7 @@ from providers.hardware import GIB
 
 FILES = Path(__file__).parent / "task_files"
 TASKS = sorted(path.name for path in FILES.glob("*.yaml"))
-OPEN = {"torchrun.yaml", "multinode.yaml", "pipeline_in_run.yaml", "loop.yaml"}
+OPEN = {"multinode.yaml", "pipeline_in_run.yaml", "loop.yaml"}
 
 PROGRAMS = {
     "train.py": "import trainers\n\n\ndef main():\n    trainers.attach()\n\n\nmain()\n",
@@ -171,10 +171,31 @@ def test_mounts_become_data_or_a_note(project: Path) -> None:
 
 
 # Mistake 6: several processes or machines taken for one.
-def test_a_launcher_of_several_processes_is_never_one_program(project: Path) -> None:
+def test_a_program_for_torchrun_keeps_its_number_of_processes_and_machines(project: Path) -> None:
     conversion = convert_file(project / "torchrun.yaml")
-    assert "8 processes" in said(conversion, "run")
+    assert "started once per process" in said(conversion, "run")
+    assert conversion.job["train"]["script"] == "train.py"
+    assert "processes" not in conversion.job["resources"]  # one per GPU is the default
+    for gpus, nodes, options, processes in (
+        ("A10G", 1, "", 1),
+        ("A10G:4", 1, "--nproc-per-node 2", 2),
+        ("A10G:4", 2, "--nnodes $SKYPILOT_NUM_NODES --node_rank $SKYPILOT_NODE_RANK --nproc-per-node gpu", None),
+        ("A10G:4", 3, "--nnodes=3 --nproc_per_node=1 --master_addr $SKYPILOT_HEAD", 1),
+    ):
+        text = f"resources: {{accelerators: {gpus}}}\nnum_nodes: {nodes}\nrun: torchrun {options} code/train.py\n"
+        job = converted(project, text).job
+        assert job["train"]["script"] == "code/train.py"
+        assert (job["resources"].get("nodes", 1), job["resources"].get("processes")) == (nodes, processes), text
+
+
+@pytest.mark.parametrize("options", ["--nnodes 2", "--nproc_per_node $HOW_MANY", "--nnodes 1:4"])
+def test_a_launcher_of_who_knows_how_many_processes_is_asked_about(project: Path, options: str) -> None:
+    conversion = converted(project, f"run: torchrun {options} code/train.py\n")
     assert not {"script", "entry"} & conversion.job["train"].keys()
+    assert "FILL IN" in conversion.text
+
+
+def test_several_machines_start_the_program_themselves(project: Path) -> None:
     multi = convert_file(project / "multinode.yaml")
     assert multi.job["resources"]["nodes"] == 2
     assert "started once per process" in said(multi, "num_nodes")

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.engine.inputs.snapshot import perf
 from orchestrator.errors import MissingExtraError, TradewindError, UsageError
 from orchestrator.formats.documents import to_json
-from orchestrator.model import Job, JobSpec, TrainSpec
+from orchestrator.model import Job, JobSpec, Resources, TrainSpec
 from orchestrator.services.speed.profile import profile
 
 PROGRAM = """
@@ -50,6 +50,19 @@ def waits(steps):
         loss.backward()
         optimizer.step()
         run.step(loss)
+
+
+def parallel(steps):
+    torch.distributed.init_process_group("gloo")
+    assert torch.distributed.get_world_size() == 1
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64, bias=False))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = trainers.attach(model=model, optimizer=optimizer)
+    for _ in run.batches():
+        optimizer.zero_grad()
+        model(torch.ones(8, 64)).square().mean().backward()
+        optimizer.step()
+        run.step(0.0)
 
 
 def broken():
@@ -119,6 +132,12 @@ def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was
         (work,) = tx.works().values()
     assert (work.precision, work.sort) == ("bf16", "matrices")
     assert (work.weight_bytes, work.gradient_bytes) == (2 * 64 * 64, 2 * 64 * 64)
+
+
+@pytest.mark.parametrize("resources", [Resources(nodes=2, processes=2), Resources(processes=1)])
+def test_a_program_for_several_processes_is_profiled_as_one_of_them(installation, spec, resources):
+    view = profile(installation, replace(spec("parallel"), resources=resources))
+    assert (view.flops, view.parameters) == (2 * 2 * 8 * 64 * 64, 64 * 64)
 
 
 def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(installation, spec, scratch, monkeypatch):

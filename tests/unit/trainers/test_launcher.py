@@ -33,6 +33,13 @@ def test_a_program_for_torchrun_runs_unchanged_on_two_machines(gang):
     ]
 
 
+def test_one_process_is_started_like_several_if_the_job_file_says_so(gang):
+    gang.nodes, gang.processes = 1, 1
+    (machine,) = gang.launch({**SCRIPT, "torchrun": True})
+    assert machine.progress.state == "finished", machine.log
+    assert "[rank 0] local rank 0 is rank 0" in machine.log
+
+
 def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_output(gang):
     machines = gang.launch(SCRIPT, kill=1)
     assert [machine.status for machine in machines] == ["failed", "failed"]
@@ -100,3 +107,10 @@ def test_the_report_names_the_rank_that_ended_for_a_reason_of_its_own(ends, stat
     assert found.state == state
     assert (found.error or "").startswith(error or "")
     assert (found.error is None) == (error is None)
+
+
+def test_a_program_for_torchrun_that_is_started_alone_is_told_what_to_write(gang):
+    gang.nodes, gang.processes = 1, 1
+    (machine,) = gang.launch(SCRIPT)
+    assert machine.progress.state == "failed"
+    assert machine.progress.error.endswith("then it is started as torchrun starts it\n"), machine.progress.error
