@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.engine.machines.observe import IDLE_S
 from tests.sim.harness import SimulatedInstallation, check_truth
 
 
@@ -44,6 +45,22 @@ def test_an_impossible_speed_is_no_measurement_and_stops_nobodys_plans(home: Sim
     home.settle()
     assert home.job(liar).state == "finished"
     assert not home.read(lambda tx: tx.perf([liar.id]))
+    check_truth(home)
+
+
+@pytest.mark.parametrize("state", ["starting", "prepared", "restored", "quiesced"])
+def test_a_run_that_has_the_job_and_never_says_that_it_trains_is_not_paid_for_ever(
+    home: SimulatedInstallation, state: str
+) -> None:
+    job = home.submit(steps=60)
+    run = home.until_step(job, 13)
+    home.site.garble(job.id, state=state)
+    home.until(lambda: home.current(job) is None, limit_s=IDLE_S + 30)
+    home.site.garble(job.id)
+    home.settle()
+    assert home.runs(job)[0].id == run.id
+    assert home.runs(job)[0].end == "lost"
+    assert home.job(job).state == "finished"
     check_truth(home)
 
 

@@ -44,6 +44,8 @@ MIN_STEPS_MEASURED = 10
 SHORTEST_STEP_S = 1e-9
 """No program makes a step in less. The speed that would follow from such a report is no number with which plans can be
 made, not even those of other jobs."""
+IDLE_S = 300.0  # wall: a trainer sees its fence at once, and stops waiting for a successor by itself after 30 s
+_BEFORE_TRAINING = ("starting", "prepared", "restored")
 FINISH_S = 30.0  # wall: how long to wait for an unreadable checkpoint folder to prove that a job is done
 MALFORMED_REPORTED_S = 3600.0
 OUTAGE_S = 10.0  # wall; a bridge that restarts is not an outage
@@ -178,6 +180,9 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     if report.silent_s > ctx.installation.config.suspect_after_s and ctx.due(f"suspect/{run.id}", 60.0):
         with ctx.write() as tx:
             ctx.event(tx, "run.suspected", f"no contact for {report.silent_s:.0f} s", job, run=run)
+    if _idles(ctx, run, report):
+        why = f"its machine has reported {report.state!r} for {IDLE_S:.0f} s although it has the job"
+        return _end(ctx, job, run, "lost", why, report)
     if (why_not := watch(ctx, job, run, report)) is not None:
         return _failed(ctx, job, run, report, why_not)
     measure(ctx, job, run, report)
@@ -194,6 +199,16 @@ def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: boo
         why = f"its reports were not valid for {MALFORMED_S:.0f} s: {report.error}"
         return _failed(ctx, job, run, report, why)
     return Seen(noticed, noticed)
+
+
+def _idles(ctx: Context, run: Run, report: RunReport) -> bool:
+    """Whether a run that has the job has reported for IDLE_S that it is not training yet, or waits for a successor that
+    nobody starts. Then its machine is paid for nothing, whatever is true."""
+    replaced = any(move.source_run_id == run.id for move in ctx.work.migrations)
+    if report.state not in _BEFORE_TRAINING and (report.state != "quiesced" or replaced):
+        ctx.pacing.pop(f"idle/{run.id}", None)
+        return False
+    return ctx.waited_s(f"idle/{run.id}") > IDLE_S
 
 
 def _being_replaced(ctx: Context, run: Run) -> bool:
