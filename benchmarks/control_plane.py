@@ -5,9 +5,9 @@
 
 In virtual time, with the real engine and store: every call to the cloud takes 2 s, and those to five regions are never
 answered from some moment on. Machines in the other regions are given notice, one after the other. Measured are the CPU
-time of each tick, which depends less on the load of the machine than wall time, the virtual time from a notice until
-the control plane has recorded it, and the memory of the process with the simulated cloud and trainers. Then the same
-calls are made by threads of this process in real time.
+time of each tick without that of the simulated cloud and trainers (CPU time depends less on the load of the machine
+than wall time), the virtual time from a notice until the control plane has recorded it, and the memory of the process
+with the simulation. Then the same calls are made by threads of this process in real time.
 
 With real agents (benchmarks._agents, where it says what of them is simulated): 50 of them as processes of this host,
 which a control plane in real time drives through a folder and then through a bucket of an S3 server on loopback; the
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from benchmarks._agents import Driven, drive
 from benchmarks._claims import Claim, show
@@ -42,10 +43,12 @@ from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, Timings, memory_folder, train_spec
 from tests.rig.wires import Delay
 
+P = ParamSpec("P")
+T = TypeVar("T")
 RUNS, QUICK_RUNS, REGIONS, SILENT = 200, 60, 20, 5
 CALL_S = 2.0
 TICK_S = 0.1  # between two ticks, as in the daemon while machines are up
-BRING_UP_S, NOTICE_EVERY_S, NOTICES, QUICK_NOTICES = 90.0, 2.0, 40, 8
+BRING_UP_S, QUIET_S, NOTICE_EVERY_S, NOTICES, QUICK_NOTICES = 90.0, 20.0, 2.0, 40, 8
 REAL_S, QUICK_REAL_S = 20.0, 5.0
 AGENTS, QUICK_AGENTS = 50, 10
 AGENT_NOTICES, QUICK_AGENT_NOTICES = 20, 3
@@ -79,8 +82,30 @@ class Measured:
     ticks_s: list[float] = field(default_factory=list)
     deciding_s: list[float] = field(default_factory=list)
     reactions_s: list[float] = field(default_factory=list)
+    simulation_s: list[float] = field(default_factory=list)
     training: int = 0
     memory_mb: float = 0.0
+
+
+class Stopwatch:
+    """The CPU seconds of the simulation so far: of its calls, which may call one another."""
+
+    def __init__(self, home: SimulatedInstallation) -> None:
+        self.seconds, self._depth = 0.0, 0
+        site, wires = vars(home.site), vars(home.wires)
+        site["reports"], site["look"] = self._timed(home.site.reports), self._timed(home.site.look)
+        wires["deliver"] = self._timed(home.wires.deliver)  # the cloud, which real calls have in threads
+
+    def _timed(self, call: Callable[P, T]) -> Callable[P, T]:
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            began_s, self._depth = time.thread_time(), self._depth + 1
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                self.seconds += 0.0 if self._depth else time.thread_time() - began_s
+
+        return timed
 
 
 def region(number: int) -> str:
@@ -110,13 +135,17 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
         keep_what_is_loaded()  # as the daemon does
         silent = {region(number) for number in range(SILENT)}
         home.wires.silent = lambda place, _key: place[1] in silent
+        watch = Stopwatch(home)
+        quiet_until_s = home.clock.monotonic_s() + QUIET_S
+        while home.clock.monotonic_s() < quiet_until_s:
+            _tick(home, watch, found)
         for number in range(notices):
-            _notice(home, region(SILENT + number % (REGIONS - SILENT)), found)
+            _notice(home, watch, region(SILENT + number % (REGIONS - SILENT)), found)
         found.memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
 
-def _notice(home: SimulatedInstallation, where: str, found: Measured) -> None:
+def _notice(home: SimulatedInstallation, watch: Stopwatch, where: str, found: Measured) -> None:
     """Give a machine notice, and tick on for NOTICE_EVERY_S, or until that is recorded."""
     there = [each for each in home.cloud.instances() if _spared(each) and f"/{where}/" in each.offer_id]
     given_s, machine = home.clock.monotonic_s(), there[0]
@@ -124,16 +153,23 @@ def _notice(home: SimulatedInstallation, where: str, found: Measured) -> None:
     home.cloud.preempt(machine.id, notice_s=600.0)
     noticed_s = inf
     while (now_s := home.clock.monotonic_s()) < given_s + max(NOTICE_EVERY_S, 10.0 if noticed_s == inf else 0.0):
-        began_s, decided = time.thread_time(), home.saboteur.begun["decide"]
-        home.plane.tick()
-        ticks_s = found.ticks_s if home.saboteur.begun["decide"] == decided else found.deciding_s
-        ticks_s.append(time.thread_time() - began_s)
+        _tick(home, watch, found)
         if noticed_s == inf and home.read(lambda tx: tx.events(kinds=("instance.notice",), limit=1, newest_first=True)):
             newest = home.read(lambda tx: tx.events(kinds=("instance.notice",), limit=1, newest_first=True))[0]
             if newest.run_id == run_id:
                 noticed_s = now_s - given_s
-        home.clock.advance(TICK_S)
     found.reactions_s.append(noticed_s)
+
+
+def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> None:
+    """A tick, and the time until the next."""
+    began_s, simulated_s, decided = time.thread_time(), watch.seconds, home.saboteur.begun["decide"]
+    home.plane.tick()
+    simulated_s = watch.seconds - simulated_s
+    ticks_s = found.ticks_s if home.saboteur.begun["decide"] == decided else found.deciding_s
+    ticks_s.append(time.thread_time() - began_s - simulated_s)
+    found.simulation_s.append(simulated_s)
+    home.clock.advance(TICK_S)
 
 
 def _spared(machine: Instance) -> bool:
@@ -201,9 +237,11 @@ def in_virtual_time(*, quick: bool) -> tuple[list[Claim], str]:
     claims = [
         Claim(f"runs that train, of {runs}", found.training, "runs", runs, least=True),
         Claim("CPU time of a tick, 99th percentile", 1000 * percentile(ticks_s, 0.99), "ms", 50.0),
+        Claim("- without a decision, number", len(found.ticks_s), "ticks", 1, least=True),
         Claim("- without a decision, 99th percentile", 1000 * percentile(found.ticks_s, 0.99), "ms", 50.0),
         Claim("- with a decision, longest", 1000 * max(found.deciding_s, default=0.0), "ms"),
         Claim("CPU time of a tick, median", 1000 * percentile(ticks_s, 0.5), "ms"),
+        Claim("of the simulation in a tick (not counted), median", 1000 * percentile(found.simulation_s, 0.5), "ms"),
         Claim(f"longest of {len(found.reactions_s)} reactions to a notice", max(found.reactions_s), "s", 3.0),
         Claim("memory of the process, with the simulation", found.memory_mb, "MB", 150.0),
     ]

@@ -56,6 +56,8 @@ _LEAST = (InstanceState.TERMINATED, InstanceState.STOPPING, InstanceState.PENDIN
 def together(machines: Sequence[Instance]) -> Instance:
     """Several machines of one launch as one that needs them all: as the one of them that is furthest from running, with
     the earliest notice and the earliest begin of a bill."""
+    if len(machines) == 1:
+        return machines[0]
     least = min(machines, key=lambda each: _LEAST.index(each.state))
     began = [each.billed_from_ms for each in machines if each.billed_from_ms is not None]
     notices = [each.notice_deadline_ms for each in machines if each.notice_deadline_ms is not None]

@@ -92,6 +92,8 @@ class Run:
     @property
     def instance_ids(self) -> tuple[str, ...]:
         """The machines that were rented for it."""
+        if not self.members:
+            return () if self.instance_id is None else (self.instance_id,)
         return tuple(each.instance_id for each in self.machines if each.instance_id is not None)
 
     @property

@@ -96,6 +96,8 @@ def observe(ctx: Context) -> Seen:
 
 def masked(ctx: Context, report: RunReport) -> RunReport:
     """The report with secret values masked in its texts, which are stored and shown to users."""
+    if report.error is None and report.weights_hash is None:
+        return report
     error, weights_hash = (
         text if text is None else ctx.secrets.mask(str(text)) for text in (report.error, report.weights_hash)
     )

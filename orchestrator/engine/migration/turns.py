@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-AT_ONCE = 6
+AT_ONCE = 4
 """Decisions in one tick."""
-FOR_OTHERS = 2
-"""Of these, places for due jobs that do not need a machine."""
+FOR_OTHERS = 1
+"""Of these, for due jobs that do not need a machine."""
 
 
 @dataclass
