@@ -205,7 +205,7 @@ def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: boo
 
 def _idles(ctx: Context, run: Run, report: RunReport) -> bool:
     """Whether a run that has the job has reported for IDLE_S that it is not training yet, or waits for a successor that
-    nobody starts. Then its machine is paid for nothing, whatever is true."""
+    nobody starts. Its machine costs money and does no work, even if all that it reports is true."""
     replaced = any(move.source_run_id == run.id for move in ctx.work.migrations)
     if report.state not in _BEFORE_TRAINING and (report.state != "quiesced" or replaced):
         ctx.pacing.pop(f"idle/{run.id}", None)
