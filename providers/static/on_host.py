@@ -19,7 +19,6 @@ it knows when the last one has ended; it also holds the lock of the machine's sl
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import platform
@@ -29,8 +28,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from providers.clock import boot_id
 from providers.errors import ProviderError
 from providers.processes import ID_VARIABLE, Leader, is_alive, kill_all, mark_of, parse
 from providers.static.slots import Refused, free_slots, take_slots
+from providers.static.turns import turn
 
 ANSWER = "tradewind-host:"
 INSTALL = "tradewind-install"
@@ -84,7 +84,7 @@ def answered(request: Json) -> Json:
     host = OnHost(Path(os.path.expanduser(request["folder"])))
     operations = {"look": host.look, "launch": host.launch, "report": host.report, "renew": host.renew, "end": host.end}
     host.folder.mkdir(parents=True, exist_ok=True)
-    with _locked(host.folder / "lock"):
+    with turn(host.folder / "lock"):
         host.bring_up_to_date()
         return operations[request["operation"]](request)
 
@@ -418,14 +418,6 @@ def found_gpus() -> Json:
     if done.returncode != 0:
         return {"names": [], "why": f"nvidia-smi failed: {(done.stdout + done.stderr).strip()[:200]}"}
     return {"names": [line.strip() for line in done.stdout.splitlines() if line.strip()], "why": ""}
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Requests of one user come one after the other."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _is_one(home: Path) -> bool:

@@ -169,7 +169,7 @@ class StaticProvider:
             folder = f"{host.folder}/machines/{instance_id}/files"
             there = folder.replace("~", '"$HOME"', 1) if folder.startswith("~") else quoted_command([folder])
             run = quoted_command(command) if command else 'exec "$SHELL" -l'
-            return self._ssh.command(host, f"cd {there} && {run}", terminal=not command)
+            return self._ssh.command(host, f"cd {there} && {run}", terminal=not command, shared=False)
         raise NotFoundError(f"no declared host has the machine {instance_id!r}")
 
     # --- ExaminesHosts ---

@@ -30,6 +30,7 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.static.connection import folder_of_sockets, hang_up
 from providers.static.hosts import Host
 from providers.static.program import LEAST_PYTHON, answer_in, program
 
@@ -79,16 +80,17 @@ class Ssh:
             raise _refusal(host, str(answer["error"]), str(answer.get("message", "")))
         return answer
 
-    def command(self, host: Host, remote: str, *, terminal: bool = False) -> tuple[str, ...]:
-        """The command line that runs `remote` in the host's shell."""
+    def command(self, host: Host, remote: str, *, terminal: bool = False, shared: bool = True) -> tuple[str, ...]:
+        """The command line that runs `remote` in the host's shell. `shared`: over the connection of the requests, which
+        ends when one of them is not answered."""
         config = ("-F", host.ssh_config) if host.ssh_config else ()
         options = {
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_S),
             "ServerAliveInterval": "5",
             "ServerAliveCountMax": "3",
-            "ControlMaster": "auto",
-            "ControlPath": str(self._socket(host)),
+            "ControlMaster": "auto" if shared else "no",
+            "ControlPath": str(self._socket(host)) if shared else "none",
             "ControlPersist": str(CONNECTION_S),
             "StrictHostKeyChecking": "accept-new" if host.accept_new_host_key else "yes",
             "ForwardAgent": "no",
@@ -122,16 +124,12 @@ class Ssh:
 
     def _socket(self, host: Host) -> Path:
         """The shared connection of exactly this declaration in this installation."""
-        return _sockets() / blake2b(f"{self._state_dir}|{host!r}".encode(), digest_size=8).hexdigest()
+        return folder_of_sockets() / blake2b(f"{self._state_dir}|{host!r}".encode(), digest_size=8).hexdigest()
 
     def _hang_up(self, host: Host) -> None:
         """Close the shared connection: the next call makes a new one."""
-        command = list(self.command(host, ""))
-        command[1:1] = ["-O", "exit"]
-        try:
-            subprocess.run(command, capture_output=True, timeout=5, stdin=subprocess.DEVNULL, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return
+        program, *rest = self.command(host, "")
+        hang_up(self._socket(host), [program, "-O", "exit", *rest])
 
 
 class _Endless(Exception):
@@ -297,18 +295,6 @@ def _refusal(host: Host, kind: str, message: str) -> ProviderError:
             scope="region",
         )
     return UnavailableError(f"{host.name}: {message}", hint=_check_by_hand(host))
-
-
-def _sockets() -> Path:
-    """A private folder with a short path: that of a socket has at most 107 bytes."""
-    folder = Path(tempfile.gettempdir(), f"tradewind-ssh-{os.geteuid()}")
-    if len(os.fsencode(folder)) > 50:
-        folder = Path("/tmp", folder.name)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
-        raise SetupError(f"{folder} belongs to somebody else, or others can enter it", hint=f"remove {folder}")
-    return folder
 
 
 def _quoted(path: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -260,6 +263,30 @@ def test_a_host_that_does_not_answer_blocks_and_hides_no_other(
     sleeps(lab.hosts["two"], 4)
 
 
+def commands() -> dict[int, str]:
+    """Pid -> command of the processes outside the laboratory."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return found
+
+
+def test_a_shared_connection_that_hangs_is_replaced(
+    lab: Laboratory, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_module, "CALL_S", 2.0)
+    machine = owner.launch()
+    title = f"ssh: {owner.cloud._ssh._socket(owner.hosts[0])} [mux]"
+    (master,) = [pid for pid, command in commands().items() if command == title]
+    os.kill(master, signal.SIGSTOP)
+    with pytest.raises(TimedOutError):
+        owner.cloud.describe([machine])
+    assert owner.instance(machine).alive
+    assert commands().get(master) != title
+    owner.cloud.terminate(machine)
+
+
 # --- bad input: a named error with its remedy, and nothing left running ---
 
 
@@ -386,13 +413,25 @@ def test_a_host_that_is_off(lab: Laboratory, tmp_path: Path) -> None:
 
 
 def test_a_command_of_a_person_runs_in_the_folder_of_the_machine(lab: Laboratory, owner: Owner) -> None:
-    import subprocess
-
     machine = owner.launch()
     command = owner.cloud.shell(machine, ["bash", "-c", 'pwd; echo "$1"', "-", "a b"])
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     home = owner.hosts[0].folder.replace("~", f"/home/{USER}")
     assert done.stdout.split("\n")[:2] == [f"{home}/machines/{machine}/files", "a b"]
+
+
+def test_a_command_of_a_person_goes_on_when_a_request_is_not_answered(lab: Laboratory, owner: Owner) -> None:
+    machine = owner.launch()
+    command = owner.cloud.shell(machine, ["bash", "-c", "echo here; read line; echo $line"])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "here\n"
+        owner.cloud._ssh._hang_up(owner.hosts[0])
+        print("there", file=shell.stdin, flush=True)
+        assert shell.stdout.readline() == "there\n"
+    assert shell.returncode == 0
 
 
 def test_what_is_found_on_a_host_is_told_with_the_difference_of_the_clocks(lab: Laboratory, tmp_path: Path) -> None:
