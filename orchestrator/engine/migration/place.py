@@ -31,7 +31,8 @@ def place(ctx: Context, turns: Turns) -> bool:
     with_notice = jobs_with_notice(ctx)
     sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
     able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running")}
-    jobs = turns.take(able, {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)})
+    in_need = {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)}
+    jobs = turns.take(able, in_need, ctx.work.jobs)
     plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
         return False

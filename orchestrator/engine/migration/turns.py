@@ -35,10 +35,11 @@ class Turns:
         """Make a decision due for these jobs."""
         self._due |= {*job_ids}
 
-    def take(self, jobs: Collection[str], in_need: Collection[str]) -> list[str]:
+    def take(self, jobs: Collection[str], in_need: Collection[str], known: Collection[str]) -> list[str]:
         """Those that are decided about now, in the order of their ids. `jobs` are all about which the control plane can
-        decide at present, `in_need` those of them that need a machine; it forgets all others."""
-        self._had = {job_id: had for job_id, had in self._had.items() if job_id in jobs}
+        decide at present, and `in_need` those of them that need a machine; for all others, no decision is due any more.
+        The last turns of all `known` jobs count: one whose machine is refused is back at once, but not first."""
+        self._had = {job_id: had for job_id, had in self._had.items() if job_id in known}
         due = sorted(self._due.intersection(jobs), key=lambda job_id: (self._had.get(job_id, -1), job_id))
         first = [job_id for job_id in due if job_id in in_need]
         others = [job_id for job_id in due if job_id not in in_need]

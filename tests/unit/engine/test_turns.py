@@ -15,7 +15,7 @@ JOBS = [f"job_{number:03}" for number in range(100)]
 def test_a_few_jobs_are_decided_about_at_once() -> None:
     turns = Turns()
     turns.ask(JOBS[:AT_ONCE])
-    assert turns.take(JOBS, ()) == JOBS[:AT_ONCE]
+    assert turns.take(JOBS, (), JOBS) == JOBS[:AT_ONCE]
     assert not turns.waiting
 
 
@@ -24,7 +24,7 @@ def test_many_jobs_are_decided_about_in_turn_and_each_once() -> None:
     turns.ask(JOBS)
     taken = []
     while turns.waiting:
-        taken.append(turns.take(JOBS, ()))
+        taken.append(turns.take(JOBS, (), JOBS))
     assert all(len(each) <= AT_ONCE for each in taken)
     assert sorted(chain(*taken)) == JOBS
 
@@ -32,23 +32,37 @@ def test_many_jobs_are_decided_about_in_turn_and_each_once() -> None:
 def test_jobs_that_need_a_machine_come_first() -> None:
     turns = Turns()
     turns.ask(JOBS)
-    assert {JOBS[70], JOBS[90]} <= {*turns.take(JOBS, {JOBS[70], JOBS[90]})}
+    assert {JOBS[70], JOBS[90]} <= {*turns.take(JOBS, {JOBS[70], JOBS[90]}, JOBS)}
 
 
 def test_whoever_newly_needs_a_machine_comes_before_those_that_were_decided_about_in_vain() -> None:
     turns, in_vain = Turns(), JOBS[: 3 * AT_ONCE]
     for _ in range(3):
         turns.ask(in_vain)
-        turns.take(JOBS, in_vain)
+        turns.take(JOBS, in_vain, JOBS)
     turns.ask([*in_vain, JOBS[99]])
-    assert JOBS[99] in turns.take(JOBS, [*in_vain, JOBS[99]])
+    assert JOBS[99] in turns.take(JOBS, [*in_vain, JOBS[99]], JOBS)
 
 
 def test_jobs_that_ended_lose_their_turn() -> None:
     turns = Turns()
     turns.ask(JOBS)
-    assert turns.take(JOBS[:3], ()) == JOBS[:3]
+    assert turns.take(JOBS[:3], (), JOBS[:3]) == JOBS[:3]
     assert not turns.waiting
+
+
+def test_jobs_whose_machines_are_refused_at_once_let_the_others_have_their_turn() -> None:
+    turns, refused, patient = Turns(), JOBS[:30], JOBS[99]
+    turns.ask([patient])
+    assert turns.take([patient], [patient], JOBS) == [patient]
+    starting: list[str] = []  # those that were decided about last: a launch is under way
+    decided: list[str] = []
+    while patient not in decided:
+        able = [each for each in (*refused, patient) if each not in starting]
+        turns.ask(able)
+        starting = turns.take(able, able, (*refused, patient))
+        decided += starting
+        assert len(decided) <= 2 * len(refused)
 
 
 @given(st.lists(st.sets(st.sampled_from(JOBS)), min_size=1, max_size=30), st.sets(st.sampled_from(JOBS)))
@@ -59,6 +73,6 @@ def test_no_job_starves_however_often_all_ask_and_others_need_a_machine(
     waited = dict.fromkeys(JOBS, 0)
     for number in range(200):
         turns.ask(JOBS if number % 2 else asking[number % len(asking)] | {*JOBS})
-        taken = turns.take(JOBS, in_need)
+        taken = turns.take(JOBS, in_need, JOBS)
         waited = {job_id: 0 if job_id in taken else ticks + 1 for job_id, ticks in waited.items()}
         assert max(waited.values()) <= len(JOBS) / FOR_OTHERS
