@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trainers.objects.base import ObjectStore
 
+LOGS = "logs"
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 4 << 30
 FULL_BYTES = PIECE_BYTES
@@ -28,7 +29,7 @@ _GZIP = 31  # wbits: zlib.h
 
 def log_prefix(run_id: str, rank: int = 0) -> str:
     """Where the log of a run's machine is, below the place of its job."""
-    return f"logs/{run_id}/{rank}"
+    return f"{LOGS}/{run_id}/{rank}"
 
 
 def metrics_prefix(run_id: str, rank: int = 0) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from orchestrator.errors import SiteError
 from trainers.objects.base import ObjectStore
 
+CODE = "workdir"
 MOST_PACKED_BYTES = 5 << 30
 MOST_BYTES = 6_000_000_000
 MOST_ENTRIES = 250_000
@@ -32,7 +33,7 @@ class CodeError(SiteError):
 
 def code_key(digest: str) -> str:
     """The key of an archive, below the place of its job."""
-    return f"workdir/{digest}.tar.gz"
+    return f"{CODE}/{digest}.tar.gz"
 
 
 def unpacked(store: ObjectStore, digest: str, folder: Path) -> Path:

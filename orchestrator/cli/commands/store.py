@@ -1,5 +1,5 @@
-"""`store backup`, `store restore`, `store adopt`, `store check`, `ledger correct`: the database behind everything, and
-the entries in it that were booked wrongly."""
+"""`store backup`, `restore`, `adopt`, `check`, `prune` and `ledger correct`: the database behind everything, what
+ended jobs have left in the store of objects, and entries that were booked wrongly."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import SYSTEM, OptionalJobArgument, OutputOption, WideOption, session
 
-store = Commands(no_args_is_help=True, help="Back up, restore and check the store.")
+store = Commands(no_args_is_help=True, help="Back up, restore, check and tidy the store.")
 ledger = Commands(no_args_is_help=True, help="Correct what was booked for machines.")
 
 
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     store.command(epilog="Example: tradewind store restore monday.db")(restore)
     store.command(epilog="Example: tradewind store adopt --yes")(adopt)
     store.command(epilog="Example: tradewind store check --output json")(check)
+    store.command(epilog="Example: tradewind store prune --older-than 30d --dry-run")(prune)
     app.add_typer(store, name="store", rich_help_panel=SYSTEM)
     ledger.command(epilog="Example: tradewind ledger correct --dry-run")(correct)
     app.add_typer(ledger, name="ledger", rich_help_panel=SYSTEM)
@@ -85,6 +86,32 @@ def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
         out.show(diagnosis)
         if diagnosis.failed:
             raise PartialFailure("the store has problems", hint="each failed line says how to fix it")
+
+
+def prune(
+    ctx: typer.Context,
+    older_than: Annotated[str, typer.Option(help="Only of jobs that ended longer ago: a duration such as 30d.")],
+    outputs: Annotated[bool, typer.Option("--outputs", help="Delete their outputs, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wide: WideOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Delete the code and logs that `store_root` holds of jobs that ended long ago.
+
+    These are jobs that ran on machines of other hosts. Outputs stay unless you ask for them to be deleted; checkpoints,
+    and all that belongs to jobs that have not ended, always stay. Versions of Tradewind's own code that no machine was
+    rented with for so long (at least 2 days) are deleted as well.
+    """
+    with session(ctx, output, wide=wide) as (client, out):
+        if not dry_run and not yes:
+            found = client.store.prune(older_than, outputs=outputs, dry_run=True)
+            if found.jobs or found.runtimes:
+                out.review(found)
+                if not out.confirm(f"Delete {found.freed_bytes / 1e6:,.1f} MB?"):
+                    out.note("nothing was deleted")
+                    raise typer.Exit(0)
+        out.show(client.store.prune(older_than, outputs=outputs, dry_run=dry_run))
 
 
 def correct(

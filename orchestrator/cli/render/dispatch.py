@@ -48,6 +48,7 @@ RENDERERS = {
     "StatusView": "jobs:status",
     "StoreBackup": "store:backup",
     "StoreDiagnosis": "system:diagnosis",
+    "StorePruned": "store:pruned",
     "StoreRestored": "store:restored",
     "Version": "system:version",
     "WatchView": "watch:watch",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
-from orchestrator.services.store import backups, check
-from orchestrator.services.store.views import StoreBackup, StoreDiagnosis, StoreRestored
+from orchestrator.services.store import backups, check, pruning
+from orchestrator.services.store.views import StoreBackup, StoreDiagnosis, StorePruned, StoreRestored
 from orchestrator.services.views import Accepted
 
 
@@ -33,3 +33,9 @@ class Store:
     def adopt(self) -> Accepted:
         """Let this copy of a store take the place of the one that it was copied from."""
         return backups.adopt(self._session.installation)
+
+    def prune(self, older_than: str, *, outputs: bool = False, dry_run: bool = False) -> StorePruned:
+        """Delete the code and logs, with `outputs` also the outputs, that `store_root` holds of jobs that ended longer
+        ago than `older_than` ("30d"), and runtimes that no machine was rented with for so long. Raises UsageError."""
+        caller = self._session.caller
+        return pruning.prune(self._session.installation, older_than, outputs=outputs, dry_run=dry_run, caller=caller)

@@ -7,6 +7,7 @@ data, which signed URLs alone would change.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +35,10 @@ MACHINES = ("x86_64", "aarch64")  # for which Ray and torch are published
 DISK_BYTES = 1 << 30
 LARGE_BYTES = 12 << 30  # torch with CUDA's libraries
 BOOT = "boot"
+RENEWED_S = 86_400
+"""A launch writes a runtime again that is older: one that no launch has used for UNUSED_S may be deleted."""
+UNUSED_S = 2 * RENEWED_S
+RUNTIMES, _ARCHIVE = "runtime", "runtime.zip"
 _PASSED_ON = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP")
 
 
@@ -173,17 +178,23 @@ class Launching:
         return _Record(user_data(config, node_url), scope.writes, scope.reads)
 
     def _uploaded(self) -> RuntimeFiles:
-        """The runtime, which is in the store when this returns."""
+        """The runtime, which is in the store when this returns, and is not deleted from it before the machine boots."""
         if self._files is None:
-            files = self._make_files()
-            if self._store.head(_archive_key(files)) is None:
-                self._store.put_if_absent(_archive_key(files), files.archive)
-            self._files = files
+            self._files = self._make_files()
+        found = self._store.head(_archive_key(self._files))
+        if found is None or self._now().timestamp() - found.modified_ms / 1000 > RENEWED_S:
+            self._store.put(_archive_key(self._files), self._files.archive)
         return self._files
 
 
 def _archive_key(files: RuntimeFiles) -> str:
-    return f"runtime/{files.digest}/runtime.zip"
+    return f"{RUNTIMES}/{files.digest}/{_ARCHIVE}"
+
+
+def digest_in(key: str) -> str | None:
+    """The runtime of which an object is the archive; None for objects of others, who may use the same names."""
+    folder, _, name = key.removeprefix(f"{RUNTIMES}/").partition("/")
+    return folder if name == _ARCHIVE and re.fullmatch("[0-9a-f]{32}", folder) else None
 
 
 def unusable(error: ObjectStoreError) -> SiteError:

@@ -16,7 +16,7 @@ from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.nodes.outputs import Stored, copy_out, files_below, in_one_folder, set_aside, stored_outputs
-from orchestrator.services.jobs.run_files import job_store, readable
+from orchestrator.services.jobs.run_files import check_not_pruned, job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
 from providers.traits import shares_host
 from trainers.errors import UnreadableObject
@@ -76,6 +76,7 @@ def fetch(
             kept_aside = _stored(installation, job.id, set_aside)
             aside = {path: each for path, each in kept_aside.items() if path not in outputs}
     if not outputs:
+        check_not_pruned(installation, job, "outputs")
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
     names = [_inside(path) for path in paths] or [os.path.normpath(each.path) for each in job.spec.outputs] or ["."]
     chosen = {path: each for path, each in sorted(outputs.items()) if any(_is_below(path, name) for name in names)}

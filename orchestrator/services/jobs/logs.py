@@ -13,7 +13,7 @@ from orchestrator.engine.machines.reap import SHIPS_LATE
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Resources, Run
-from orchestrator.services.jobs.run_files import LOG, Appended, appended, job_store, readable
+from orchestrator.services.jobs.run_files import LOG, Appended, appended, check_not_pruned, job_store, readable
 from orchestrator.services.views import LogLine, short_zone
 from orchestrator.store import Tx
 from providers.traits import shares_host
@@ -32,12 +32,18 @@ def logs(installation: Installation, ref: str, *, follow: bool = False, rank: in
     """The lines so far, run by run, of all processes or of the one with this `rank`; with `follow` also new ones until
     the job ends.
 
-    Raises NotFoundError, UsageError if no run of the job has this rank, and StoreError if the store with a machine's
-    log does not answer.
+    Raises NotFoundError, also if the log was deleted; UsageError if no run of the job has this rank; and StoreError if
+    the store with a machine's log does not answer.
     """
+    nothing = True
     for line in _lines(installation, ref, follow=follow, rank=rank):
+        nothing = False
         if rank is None or line.rank == rank:
             yield line
+    if nothing:
+        with installation.store.read() as tx:
+            job = tx.find_job(ref)
+        check_not_pruned(installation, job, "logs")
 
 
 def _lines(installation: Installation, ref: str, *, follow: bool, rank: int | None) -> Iterator[LogLine]:

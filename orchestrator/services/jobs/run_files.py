@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.installation import Installation
-from orchestrator.model import Run
+from orchestrator.model import Job, Run
 from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
 from providers.traits import shares_host
 from trainers.errors import ObjectStoreError
@@ -19,6 +19,8 @@ from trainers.objects.opening import open_store
 
 CHUNK_BYTES = 1 << 20
 LOG, METRICS = "log", "metrics.jsonl"
+PRUNED = "store.pruned"
+"""The event of a job whose objects are deleted (services.store.pruning); its data has the bytes of each kind."""
 _PREFIXES = {LOG: log_prefix, METRICS: metrics_prefix}
 
 
@@ -59,6 +61,15 @@ def job_store(installation: Installation, job_id: str) -> ObjectStore:
     """The place of a job's files in the store. Raises StoreError."""
     with readable():
         return open_store(installation.job_root(job_id))
+
+
+def check_not_pruned(installation: Installation, job: Job, what: str) -> None:
+    """Raises NotFoundError if the "logs" or "outputs" of a job were deleted from the store."""
+    with installation.store.read() as tx:
+        pruned = [event for event in tx.events(job.id, kinds=[PRUNED]) if event.data.get(f"{what}_bytes")]
+    if pruned:
+        hint = f"see when, and by whom: tradewind events {job.name}"
+        raise NotFoundError(f"the {what} of {job.name} were deleted by `tradewind store prune`", hint=hint)
 
 
 @contextmanager

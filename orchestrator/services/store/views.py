@@ -34,6 +34,41 @@ class StoreRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class PrunedJob:
+    """What was deleted of a job that has ended. `job` is "" for a submission that was never completed."""
+
+    job: str
+    job_id: str
+    objects: int
+    code_bytes: int
+    log_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRuntime:
+    """A version of Tradewind's own code for machines that no machine was rented with for a while."""
+
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorePruned:
+    """What was deleted from `store_root`. `dry_run`: nothing was. `kept_bytes`: outputs of such jobs that stay."""
+
+    kind: ClassVar[str] = "store-pruned"
+
+    dry_run: bool
+    store_root: str
+    older_than_s: float
+    jobs: tuple[PrunedJob, ...]
+    runtimes: tuple[PrunedRuntime, ...]
+    freed_bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorrectedRun:
     """A run whose booked sum is not its price times its time, and the correcting entries."""
 

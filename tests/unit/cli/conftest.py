@@ -51,6 +51,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
     installation = open_installation(load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={}))
     try:
         past = record(installation)
+        for left in (
+            f"jobs/{installation.store.install_id}/job_0/workdir/abc.tar.gz",
+            f"runtime/{'5' * 32}/runtime.zip",
+        ):
+            (folder / left).parent.mkdir(parents=True)
+            (folder / left).write_bytes(b"of another year")
+            os.utime(folder / left, (0, 0))
         installation.store.backup(folder / "saved.db")
     finally:
         installation.close()

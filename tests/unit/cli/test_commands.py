@@ -57,6 +57,7 @@ READING: dict[str, tuple[str, ...]] = {
     "ledger-correct": ("ledger", "correct", "--dry-run"),
     "store-check": ("store", "check"),
     "store-backup": ("store", "backup", "copy.db"),
+    "store-prune": ("store", "prune", "--older-than", "1s", "--outputs", "--dry-run"),
     "store-restore": ("store", "restore", "state/saved.db", "--yes"),
     "prices-status": ("prices", "status"),
     "prices-history": ("prices", "history", "--provider", "fake", "--limit", "2"),
@@ -395,7 +396,7 @@ def test_every_command_has_help_an_example_and_a_panel() -> None:
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}
     for group in ("daemon", "config", "catalog", "prices", "store", "budget"):
         leaves |= {f"{group} {name}": each for name, each in root.commands[group].commands.items()}
-    assert len(leaves) == 46
+    assert len(leaves) == 47
     for name, command in leaves.items():
         assert command.help, name
         assert command.epilog.startswith("Example: tradewind "), name
@@ -461,6 +462,19 @@ def test_text_of_strangers_cannot_rewrite_the_screen() -> None:
     plain = table((Column("name"), numbers("n")), [("\u4e2d\u6587", "1"), ("abc", "10")], Screen())
     assert plain.splitlines() == ["name   n", "\u4e2d\u6587   1", "abc   10"]
     assert "\x1b[32m" in table((Column("", state=True), Column("")), [("ok", "x")], Screen(True))
+
+
+def test_prune_asks_with_a_preview_on_stderr_and_says_what_was_freed(tradewind: Run) -> None:
+    refused = tradewind("store", "prune", "--older-than", "1s")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "add --yes" in refused.stderr
+    assert "would be deleted" in refused.stderr
+    done = tradewind("store", "prune", "--older-than", "1s", "--yes")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "deleted: 0.0 MB of 1 job and 1 unused runtime" in done.stdout
+    again = tradewind("store", "prune", "--older-than", "1s")
+    assert again.stdout.startswith("nothing to delete in")
+    assert "duration" in tradewind("store", "prune", "--older-than", "long").stderr
 
 
 def test_a_correction_of_the_books_wants_a_reason_and_finds_nothing_where_they_are_right(tradewind: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, blocks, clean, money, where
-from orchestrator.services.store.views import LedgerCorrection, StoreBackup, StoreRestored
+from orchestrator.services.store.views import LedgerCorrection, StoreBackup, StorePruned, StoreRestored
 
 
 def backup(view: StoreBackup, screen: Screen) -> str:
@@ -49,3 +49,32 @@ def correction(view: LedgerCorrection, screen: Screen) -> str:
     total = money(view.change_nano_usd, 9)
     said = f"would be booked: {total}" if view.dry_run else f"booked: {total} ({clean(view.reason)})"
     return blocks(table(columns, rows, screen), " ", screen(said, "bold"))
+
+
+def pruned(view: StorePruned, screen: Screen) -> str:
+    """What was deleted from the store, and how many bytes that freed."""
+    count = len(view.jobs)
+    jobs = f"{count} {'job' if count == 1 else 'jobs'}"
+    runtimes = f" and {len(view.runtimes)} unused {'runtime' if len(view.runtimes) == 1 else 'runtimes'}"
+    done = "would be deleted" if view.dry_run else "deleted"
+    said = f"{done}: {_mb(view.freed_bytes)} of {jobs}{runtimes if view.runtimes else ''} in {clean(view.store_root)}"
+    if not (view.jobs or view.runtimes):
+        said = f"nothing to delete in {clean(view.store_root)}"
+    kept = f"outputs of ended jobs that are kept: {_mb(view.kept_bytes)} (--outputs deletes them, too)"
+    rows = [
+        (
+            each.job or "(never submitted)",
+            _mb(each.code_bytes),
+            _mb(each.log_bytes),
+            _mb(each.output_bytes),
+            each.job_id,
+        )
+        for each in view.jobs
+    ]
+    columns = (Column("job"), numbers("code"), numbers("logs"), numbers("outputs"), Column("id", wide=True))
+    parts = [*((table(columns, rows, screen), " ") if rows else ()), screen(said, "bold")]
+    return blocks(*parts, *((kept,) if view.kept_bytes else ()))
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB"

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from orchestrator.nodes import sealing
 from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
 from orchestrator.nodes.boot import launching, program
 from orchestrator.nodes.boot.contact import Contact, Urls
-from orchestrator.nodes.boot.launching import Launching, Remote
+from orchestrator.nodes.boot.launching import RENEWED_S, Launching, Remote
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import MOST_BYTES
 from orchestrator.nodes.channel import Channel, control_store
@@ -167,6 +167,21 @@ def test_the_runtime_is_stored_once(plane: Plane, server: LoopbackServer) -> Non
     plane.launching().user_data("b", Remote("job-1", "run-1", f"{plane.root}/checkpoints"))
     puts = [each for each in server.requests[before:] if each.method == "PUT" and "/runtime/" in each.path]
     assert len(puts) == 1
+
+
+def test_each_launch_keeps_the_runtime_from_being_deleted_as_unused(plane: Plane, server: LoopbackServer) -> None:
+    launching = plane.launching()
+    remote = Remote("job-1", "run-1", f"{plane.root}/checkpoints")
+    launching.user_data("a", remote)
+    store = open_store(plane.root)
+    (key,) = store.keys("runtime")
+    store.delete(key)
+    launching.user_data("b", remote)
+    assert store.keys("runtime") == [key]
+    before = len(server.requests)
+    later = replace(plane, clock=lambda: now() + timedelta(seconds=RENEWED_S + 60))
+    later.launching().user_data("c", remote)
+    assert [each.method for each in server.requests[before:] if each.path.endswith(key)] == ["HEAD", "PUT"]
 
 
 def test_the_same_files_are_the_same_runtime() -> None:
