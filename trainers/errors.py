@@ -118,3 +118,11 @@ class SetupError(TrainerError):
 
 class MalformedMessage(TrainerError):
     """What another process wrote is not valid."""
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says; empty if its class, which may be the user's, fails to say it."""
+    try:
+        return str(error)
+    except BaseException:
+        return ""

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from trainers.checkpoint import store
 from trainers.control import EXIT_CODES, ControlDirectory, TrainerState
-from trainers.errors import EntryError
+from trainers.errors import EntryError, message_of
 from trainers.journal import Journal
 from trainers.objects.opening import open_store
 from trainers.process import launcher, same_hashes
@@ -102,7 +102,7 @@ def execute(
         except RunEnded as end:
             journal.enter(end.state)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: a run always reports how it ended
-            text = journal.mask(reported(error)) + ("" if spec.distributed else _remedy(error))
+            text = journal.mask(reported(error)) + ("" if spec.distributed else _remedy(message_of(error)))
             if context.leaving is not None:
                 journal.enter(context.leaving)
             else:
@@ -331,9 +331,9 @@ def reported(error: BaseException) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _remedy(error: BaseException) -> str:
+def _remedy(message: str) -> str:
     """What to do if a program that was written for torchrun is started alone."""
-    if "environment variable RANK expected" not in str(error):
+    if "environment variable RANK expected" not in message:
         return ""
     return "set resources.processes in the job file (1 for one process): then it is started as torchrun starts it\n"
 
@@ -355,7 +355,7 @@ def lost_contact(error: BaseException) -> bool:
     """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, RuntimeError) and _LOST_CONTACT.search(str(seen)):
+        if isinstance(seen, RuntimeError) and _LOST_CONTACT.search(message_of(seen)):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

@@ -69,12 +69,10 @@ def test_a_history_is_the_same_on_postgres(memory: Path, databases: list[Scratch
     database = PostgresScratchDatabase(postgres.create("history"))
     try:
         here, there = (play(3, memory, each, story=True) for each in (databases[0], database))
-        again = play(3, memory, database)
     finally:
         database.close()
         postgres.drop("history")
     assert here == there
-    assert again.digest == here.digest
 
 
 def found(memory: Path, database: ScratchDatabase, what: str, seeds: Sequence[int]) -> bool:

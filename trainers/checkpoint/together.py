@@ -25,7 +25,15 @@ from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEn
 from trainers.checkpoint.retention import collect
 from trainers.checkpoint.state import Encoder, tensor_bytes
 from trainers.checkpoint.writer import dtype_name, store_tensors, versions
-from trainers.errors import FencedError, PeerLost, StateError, StoreThrottled, StoreUnavailable, TrainerError
+from trainers.errors import (
+    FencedError,
+    PeerLost,
+    StateError,
+    StoreThrottled,
+    StoreUnavailable,
+    TrainerError,
+    message_of,
+)
 from trainers.objects.opening import Root
 
 Slot = tuple[str, str, tuple[int, ...], str]
@@ -135,7 +143,7 @@ def _on_every_rank(peers: Exchange, work: Callable[[], dict[str, Any]]) -> list[
     except BaseException as error:
         said = {"message": error.message, "hint": error.hint} if isinstance(error, TrainerError) else {}
         with suppress(PeerLost):
-            peers.exchange(_json({"error": type(error).__name__, "message": str(error), **said}))
+            peers.exchange(_json({"error": type(error).__name__, "message": message_of(error), **said}))
         raise
     answers = [json.loads(data) for data in peers.exchange(_json(done))]
     for rank, answer in enumerate(answers):

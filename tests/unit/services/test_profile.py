@@ -116,10 +116,10 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(installation, spec, scr
 
 def test_a_program_that_waits_for_its_data_is_promised_no_more_steps_on_any_gpu_than_its_data_allow(installation, spec):
     view = profile(installation, spec("waits"))
-    assert 0.05 <= view.outside_wall_s <= view.step_wall_s
+    assert view.step_wall_s / 2 < view.outside_wall_s <= view.step_wall_s
     gpus = [row for row in view.kinds if row.gpu is not None and not row.gpu.startswith("SIM")]
     assert gpus
-    assert all(row.steps_per_s <= 1 / 0.05 for row in gpus)
+    assert all(row.steps_per_s <= 1 / view.outside_wall_s for row in gpus)
 
 
 def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(installation, spec):

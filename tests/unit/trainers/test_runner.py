@@ -11,6 +11,7 @@ from tests.unit.trainers.test_trainers_surface import EXAMPLES
 from trainers.checkpoint import store
 from trainers.checkpoint.reader import load_newest
 from trainers.control import ControlDirectory
+from trainers.runner import lost_contact
 
 
 def test_a_program_that_raises_is_reported_with_its_traceback_and_keeps_its_checkpoints(job):
@@ -218,6 +219,14 @@ def test_an_exception_whose_text_cannot_be_shown_is_still_the_users(job, entry, 
         assert message in text
         assert f"in {entry.partition(':')[2]}" in text
         text.encode()
+
+
+def test_an_error_without_a_text_is_no_sign_of_a_lost_peer():
+    class Mute(RuntimeError):
+        def __str__(self):
+            raise ValueError("no text")
+
+    assert not lost_contact(Mute())
 
 
 def test_what_a_job_prints_need_not_be_text(job):
