@@ -45,6 +45,7 @@ INSTALL = "tradewind-install"
 SLOWEST_S = 15.0
 """A request that was delayed for longer on its way launches nothing: its caller no longer waits."""
 KEPT_S = 7 * 86_400
+TEMPORARY = "/tmp"
 LOG_BYTES = 64 * 1024
 BEAT_S, PACE_S = 15.0, 5.0
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
@@ -98,7 +99,9 @@ class OnHost:
     # --- requests ---
 
     def look(self, request: Json) -> Json:
-        """What the host is like, and whether it knows a launch token."""
+        """What the host is like, and whether it knows a launch token. Raises Refused."""
+        if not os.access(TEMPORARY, os.W_OK | os.X_OK):
+            raise Refused("temporary", f"{TEMPORARY} is read-only, or not writable for this user")
         return {
             "python": platform.python_version(),
             "architecture": platform.machine(),
@@ -381,7 +384,7 @@ def _clear(home: Path) -> None:
 
 def _temporary(home: Path) -> Path:
     """The machine's folder for temporary files. Its path is short: Ray has sockets in it."""
-    return Path("/tmp", f"tw-{blake2b(str(home).encode(), digest_size=4).hexdigest()}")
+    return Path(TEMPORARY, f"tw-{blake2b(str(home).encode(), digest_size=4).hexdigest()}")
 
 
 def _supervisor(home: Path) -> Leader | None:

@@ -15,7 +15,9 @@ _MODULES = (
     *("providers.errors", "providers.clock", "providers.processes"),
     *("providers.static.slots", "providers.static.turns", "providers.static.on_host"),
 )
-_PROGRAM = """import sys
+_BEGIN = "# tradewind"
+_PROGRAM = """{begin}
+import sys
 if sys.version_info < {least!r}:
     print({answer!r} + '{{"error": "python", "message": "%d.%d"}}' % sys.version_info[:2])
     sys.exit(0)
@@ -26,11 +28,23 @@ for name, text in {sources!r}:
         exec(compile(text, name, "exec"), module.__dict__)
 sys.modules["providers.static.on_host"].main({request!r})
 """
+_LOADER = (
+    "import sys; text = sys.stdin.read(); "
+    f"exec(text) if text.startswith({_BEGIN!r}) else print({ANSWER!r} + {{answer!r}})"
+)
+"""A shell that reads what is meant for this program, to ask its user something, would cut off its beginning."""
+
+
+def loader() -> str:
+    """The Python program that reads the one below from its standard input, and executes it if it is complete."""
+    return _LOADER.format(answer=json.dumps({"error": "shell", "message": ""}))
 
 
 def program(request: Mapping[str, Any]) -> str:
     """A Python program that carries out one request of providers.static.on_host."""
-    return _PROGRAM.format(least=LEAST_PYTHON, answer=ANSWER, sources=_sources(), request=json.dumps(request))
+    return _PROGRAM.format(
+        begin=_BEGIN, least=LEAST_PYTHON, answer=ANSWER, sources=_sources(), request=json.dumps(request)
+    )
 
 
 def answer_in(output: str) -> Mapping[str, Any] | None:

@@ -32,7 +32,7 @@ from providers.errors import (
 )
 from providers.static.connection import folder_of_sockets, hang_up
 from providers.static.hosts import Host
-from providers.static.program import LEAST_PYTHON, answer_in, program
+from providers.static.program import LEAST_PYTHON, answer_in, loader, program
 
 CALL_S = 25.0
 """After this time a request counts as not answered."""
@@ -55,7 +55,7 @@ class Ssh:
         """Carry out one request of providers.static.on_host. Raises ProviderError."""
         check_key(host)
         text = program({**request, "folder": host.folder, "slots": host.slots})
-        command = self.command(host, f"exec {shlex.quote(host.python)} -I -S -")
+        command = self.command(host, f"exec {shlex.quote(host.python)} -I -S -c {shlex.quote(loader())}")
         # A file for the errors: a connection that stays open may keep a pipe open, and so this call waiting.
         with tempfile.TemporaryFile() as errors:
             try:
@@ -282,6 +282,14 @@ def _refusal(host: Host, kind: str, message: str) -> ProviderError:
             hint=f'install it there, and name it: python = "python{least}" in {section}',
             scope="region",
         )
+    if kind == "shell":
+        return SetupError(
+            f"the shell of {host.name} reads what is meant for its commands: does it ask something at each login?",
+            hint=f"let it ask only on a terminal ([ -t 0 ]), as in ~/.bashrc; to test: echo | {login(host)} cat",
+            scope="region",
+        )
+    if kind == "temporary":
+        return SetupError(f"{host.name}: {message}", hint="let this user write there", scope="region")
     if kind == "slots":
         return SetupError(
             f"{host.name}: {message}", hint=f"let all users of {host.address} write there", scope="region"

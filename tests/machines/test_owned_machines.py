@@ -57,7 +57,8 @@ def lab() -> Iterator[Laboratory]:
     programs = {"nvidia-smi": NVIDIA_SMI, "python3.8": OLD_PYTHON, "python32": OTHER_PYTHON}
     bare = Kind(python=False, system_programs=("bash", "ls"))
     small = Kind(disk="1m")
-    with laboratory({"one": Kind(programs=programs), "two": Kind(), "bare": bare, "small": small}) as lab:
+    others = {name: Kind() for name in ("two", "asks", "greets", "fixed")}
+    with laboratory({"one": Kind(programs=programs), "bare": bare, "small": small, **others}) as lab:
         yield lab
 
 
@@ -384,6 +385,24 @@ def test_a_record_that_a_power_failure_took_does_not_keep_the_host_from_others(l
     assert owner.cloud.describe([machine]) == []
     assert not host.processes()
     owner.cloud.terminate(owner.launch("two", token="another"))
+
+
+def test_a_shell_that_asks_at_each_login(lab: Laboratory, tmp_path: Path) -> None:
+    lab.hosts["asks"].run("echo 'read -p \"Which project? \" project' > ~/.bashrc")
+    refused(
+        lab, tmp_path, SetupError, "the shell of asks reads what is meant for its", "only on a terminal", host="asks"
+    )
+
+
+def test_a_shell_that_greets_changes_nothing(lab: Laboratory, tmp_path: Path) -> None:
+    lab.hosts["greets"].run("echo 'echo WELCOME; echo HERE >&2; printf x' > ~/.bashrc")
+    owner = Owner(lab, tmp_path, "greets")
+    assert owner.instance(owner.launch("greets")).alive
+
+
+def test_a_folder_for_temporary_files_that_is_read_only(lab: Laboratory, tmp_path: Path) -> None:
+    lab.hosts["fixed"].run("mount -o remount,ro /tmp", user="root")
+    refused(lab, tmp_path, SetupError, "fixed: /tmp is read-only", "let this user write there", host="fixed")
 
 
 def test_another_architecture(lab: Laboratory, tmp_path: Path) -> None:
