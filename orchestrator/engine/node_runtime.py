@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from orchestrator.config.private import private_folder
 from orchestrator.engine.calls import Pending, Threads
-from orchestrator.engine.machines.gang_report import combined
+from orchestrator.engine.machines.gang_report import Ends, combined
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.orders import PLACE, NotRead, Orders, Step
 from orchestrator.engine.runtime import RunReport, RunSpec
@@ -52,8 +52,6 @@ from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
 AT_ONCE = 16  # objects of the store that are read and written at the same time
-LAGGARDS_S = 30.0
-"""For so long the processes of the other machines may run on after those of machine 0 have finished."""
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -114,7 +112,7 @@ class NodeRuntime:
         self._machines: dict[str, tuple[str, ...]] = {}
         self._looking: dict[str, Pending] = {}
         self._monotonic = monotonic
-        self._finished: dict[str, float] = {}  # runs on several machines: since when machine 0 has finished
+        self._ends = Ends()
 
     def lead(self, epoch: int) -> None:
         """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
@@ -307,7 +305,7 @@ class NodeRuntime:
 
     def forget(self, run_id: str) -> None:
         """See Runtime.forget."""
-        self._finished.pop(run_id, None)
+        self._ends.forget(run_id)
         for place in self._machines.pop(run_id, ()):
             self._orders.forget(place)
         with _retried():
@@ -376,10 +374,7 @@ class NodeRuntime:
         """What is known of a run; None if nothing is."""
         machines = self._known_places(run_id)
         reports = [self._report_of(run_id, each) for each in machines] or [RunReport(run_id, "absent")]
-        if len(reports) == 1 or reports[0] is None or reports[0].state != "finished":
-            return combined(reports)
-        since_s = self._finished.setdefault(run_id, self._monotonic())
-        return combined(reports, others_may_run=self._monotonic() - since_s < LAGGARDS_S)
+        return combined(reports, ended_for_s=self._ends.since_s(run_id, reports, self._monotonic()))
 
     def _report_of(self, run_id: str, token: str) -> RunReport | None:
         """What is known of a run on one of its machines; None if nothing is."""

@@ -121,7 +121,7 @@ class Courier:
             self.hurry()
         if self._settled() or (state != "quiesced" and self._given_up(self._over_at)):
             return said
-        return {**said, **_NOT_YET, "state": self._last}
+        return {**said, **_NOT_YET, "state": self._last, "ships": state in _OVER}
 
     def hurry(self) -> None:
         """Ship everything now."""

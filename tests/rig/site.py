@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
-from orchestrator.engine.machines.gang_report import combined
+from orchestrator.engine.machines.gang_report import Ends, combined
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport, RunSpec, TrainerState
 from orchestrator.errors import SiteError
@@ -71,6 +71,7 @@ class SimSite:
         self.boot_errors: dict[str, str] = {}
         self._kept: dict[str, str] = {}
         self._garbled: dict[str, Mapping[str, object]] = {}
+        self._ends = Ends()
         self._lies: dict[str, tuple[int, Callable[[Mapping[str, object]], Mapping[str, object]]]] = {}
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
@@ -316,7 +317,7 @@ class SimSite:
         rank, how = lies
         members = [said] * len(of_run)
         members[rank % len(of_run)] = report_of(run_id, how(asdict(said)))
-        return combined(members)
+        return combined(members, ended_for_s=self._ends.since_s(run_id, members, self._clock.monotonic_s()))
 
     def _said(self, run_id: str, report: RunReport) -> RunReport:
         trainer = self._trainers.get(run_id)

@@ -1,7 +1,8 @@
 """Gang report: what the machines of one run say of it, as the report of the run. Pure.
 
 Rank 0 reports the run's progress. The run is where the machine is that is furthest behind; it has ended as the first
-that ended for a reason of its own. Whoever only lost contact with another machine is no reason: then one is gone.
+that ended for a reason of its own. Whoever only lost contact with another machine is no reason: then one is gone. The
+end of a run ends all its machines, so it waits until none of them stores the last of its log and outputs.
 """
 
 from __future__ import annotations
@@ -12,35 +13,66 @@ from dataclasses import replace
 from orchestrator.engine.runtime import RunReport, TrainerState
 
 _ON_THE_WAY: tuple[TrainerState, ...] = ("starting", "prepared", "restored", "training", "quiesced")
-_DECISIVE: tuple[TrainerState, ...] = ("malformed", "fenced", "checkpointed_and_stopped")
+_AT_ONCE: tuple[TrainerState, ...] = ("malformed", "fenced")
+_ENDS: tuple[TrainerState, ...] = ("finished", "failed", "checkpointed_and_stopped")
+LAGGARDS_S = 30.0
+"""For so long the processes of the other machines may run on after machine 0 has finished or one has stopped."""
+CAUSE_S = 5.0
+"""Processes that lost contact may be heard of so long before those that caused it."""
 
 
-def combined(reports: Sequence[RunReport | None], *, others_may_run: bool = True) -> RunReport | None:
-    """The report of a run by those of its machines, by rank; None while nothing is known of one of them. Once machine 0
-    has finished, the run has when the others have ended; or, without `others_may_run`, at once."""
+class Ends:
+    """Remembers, for each run, since when the same of its machines have ended."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Sequence[TrainerState | None], float]] = {}
+
+    def since_s(self, run_id: str, reports: Sequence[RunReport | None], now_s: float) -> float:
+        """How many seconds ago the last of the machines that have ended was first seen so; 0 if none has."""
+        ends = [each.state if each is not None and each.state in _ENDS else None for each in reports]
+        seen, at_s = self._seen.get(run_id, ([], now_s))
+        if ends != seen:
+            at_s = now_s
+            self._seen[run_id] = ends, at_s
+        return now_s - at_s if any(ends) else 0.0
+
+    def forget(self, run_id: str) -> None:
+        """Of a run that has ended."""
+        self._seen.pop(run_id, None)
+
+
+def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -> RunReport | None:
+    """The report of a run by those of its machines, by rank; None while nothing is known of one of them. `ended_for_s`:
+    how long ago the last of those that have ended did (Ends)."""
     known = [each for each in reports if each is not None]
     if not known or len(known) < len(reports):
         return None
     first, silent_s = known[0], max(each.silent_s for each in known)
     if len(known) == 1:
         return first
+    states, running = {each.state for each in known}, [each for each in known if each.state in _ON_THE_WAY]
+    ships = any(each.ships for each in running) and "absent" not in states
     for rank, each in enumerate(known):
-        if each.state == "failed" and not each.peer_lost:
+        if each.state == "failed" and not each.peer_lost and not ships:
             return _as(first, each, silent_s, f"machine {rank}: {each.error or 'the trainer failed'}")
-    for state in _DECISIVE:
+    awaited = ships or (bool(running) and ended_for_s < LAGGARDS_S)
+    for state in (*_AT_ONCE, *(() if awaited else ("checkpointed_and_stopped",))):
         for rank, each in enumerate(known):
             if each.state == state:
                 return _as(first, each, silent_s, f"machine {rank}: {each.error}" if each.error else None)
-    states = {each.state for each in known}
-    if first.state == "finished" and not (others_may_run and states & {*_ON_THE_WAY}):
+    if first.state == "finished" and not awaited:
         return replace(first, silent_s=silent_s)
-    if states & {"failed", "absent"}:
+    excused = ships or (bool(running) and ended_for_s < CAUSE_S)
+    if "absent" in states or ("failed" in states and not excused):
         return replace(first, state="absent", silent_s=silent_s)
     if "silent" in states:
         return replace(first, state="silent", silent_s=silent_s)
-    behind = min(_ON_THE_WAY.index(each.state) for each in known if each.state in _ON_THE_WAY)
+    behind = min(_ON_THE_WAY.index(each.state) for each in running)
     setups = [each.setup_s for each in known if each.setup_s is not None]
-    return replace(first, state=_ON_THE_WAY[behind], silent_s=silent_s, setup_s=max(setups, default=None))
+    still_s = 0.0 if first.state in _ENDS else first.still_s
+    return replace(
+        first, state=_ON_THE_WAY[behind], silent_s=silent_s, still_s=still_s, setup_s=max(setups, default=None)
+    )
 
 
 def _as(first: RunReport, decisive: RunReport, silent_s: float, error: str | None) -> RunReport:

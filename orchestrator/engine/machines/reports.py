@@ -24,6 +24,7 @@ _FORM: Mapping[str, checked_json.Check] = {
     "exit_status": checked_json.optional(checked_json.status),
     "still_s": checked_json.seconds,
     "setup_failed": checked_json.yes_no,
+    "ships": checked_json.yes_no,
     "setup_s": checked_json.optional(checked_json.seconds),
 }
 _OF = "its report"

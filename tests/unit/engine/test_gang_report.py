@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from orchestrator.engine.machines.gang_report import combined
+from orchestrator.engine.machines.gang_report import CAUSE_S, LAGGARDS_S, Ends, combined
 from orchestrator.engine.runtime import RunReport, TrainerState
 
 
@@ -15,8 +15,8 @@ def says(state: TrainerState, **fields: object) -> RunReport:
     return RunReport("run_1", state, **fields)  # type: ignore[arg-type]
 
 
-def state_of(*reports: RunReport | None) -> str | None:
-    found = combined(reports)
+def state_of(*reports: RunReport | None, ended_for_s: float = 0.0) -> str | None:
+    found = combined(reports, ended_for_s=ended_for_s)
     return None if found is None else found.state
 
 
@@ -44,7 +44,9 @@ def test_nothing_is_known_of_a_run_before_every_machine_was_heard() -> None:
         (("absent", "training"), "absent"),
         (("training", "silent"), "silent"),
         (("training", "fenced"), "fenced"),
-        (("training", "checkpointed_and_stopped"), "checkpointed_and_stopped"),
+        (("training", "checkpointed_and_stopped"), "training"),
+        (("absent", "checkpointed_and_stopped"), "checkpointed_and_stopped"),
+        (("checkpointed_and_stopped", "checkpointed_and_stopped"), "checkpointed_and_stopped"),
         (("malformed", "training"), "malformed"),
         (("finished", "silent"), "finished"),
     ],
@@ -56,12 +58,47 @@ def test_the_run_is_where_its_slowest_machine_is(states: tuple[TrainerState, ...
 def test_who_does_not_end_after_machine_0_has_finished_is_not_waited_for_for_ever() -> None:
     reports = [says("finished", step=5), says("training")]
     assert state_of(*reports) == "training"
-    found = combined(reports, others_may_run=False)
+    found = combined(reports, ended_for_s=LAGGARDS_S)
     assert found is not None
     assert (found.state, found.step) == ("finished", 5)
-    failed = combined([reports[0], says("failed", error="no")], others_may_run=False)
+    failed = combined([reports[0], says("failed", error="no")], ended_for_s=LAGGARDS_S)
     assert failed is not None
     assert failed.state == "failed"
+    assert state_of(says("training"), says("checkpointed_and_stopped"), ended_for_s=LAGGARDS_S) == (
+        "checkpointed_and_stopped"
+    )
+
+
+@pytest.mark.parametrize("end", ["finished", "failed", "checkpointed_and_stopped"])
+def test_no_machine_is_ended_while_it_stores_its_log_and_outputs(end: TrainerState) -> None:
+    over, ships = says(end, still_s=99.0), says("training", ships=True)
+    for reports in ([over, ships], [over, over, ships]):
+        found = combined(reports, ended_for_s=10 * LAGGARDS_S)
+        assert found is not None
+        assert (found.state, found.still_s) == ("training", 0.0), "what waits does not stand still"
+    assert state_of(over, over) == end
+    assert state_of(ships, says("absent"), over) != "training", "a lost machine is replaced at once"
+    assert state_of(ships, says("fenced"), over) == "fenced"
+
+
+def test_the_failure_counts_also_if_those_that_lost_contact_are_heard_first() -> None:
+    lost = says("failed", error="connection reset", peer_lost=True)
+    assert state_of(lost, says("training")) == "training"
+    assert state_of(lost, says("training"), ended_for_s=CAUSE_S) == "absent"
+    assert state_of(lost, says("training", ships=True), ended_for_s=CAUSE_S) == "training"
+    assert state_of(lost, says("failed", error="ValueError")) == "failed"
+
+
+def test_the_time_counts_from_the_last_end() -> None:
+    ends, running, over = Ends(), says("training"), says("finished")
+    assert ends.since_s("run_1", [running, running], 5.0) == 0.0
+    assert ends.since_s("run_1", [running, over], 10.0) == 0.0
+    assert ends.since_s("run_1", [running, over], 17.0) == 7.0
+    assert ends.since_s("run_1", [over, over], 20.0) == 0.0
+    assert ends.since_s("run_1", [over, None], 21.0) == 0.0
+    assert ends.since_s("run_2", [over, over], 21.0) == 0.0
+    ends.forget("run_1")
+    assert ends.since_s("run_1", [over, over], 30.0) == 0.0
 
 
 def test_progress_is_what_rank_0_says() -> None:
@@ -87,7 +124,6 @@ def test_a_failure_is_told_with_its_machine_and_its_exit_status() -> None:
 def test_who_lost_contact_with_another_machine_is_not_the_cause() -> None:
     lost = says("failed", error="connection reset", peer_lost=True)
     assert state_of(lost, says("failed", error="ValueError")) == "failed"
-    assert state_of(lost, says("training")) == "absent"
     assert state_of(lost, lost) == "absent"
     assert state_of(says("finished"), lost) == "finished"
 

@@ -261,6 +261,7 @@ def test_while_the_store_is_down_training_goes_on_and_the_end_waits(far: Far, mo
     for _ in range(5):
         said = far.said()
         assert (said["state"], said["weights_hash"]) == ("training", None), "the control plane would end the machine"
+        assert said["ships"], "nor may it, when the run's other machines have ended"
     down = False
     assert far.until("finished")["weights_hash"] == "abc"
     assert far.log() == b"one\ntwo\n"
@@ -288,6 +289,7 @@ def test_a_store_that_stays_down_holds_an_end_back_for_a_bounded_time_and_a_hand
     control = ControlDirectory(sent.run_dir / "control")
     until("it has ended", lambda: (found := control.progress()) is not None and found.state == state)
     assert far.said()["state"] == "training"
+    assert far.said()["ships"] is (state == "finished")
     now += courier.STUCK_S - 1.0
     assert far.said()["state"] == "training"
     now += 2.0
