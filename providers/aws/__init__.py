@@ -1,1 +1,1 @@
-"""AWS. The only package that imports boto3, and only when a source is made."""
+"""AWS. The only package that imports boto3, and only when something is made of it."""

@@ -22,7 +22,8 @@ TOLERANCE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A machine type. `gpu` is the canonical name; None if `gpu_name`, the provider's name, is unknown."""
+    """A machine type. `gpu` is the canonical name; None if `gpu_name`, the provider's name, is unknown, or if there is
+    no GPU: then that is empty."""
 
     name: str
     gpu: str | None
@@ -31,6 +32,11 @@ class InstanceType:
     vcpu: int
     memory_bytes: int
     spot: bool = True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is certain what GPUs it has."""
+        return self.gpu is not None or not self.gpu_name
 
 
 def gpu_of_family(instance_type: str) -> tuple[str | None, str]:
@@ -56,17 +62,18 @@ def gpu_named(name: str, memory_mib: int) -> str | None:
     return None
 
 
-def described(row: Mapping[str, Any]) -> InstanceType | None:
-    """An entry of DescribeInstanceTypes; None if it has no whole GPU. Raises KeyError for an incomplete row."""
+def described(row: Mapping[str, Any], *, with_cpus: bool = False) -> InstanceType | None:
+    """An entry of DescribeInstanceTypes; None if it has no whole GPU, unless it has none at all and `with_cpus`. Raises
+    KeyError for an incomplete row."""
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
-    if not gpus or not gpus[0].get("Count"):
+    if not (gpus[0].get("Count") if gpus else with_cpus):
         return None
-    first = gpus[0]
+    first: Mapping[str, Any] = gpus[0] if gpus else {"Count": 0}
     name, memory_mib = str(first.get("Name", "")), int(first.get("MemoryInfo", {}).get("SizeInMiB", 0))
     return InstanceType(
         row["InstanceType"],
         gpu_named(name, memory_mib) if memory_mib else None,
-        f"{first.get('Manufacturer', '')} {name} {memory_mib} MiB".strip(),
+        f"{first.get('Manufacturer', '')} {name} {memory_mib} MiB".strip() if gpus else "",
         int(first["Count"]),
         int(row["VCpuInfo"]["DefaultVCpus"]),
         int(row["MemoryInfo"]["SizeInMiB"]) * MIB,

@@ -1,4 +1,4 @@
-"""Facts of one AWS region: instance types with GPUs, and the zones that have them."""
+"""Facts of one AWS region: instance types, and the zones that have them."""
 
 from __future__ import annotations
 
@@ -40,32 +40,39 @@ def rows_of(answer: Mapping[str, Any], name: str) -> Sequence[Any]:
     return rows
 
 
-def gpu_types(ec2: Any, finding: Finding) -> dict[str, InstanceType]:
-    """Instance types with whole GPUs, by name. Raises FormatError and botocore's exceptions."""
+def types_of(ec2: Any, finding: Finding, only: Sequence[str] = ()) -> dict[str, InstanceType]:
+    """Instance types by name: all with whole GPUs; or those of `only` that can be rented, also without GPUs (renewing a
+    machine needs the Nitro system: elsewhere its metadata does not show tags that change). Raises FormatError and
+    botocore's exceptions."""
     found = {}
-    only = [{"Name": "instance-type", "Values": GPU_FAMILIES}]
-    for page in pages_of(ec2, "describe_instance_types", Filters=only):
+    asked: dict[str, Any] = (
+        {"InstanceTypes": list(only)} if only else {"Filters": [{"Name": "instance-type", "Values": GPU_FAMILIES}]}
+    )
+    for page in pages_of(ec2, "describe_instance_types", **asked):
         rows = rows_of(page, "InstanceTypes")
         finding.page(len(rows))
         for row in rows:
             try:
-                kind = described(row)
+                kind = described(row, with_cpus=bool(only))
             except (KeyError, TypeError, ValueError) as error:
                 finding.flag(Flag.MALFORMED, f"aws/{finding.region}", f"instance type lacks {error}: {str(row)[:200]}")
                 continue
             if kind is None:
                 finding.skip(SkipReason.NO_GPU)
+            elif only and row.get("Hypervisor") == "xen":
+                finding.flag(Flag.NO_HARDWARE, f"aws/{finding.region}", f"{kind.name} is not on the Nitro system")
             else:
                 found[kind.name] = kind
     return found
 
 
-def zones_by_type(ec2: Any, finding: Finding) -> dict[str, set[str]]:
-    """The IDs of the zones that offer each instance type. IDs, because AWS assigns zone names per account."""
+def zones_by_type(ec2: Any, finding: Finding, only: Sequence[str] = ()) -> dict[str, set[str]]:
+    """The IDs of the zones that offer each instance type (of `only`, or with GPUs). IDs, because AWS assigns zone names
+    per account."""
     found: dict[str, set[str]] = {}
-    only = [{"Name": "instance-type", "Values": GPU_FAMILIES}]
+    wanted = [{"Name": "instance-type", "Values": list(only) or GPU_FAMILIES}]
     where = "availability-zone-id"
-    for page in pages_of(ec2, "describe_instance_type_offerings", LocationType=where, Filters=only):
+    for page in pages_of(ec2, "describe_instance_type_offerings", LocationType=where, Filters=wanted):
         rows = rows_of(page, "InstanceTypeOfferings")
         finding.page(len(rows))
         for row in rows:

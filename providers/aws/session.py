@@ -15,10 +15,10 @@ from botocore import exceptions
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from providers.aws.codes import CODES
 from providers.collect.http import retry_after_s
 from providers.errors import (
     AuthError,
-    ClockSkewError,
     CutOffError,
     ExpiredCredentialsError,
     FormatError,
@@ -32,13 +32,6 @@ from providers.errors import (
 )
 
 HOME_REGION = "us-east-1"
-THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"}
-THROTTLED |= {"RequestThrottled", "RequestThrottledException", "BandwidthLimitExceeded", "MaxConfigLimitExceeded"}
-DENIED = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
-EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
-SKEWED = {"RequestExpired", "RequestTimeTooSkewed", "RequestInTheFuture"}
-UNKNOWN_KEY = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "OptInRequired"}
-UNKNOWN_KEY |= {"SignatureDoesNotMatch", "InvalidSignatureException"}
 
 
 class Connections:
@@ -48,29 +41,28 @@ class Connections:
     """
 
     def __init__(self, connect_s: float = 5.0, read_s: float = 30.0, attempts: int = 3) -> None:
-        self._config = Config(
-            connect_timeout=connect_s,
-            read_timeout=read_s,
-            retries={"mode": "adaptive", "total_max_attempts": attempts},
-            user_agent_extra="tradewind",
-        )
+        common = Config(connect_timeout=connect_s, read_timeout=read_s, user_agent_extra="tradewind")
+        self._patient = common.merge(Config(retries={"mode": "adaptive", "total_max_attempts": attempts}))
+        self._once = common.merge(Config(retries={"total_max_attempts": 1}))
         self._making = threading.Lock()
         self._session: Any = None
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._clients: dict[tuple[str, str, bool], Any] = {}
 
     @property
     def home_region(self) -> str:
         """The region of the environment (AWS_REGION, AWS_DEFAULT_REGION), else us-east-1."""
         return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or HOME_REGION
 
-    def client(self, service: str, region: str) -> Any:
-        """A boto3 client. Raises botocore's exceptions for an invalid configuration."""
+    def client(self, service: str, region: str, *, once: bool = False) -> Any:
+        """A boto3 client, which repeats no call if `once`: boto3 would repeat even one that AWS may have carried out.
+        Raises botocore's exceptions for an invalid configuration."""
         with self._making:
             if self._session is None:
                 self._session = boto3.session.Session()
-            key = (service, region)
+            key = (service, region, once)
             if key not in self._clients:
-                self._clients[key] = self._session.client(service, region_name=region, config=self._config)
+                config = self._once if once else self._patient
+                self._clients[key] = self._session.client(service, region_name=region, config=config)
             return self._clients[key]
 
 
@@ -107,27 +99,30 @@ def to_provider_error(error: Exception, *, in_region: str = "") -> ProviderError
     return None
 
 
+def error_code(error: BaseException) -> str:
+    """AWS's code of a refusal; "" for any other exception."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, exceptions.ClientError) else ""
+
+
 def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
-    body = error.response.get("Error", {})
-    code, text = body.get("Code", "unknown"), body.get("Message", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = f"{error.operation_name}: {code}: {text}"
-    if code in THROTTLED or status == 429:
-        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        return ThrottledError(message, retry_after_s=retry_after_s(headers))
-    if code in SKEWED or (code == "AuthFailure" and "not yet" in text) or "Signature expired" in text:
-        return ClockSkewError(message, hint="set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes")
-    if code in EXPIRED:
-        return ExpiredCredentialsError(message, hint="get new credentials: aws sso login, or a new session token")
-    if code in DENIED:
+    code, text = error_code(error) or "unknown", error.response.get("Error", {}).get("Message", "")
+    about = error.response.get("ResponseMetadata", {})
+    status, message = about.get("HTTPStatusCode", 0), f"{error.operation_name}: {code}: {text}"
+    meaning = CODES.get(code)
+    if status == 429 and meaning is None:
+        meaning = CODES["Throttling"]
+    if (code == "AuthFailure" and "not yet" in text) or "Signature expired" in text:
+        meaning = CODES["RequestExpired"]
+    if meaning is None:
+        return UnavailableError(message) if status >= 500 else ProviderError(message)
+    if meaning.kind is AuthError and in_region:
+        hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
+        return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
+    if meaning.kind is PermissionDeniedError:
         action = f"{_prefix(error)}:{error.operation_name}"
         return PermissionDeniedError(message, action=action, hint=f"add to the account's policy: {policy_line(action)}")
-    if code in UNKNOWN_KEY:
-        if in_region:
-            hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
-            return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
-        return AuthError(message, hint="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    return UnavailableError(message) if status >= 500 else ProviderError(message)
+    after_s = retry_after_s(about.get("HTTPHeaders", {})) if meaning.kind is ThrottledError else None
+    return meaning.kind(message, hint=meaning.hint, scope=meaning.scope, retry_after_s=after_s)
 
 
 def policy_line(action: str) -> str:
@@ -139,4 +134,4 @@ def _prefix(error: exceptions.ClientError) -> str:
     pricing = {"GetProducts", "DescribeServices", "ListPriceLists", "GetAttributeValues"}
     if error.operation_name in pricing:
         return "pricing"
-    return "sts" if error.operation_name == "GetCallerIdentity" else "ec2"
+    return {"GetCallerIdentity": "sts", "GetParameter": "ssm"}.get(error.operation_name, "ec2")

@@ -1,7 +1,7 @@
 """AWS on loopback: EC2's query protocol, the pricing API, the public price list, the Spot Advisor's file.
 
-Speaks the wire protocol, so that unmodified boto3 talks to it. moto can't serve prices (clouds.md 1.1: a dummy price
-from 2006, no paging, no pricing API); what it does serve well (machines) is to be put behind `forward`.
+Speaks the wire protocol, so that unmodified boto3 talks to it. moto can't serve prices (a dummy price from 2006, no
+paging, no pricing API). Machines are behind `forward` (tests/clouds/ec2.py).
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class AwsType:
     vcpu: int = 96
     memory_mib: int = 1152 * 1024
     usage: tuple[str, ...] = ("on-demand", "spot")
+    hypervisor: str = "nitro"
 
 
 @dataclass
@@ -79,9 +80,11 @@ class AwsCloud:
         target = request.headers.get("X-Amz-Target", "")
         if target.endswith("GetProducts"):
             return self._products(json.loads(request.body))
+        if target and self.forward:
+            return self.forward(request)
         form = request.form
         action = form.get("Action", "")
-        region = _signed_region(request)
+        region = signed_region(request)
         if action in self.denied:
             return error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
         here = self.regions.get(region)
@@ -92,7 +95,7 @@ class AwsCloud:
         if here is None or here.opt_in == "not-opted-in":
             return error("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
         if action == "DescribeInstanceTypes":
-            return self._types()
+            return self._types(form)
         if action == "DescribeInstanceTypeOfferings":
             return self._offerings(here)
         if action == "DescribeSpotPriceHistory":
@@ -109,10 +112,12 @@ class AwsCloud:
         )
         return _xml("DescribeRegions", f"<regionInfo>{items}</regionInfo>")
 
-    def _types(self) -> Response:
+    def _types(self, form: dict[str, str]) -> Response:
+        wanted = {value for key, value in form.items() if key.startswith("InstanceType.")}
+        kinds = [kind for kind in self.types.values() if not wanted or kind.name in wanted]
         return _xml(
             "DescribeInstanceTypes",
-            f"<instanceTypeSet>{''.join(_type(kind) for kind in self.types.values())}</instanceTypeSet>",
+            f"<instanceTypeSet>{''.join(map(_type, kinds))}</instanceTypeSet>",
         )
 
     def _offerings(self, region: AwsRegion) -> Response:
@@ -167,7 +172,8 @@ class AwsCloud:
         region = self.regions.get(fields.get("regionCode", ""))
         rows = self.products
         if rows is None:
-            rows = [self._product(name, usd) for name, usd in (region.on_demand_usd if region else {}).items()]
+            sold, only = region.on_demand_usd if region else {}, fields.get("instanceType")
+            rows = [self._product(name, usd) for name, usd in sold.items() if only in (None, name)]
         first = int(body.get("NextToken") or 0)
         last = min(first + 2, len(rows))
         answer: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows[first:last]}
@@ -243,7 +249,7 @@ def _type(kind: AwsType) -> str:
     usage = "".join(f"<item>{name}</item>" for name in kind.usage)
     return (
         f"<item><instanceType>{kind.name}</instanceType><supportedUsageClasses>{usage}</supportedUsageClasses>"
-        f"<vCpuInfo><defaultVCpus>{kind.vcpu}</defaultVCpus></vCpuInfo>"
+        f"<hypervisor>{kind.hypervisor}</hypervisor><vCpuInfo><defaultVCpus>{kind.vcpu}</defaultVCpus></vCpuInfo>"
         f"<memoryInfo><sizeInMiB>{kind.memory_mib}</sizeInMiB></memoryInfo>"
         + (f"<gpuInfo><gpus>{gpus}</gpus></gpuInfo>" if kind.gpu else "")
         + "</item>"
@@ -254,7 +260,7 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def _signed_region(request: Request) -> str:
+def signed_region(request: Request) -> str:
     """boto3 signs for a region; it is the only place where the query protocol names one."""
     found = re.search(r"Credential=[^/]+/\d+/([^/]+)/", request.headers.get("Authorization", ""))
     return found.group(1) if found else ""

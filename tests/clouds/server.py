@@ -59,9 +59,12 @@ class Fault:
 
 
 class LoopbackServer:
-    """`url` is where it listens, on `address`. `requests` is what it was asked, in order, faulty ones too."""
+    """`url` is where it listens, on `address` and `port` (0: any). `requests` is what it was asked, in order,
+    faulty ones too."""
 
-    def __init__(self, cloud: Cloud, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self, cloud: Cloud, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.throttled: Response | None = None
@@ -70,7 +73,7 @@ class LoopbackServer:
         self._chance = random.Random(7)
         self._deciding = threading.Lock()
         self._ended = threading.Event()
-        self._server = ThreadingHTTPServer((address, 0), _handler(self))
+        self._server = ThreadingHTTPServer((address, port), _handler(self))
         self._server.daemon_threads = True
         self._server.block_on_close = False
         if tls is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from providers.aws.hardware import InstanceType, families, gpu_of_family
-from providers.aws.regions import gpu_types
+from providers.aws.regions import types_of
 from providers.aws.session import Connections
 from providers.collect.facts import Finding
 from providers.hardware import GPUS
@@ -18,7 +18,7 @@ def described() -> dict[str, InstanceType]:
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
         with moto.mock_aws():
             finding = Finding("us-east-1")
-            found = gpu_types(Connections().client("ec2", "us-east-1"), finding)
+            found = types_of(Connections().client("ec2", "us-east-1"), finding)
     assert finding.result().flagged == ()
     return found
 

@@ -2,12 +2,14 @@
 
     python -m tests.machines.inside FOLDER < orders
 
-Reads one order per line: `start` (its network is connected), `reboot BOOT_ID`. Answers each with a line. It ends when
-its standard input does, and the kernel then ends every process of the machine.
+Reads one order per line: `start` (its network is connected), `reboot BOOT_ID`, `boot` (of a machine that is rented: its
+user data is in the folder). Answers each with a line. It ends when its standard input does, or when a rented machine
+shuts down, and the kernel then ends every process of the machine.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -37,6 +39,7 @@ SETTINGS = (
     "ssl/certs",  # obstore starts only where there are some
 )
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+USER_DATA = "/var/lib/user-data"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -169,8 +172,14 @@ def settle(root: Path, plan: dict) -> None:
     for name in plan["system_programs"]:
         (programs / name).symlink_to(f"/usr/bin/{name}")
     for name, text in plan["programs"].items():
+        (programs / name).unlink(missing_ok=True)
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
+    if "user_data" in plan:
+        script = root / USER_DATA.lstrip("/")
+        script.parent.mkdir(parents=True)
+        script.write_bytes(base64.b64decode(plan["user_data"]))
+        script.chmod(0o700)
     (root / "run" / "boot_id").write_text(plan["boot_id"] + "\n")
     bind(root / "run" / "boot_id", root / BOOT_ID.lstrip("/"), read_only=False)
 
@@ -183,9 +192,27 @@ def serve(plan: dict | None) -> None:
         if word == "reboot":
             end_all()
             Path("/run/boot_id").write_text(rest[0] + "\n")
-        if plan is not None:
+        if word == "boot":
+            run_user_data()
+        elif plan is not None and plan["sshd_config"]:
             start_sshd(plan)
         print(word, flush=True)
+
+
+def run_user_data() -> None:
+    """Run what cloud-init runs, as it does: as root, with little in the environment. `shutdown` ends this process."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    console = os.open("/var/console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.posix_spawn(
+        USER_DATA,
+        [USER_DATA],
+        {"PATH": "/opt/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        file_actions=[(os.POSIX_SPAWN_DUP2, source, at) for source, at in ((null, 0), (console, 1), (console, 2))],
+        setsid=True,
+    )
+    os.close(console)
+    os.close(null)
 
 
 def start_sshd(plan: dict) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -137,6 +140,16 @@ class Host(Node):
                 continue
         return {pid: command for pid, command in found.items() if not command.startswith("sshd:")}
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has shut down by itself."""
+        return self._holder.poll() is not None
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every process but the first."""
+        for pid in self._pids():
+            self._signal(pid, number)
+
     def kill_all(self) -> None:
         """kill -9 to every process of its user."""
         for pid in self.processes():
@@ -144,24 +157,24 @@ class Host(Node):
 
     def crash(self) -> None:
         """kill -9 to everything, sshd too. `reboot` brings it back."""
-        for pid in self._pids():
-            self._signal(pid, signal.SIGKILL)
+        self.signal_all(signal.SIGKILL)
 
     def pause(self) -> None:
         """Stop everything, sshd too."""
-        for pid in self._pids():
-            self._signal(pid, signal.SIGSTOP)
+        self.signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._pids():
-            self._signal(pid, signal.SIGCONT)
+        self.signal_all(signal.SIGCONT)
 
     def reboot(self) -> None:
         """Kill everything, as a power cut does, and boot again; its files stay, except those in /tmp and /run."""
         self.order("reboot", str(uuid.uuid4()))
 
     def _pids(self) -> list[int]:
-        ours = os.stat(f"/proc/{self.pid}/ns/pid").st_ino
+        try:
+            ours = os.stat(f"/proc/{self.pid}/ns/pid").st_ino
+        except OSError:  # it has shut down
+            return []
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
@@ -189,7 +202,8 @@ class Laboratory:
     def __init__(self, folder: Path, stack: ExitStack, hosts: Mapping[str, Kind], s3: S3) -> None:
         self.folder = folder
         self.key = _key(folder / "key", "a key of this test")
-        self._stack, self._nodes = stack, []
+        self._changing = threading.Lock()
+        self._stack, self._nodes, self._hosts = stack, [], itertools.count(11)
         self._hub = self._add(Node("hub", "", folder / "hub"))
         self._hub.enter("ip", "link", "add", "hub", "type", "bridge", "forward_delay", "0")
         self._hub.enter("ip", "link", "set", "hub", "up")
@@ -197,9 +211,8 @@ class Laboratory:
         self.store = self._join(Node("store", f"{NETWORK}2", folder / "store"))
         self.hosts: dict[str, Host] = {}
         self.known_hosts = folder / "known_hosts"
-        for number, (name, kind) in enumerate(hosts.items(), 11):
-            host = Host(name, f"{NETWORK}{number}", folder / name, self._plan(name, f"{NETWORK}{number}", kind))
-            self.hosts[name] = self._join(host)
+        for name, kind in hosts.items():
+            host = self.hosts[name] = self._host(name, kind)
             with self.known_hosts.open("a") as known:
                 known.write(f"{host.address} {_public(folder / f'{name}-key')}\n")
         self.s3 = s3
@@ -215,6 +228,17 @@ class Laboratory:
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
+
+    def rent(self, name: str, kind: Kind, user_data: bytes) -> Host:
+        """Another host: it has no sshd, and runs this script as root at the order `boot`."""
+        return self._host(name, kind, user_data)
+
+    def give_back(self, host: Host) -> None:
+        """End every process of a rented host."""
+        with self._changing:
+            if host in self._nodes:
+                self._nodes.remove(host)
+        host.end()
 
     @contextmanager
     def in_office(self) -> Iterator[None]:
@@ -242,17 +266,28 @@ class Laboratory:
             self.mend(node, other)
             self.mend(other, node)
 
+    def _host(self, name: str, kind: Kind, user_data: bytes | None = None) -> Host:
+        address = f"{NETWORK}{next(self._hosts)}"
+        plan = self._plan(name, address, kind)
+        if user_data is None:
+            key = _key(self.folder / f"{name}-key", f"host key of {name}")
+            plan |= {"sshd_config": _SSHD.format(path=plan["path"]), "host_key": key.read_text()}
+        else:
+            plan["user_data"] = base64.b64encode(user_data).decode()
+        return self._join(Host(name, address, self.folder / name, plan))
+
     def _others(self, node: Node) -> list[Node]:
         return [each for each in self._nodes if each not in (node, self._hub)]
 
     def _add(self, node: Node) -> Node:
-        self._stack.callback(node.end)
-        self._nodes.append(node)
+        with self._changing:
+            self._stack.callback(node.end)
+            self._nodes.append(node)
         return node
 
     def _join(self, node: N) -> N:
         self._add(node)
-        cable = f"cable{len(self._nodes)}"
+        cable = f"cable{node.pid}"
         self._hub.enter(
             "ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(node.pid)
         )  # fmt: skip
@@ -264,8 +299,6 @@ class Laboratory:
         return node
 
     def _plan(self, name: str, address: str, kind: Kind) -> dict[str, object]:
-        _key(self.folder / f"{name}-key", f"host key of {name}")
-        path = _PATH if kind.system_programs is None else "/opt/programs"
         base, packages = Path(sys.base_prefix).resolve(), _packages()
         return {
             "name": name,
@@ -278,9 +311,10 @@ class Laboratory:
             "python_folders": [] if base.is_relative_to("/usr") else [str(base)],
             "packages": packages if kind.python else [],
             "packages_at": sysconfig.get_path("purelib", vars={"base": str(base)}) if kind.python else "",
-            "host_key": (self.folder / f"{name}-key").read_text(),
+            "host_key": "",
             "authorized_keys": _public(self.folder / "key") + "\n",
-            "sshd_config": _SSHD.format(path=path),
+            "sshd_config": "",
+            "path": _PATH if kind.system_programs is None else "/opt/programs",
             "sshd": str(find()),
             "system_programs": list(kind.system_programs or ()),
             "programs": dict(kind.programs),

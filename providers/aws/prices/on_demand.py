@@ -15,7 +15,7 @@ from typing import Any
 
 from providers.aws.hardware import InstanceType, gpu_of_family
 from providers.aws.prices.regional import RegionalPrices
-from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
+from providers.aws.regions import pages_of, rows_of, types_of, zones_by_type
 from providers.aws.session import to_provider_error
 from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience
@@ -102,23 +102,22 @@ class OnDemandPrices(RegionalPrices):
 
     def _read_api(self, finding: Finding, now_ms: int) -> None:
         ec2 = self._connections.client("ec2", finding.region)
-        types = gpu_types(ec2, finding)
-        zones = zones_by_type(ec2, finding)
+        types = types_of(ec2, finding, self._only_types)
+        zones = zones_by_type(ec2, finding, self._only_types)
         pricing = self._connections.client("pricing", API_REGION)
         wanted = {**PLAIN, "regionCode": finding.region}
-        pages = pages_of(
-            pricing,
-            "get_products",
-            ServiceCode="AmazonEC2",
-            Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
-        )
-        for page in pages:
-            texts = rows_of(page, "PriceList")
-            finding.page(len(texts))
-            for text in texts:
-                for row in _products(text, finding):
-                    kind = types.get(row["instanceType"]) or _by_family(row)
-                    _add(finding, kind, sorted(zones.get(kind.name, ())), row, now_ms, API)
+        if self._only_types:
+            del wanted["instanceFamily"]
+        for each in sorted(types) if self._only_types else [None]:
+            asked = {**wanted, "instanceType": each} if each is not None else wanted
+            filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in asked.items()]
+            for page in pages_of(pricing, "get_products", ServiceCode="AmazonEC2", Filters=filters):
+                texts = rows_of(page, "PriceList")
+                finding.page(len(texts))
+                for text in texts:
+                    for row in _products(text, finding):
+                        kind = types.get(row["instanceType"]) or _by_family(row)
+                        _add(finding, kind, sorted(zones.get(kind.name, ())), row, now_ms, API)
 
     def _read_file(self, finding: Finding, now_ms: int) -> None:
         url = f"{self._files}/offers/v1.0/aws/AmazonEC2/current/{finding.region}/index.csv"
@@ -249,10 +248,10 @@ def _add(finding: Finding, kind: InstanceType, zones: Sequence[str], row: Row, n
             CapacityType.ON_DEMAND,
         )  # fmt: skip
         point = PricePoint(offer.id, price, effective_ms, now_ms, source)
-        if kind.gpu is None:
+        if not kind.is_known:
             text = f"unknown GPU: {kind.gpu_name}"
             finding.flag(Flag.UNKNOWN_GPU, subject, text, offer, point)
-        elif not kind.gpu_count or not kind.vcpu:
+        elif not kind.vcpu or (kind.gpu is not None and not kind.gpu_count):
             finding.flag(
                 Flag.MALFORMED, subject, f"GPU count {row.get('gpu')!r}, vCPU {row.get('vcpu')!r}", offer, point
             )

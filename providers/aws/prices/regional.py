@@ -12,8 +12,8 @@ from providers.collect.facts import PollResult
 
 
 class RegionalPrices(ABC):
-    """`regions` restricts the account's enabled regions. `connect_s`, `read_s` (seconds) and `attempts` apply to each
-    call.
+    """`regions` restricts the account's enabled regions, `instance_types` the types, which then may be without GPUs.
+    `connect_s`, `read_s` (seconds) and `attempts` apply to each call.
     """
 
     provider = "aws"
@@ -24,13 +24,14 @@ class RegionalPrices(ABC):
         *,
         name: str = "",
         regions: Sequence[str] = (),
+        instance_types: Sequence[str] = (),
         connect_s: float = 5.0,
         read_s: float = 30.0,
         attempts: int = 3,
         connections: Connections | None = None,
     ) -> None:
         self.name = name or self.kind
-        self._only = tuple(regions)
+        self._only, self._only_types = tuple(regions), tuple(instance_types)
         self._connections = connections or Connections(connect_s, read_s, attempts)
 
     def regions(self) -> Sequence[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from providers.aws.hardware import InstanceType
 from providers.aws.prices.regional import RegionalPrices
-from providers.aws.regions import gpu_types, pages_of, rows_of, zones_by_type
+from providers.aws.regions import pages_of, rows_of, types_of, zones_by_type
 from providers.aws.session import to_provider_error
 from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price
 from providers.errors import ProviderError
@@ -56,8 +56,8 @@ class SpotPrices(RegionalPrices):
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         ec2 = self._connections.client("ec2", finding.region)
-        types = gpu_types(ec2, finding)
-        zones = zones_by_type(ec2, finding)
+        types = types_of(ec2, finding, self._only_types)
+        zones = zones_by_type(ec2, finding, self._only_types)
         start_ms = now_ms - self._backfill_days * DAY_MS if since_ms is None else min(since_ms, now_ms)
         names = sorted(types)
         for first in range(0, len(names), PER_REQUEST):
@@ -122,7 +122,7 @@ def _add(
 def _refusal(kind: InstanceType, zone: str, zones: Mapping[str, set[str]]) -> tuple[Flag, str, str] | None:
     """Why prices of this type in this zone must not be used for decisions; None if they may."""
     subject = f"{kind.name} in {zone}"
-    if kind.gpu is None:
+    if not kind.is_known:
         return Flag.UNKNOWN_GPU, subject, f"unknown GPU: {kind.gpu_name}"
     if zone not in zones.get(kind.name, ()):
         return Flag.NO_HARDWARE, subject, f"{zone} has a price for {kind.name} but does not offer it"

@@ -1,0 +1,97 @@
+"""AWS's error codes and what they mean here: the one table of them.
+
+Sources: [codes] "Error codes for the Amazon EC2 API" (docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html);
+[common] "Common error types" of the query protocol (docs.aws.amazon.com/ec2/latest/APIReference/CommonErrors.html);
+[sdk] the codes that botocore itself repeats (botocore/data/_retry.json); [seen] not documented there, but sent. Codes
+that are missing here are errors of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from providers.errors import (
+    AuthError,
+    CapacityError,
+    ClockSkewError,
+    ConflictError,
+    ExpiredCredentialsError,
+    NotFoundError,
+    PermissionDeniedError,
+    PriceError,
+    ProviderError,
+    QuotaError,
+    Scope,
+    SetupError,
+    ThrottledError,
+    UnavailableError,
+)
+
+USED_TOKEN = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
+NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidID")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code means. How long to wait is not in it: AWS says so with its answer (Retry-After), if at all."""
+
+    kind: type[ProviderError]
+    scope: Scope
+    source: str
+    hint: str = ""
+
+
+_CAPACITY = "it is tried in other zones, with other types and later"
+_QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
+_IMAGE = "correct providers.aws.image in tradewind.toml: an AMI belongs to one region; a parameter works in all"
+_NETWORK = "create a default VPC in this region: aws ec2 create-default-vpc"
+_KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_CLOCK = "set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes"
+_LOGIN = "get new credentials: aws sso login, or a new session token"
+
+
+def _rows() -> Iterator[tuple[str, Meaning]]:
+    def row(
+        codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
+    ) -> Iterator[tuple[str, Meaning]]:
+        return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())
+
+    yield from row("InsufficientInstanceCapacity InsufficientCapacity", CapacityError, "zone", "codes", _CAPACITY)
+    yield from row("UnfulfillableCapacity", CapacityError, "zone", "seen", _CAPACITY)
+    yield from row("Unsupported", CapacityError, "zone", "codes", "the zone does not have this type")
+    yield from row("InsufficientFreeAddressesInSubnet", CapacityError, "zone", "codes", "the default subnet is full")
+    yield from row("SpotMaxPriceTooLow", PriceError, "zone", "codes")
+    yield from row("VcpuLimitExceeded InstanceLimitExceeded", QuotaError, "region", "codes", _QUOTA)
+    yield from row("MaxSpotInstanceCountExceeded", QuotaError, "region", "codes", _QUOTA)
+    yield from row("MaxSpotFleetRequestCountExceeded VolumeLimitExceeded", QuotaError, "region", "codes", _QUOTA)
+    yield from row("RequestLimitExceeded", ThrottledError, "region", "codes")
+    yield from row("Throttling ThrottlingException ThrottledException", ThrottledError, "account", "sdk")
+    yield from row("RequestThrottled RequestThrottledException SlowDown", ThrottledError, "account", "sdk")
+    yield from row("TooManyRequestsException BandwidthLimitExceeded", ThrottledError, "account", "sdk")
+    yield from row("MaxConfigLimitExceeded", ThrottledError, "account", "seen")
+    yield from row("UnauthorizedOperation AccessDenied", PermissionDeniedError, "account", "codes")
+    yield from row("AccessDeniedException", PermissionDeniedError, "account", "common")
+    yield from row("AuthFailure SignatureDoesNotMatch", AuthError, "account", "codes", _KEYS)
+    yield from row("OptInRequired Blocked PendingVerification", AuthError, "account", "codes", _KEYS)
+    yield from row("InvalidClientTokenId UnrecognizedClientException", AuthError, "account", "common", _KEYS)
+    yield from row("InvalidSignatureException", AuthError, "account", "common", _KEYS)
+    yield from row("ExpiredToken ExpiredTokenException", ExpiredCredentialsError, "account", "common", _LOGIN)
+    yield from row("TokenRefreshRequired", ExpiredCredentialsError, "account", "common", _LOGIN)
+    yield from row("RequestExpired", ClockSkewError, "account", "codes", _CLOCK)
+    yield from row("RequestTimeTooSkewed RequestInTheFuture", ClockSkewError, "account", "common", _CLOCK)
+    for code in USED_TOKEN:
+        yield from row(code, ConflictError, "request", "codes", "use a new token for a new request")
+    for code in NO_INSTANCE:
+        yield from row(code, NotFoundError, "request", "codes")
+    yield from row("InvalidAMIID.NotFound InvalidAMIID.Malformed", SetupError, "region", "codes", _IMAGE)
+    yield from row("InvalidAMIID.Unavailable ParameterNotFound", SetupError, "region", "codes", _IMAGE)
+    yield from row("InvalidBlockDeviceMapping", SetupError, "region", "codes", "raise providers.aws.disk_gb")
+    yield from row("VPCIdNotSpecified DefaultVpcDoesNotExist", SetupError, "region", "codes", _NETWORK)
+    yield from row("MissingInput", SetupError, "region", "codes", _NETWORK)
+    yield from row("InvalidAvailabilityZone InvalidInstanceType", NotFoundError, "request", "codes")
+    yield from row("InternalError InternalFailure ServerInternal", UnavailableError, "region", "codes")
+    yield from row("ServiceUnavailable Unavailable", UnavailableError, "region", "codes")
+
+
+CODES: Mapping[str, Meaning] = dict(_rows())

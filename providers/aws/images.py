@@ -1,0 +1,51 @@
+"""The image that machines of a region start from: looked up once an hour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from providers.aws.session import Connections
+from providers.clock import Clock
+from providers.errors import SetupError
+
+PARAMETER = "ssm:"
+FRESH_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An AMI and the name of its root disk."""
+
+    id: str
+    root_device: str
+
+
+class Images:
+    """`name` is an AMI, or PARAMETER and the name of a parameter. Methods raise botocore's exceptions."""
+
+    def __init__(self, name: str, connections: Connections, clock: Clock) -> None:
+        self._name, self._connections, self._clock = name, connections, clock
+        self._known: dict[str, tuple[float, Image]] = {}
+
+    def of(self, region: str) -> Image:
+        """The image of a region. Raises SetupError."""
+        found_s, image = self._known.get(region, (0.0, None))
+        now_s = self._clock.monotonic_s()
+        if image is None or now_s - found_s > FRESH_S:
+            image = self._found(region)
+            self._known[region] = now_s, image
+        return image
+
+    def _found(self, region: str) -> Image:
+        image_id = self._name
+        if image_id.startswith(PARAMETER):
+            name = image_id.removeprefix(PARAMETER)
+            image_id = self._connections.client("ssm", region).get_parameter(Name=name)["Parameter"]["Value"]
+        rows = self._connections.client("ec2", region).describe_images(ImageIds=[image_id])["Images"]
+        if not rows:
+            raise SetupError(
+                f"there is no image {image_id} in {region}",
+                hint="correct providers.aws.image in tradewind.toml",
+                scope="region",
+            )
+        return Image(image_id, str(rows[0]["RootDeviceName"]))

@@ -1,0 +1,63 @@
+"""What can be rented on AWS now, and for how much: the configured types in the configured regions.
+
+The same questions as the price sources ask (providers.aws.prices), only of these types. A region that does not answer
+keeps its last offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from providers.aws.prices.on_demand import OnDemandPrices
+from providers.aws.prices.spot import SpotPrices
+from providers.aws.session import Connections
+from providers.aws.settings import Settings
+from providers.clock import Clock
+from providers.collect.facts import PollResult
+from providers.errors import ProviderError
+from providers.offer import Offer
+from providers.price import PricePoint
+
+MOST_AT_ONCE = 8
+
+
+class Market:
+    """The offers and prices of an account."""
+
+    def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
+        self._regions, self._clock = settings.regions, clock
+        types = settings.instance_types
+        self._sources = (
+            SpotPrices(backfill_days=0, instance_types=types, connections=connections),
+            OnDemandPrices(instance_types=types, connections=connections),
+        )
+        self._offers: dict[str, tuple[Offer, ...]] = {}
+
+    def offers(self) -> Sequence[Offer]:
+        """The offers when prices were last asked for. Raises ProviderError."""
+        if not self._offers:
+            self.prices(self._clock.now_ms())
+        return [offer for region in self._regions for offer in self._offers.get(region, ())]
+
+    def prices(self, since_ms: int) -> Sequence[PricePoint]:
+        """All changes since, ascending, after the price of each offer that was in force then. Raises the first error if
+        no region answers."""
+        with ThreadPoolExecutor(min(len(self._regions), MOST_AT_ONCE)) as pool:
+            polls = list(pool.map(lambda region: self._polled(region, since_ms), self._regions))
+        errors: list[ProviderError] = []
+        points: list[PricePoint] = []
+        for region, results in zip(self._regions, polls, strict=True):
+            if failed := [result.error for result in results if result.error is not None]:
+                errors += failed[:1]
+                continue
+            offers = {offer.id: offer for result in results for offer in result.offers}
+            self._offers[region] = tuple(offers[each] for each in sorted(offers))
+            points += [point for result in results for point in result.points]
+        if len(errors) == len(self._regions):
+            raise errors[0]
+        return sorted(points, key=lambda point: (point.effective_at_ms, point.offer_id))
+
+    def _polled(self, region: str, since_ms: int) -> list[PollResult]:
+        now_ms = self._clock.now_ms()
+        return [source.poll(region, now_ms, since_ms) for source in self._sources]

@@ -1,0 +1,288 @@
+"""AwsProvider: rents machines on EC2, spot and on-demand.
+
+A launch is one RunInstances call for all its machines, in the zone of its offer: EC2 starts all of them or none. It is
+sent once and never repeated by boto3; its ClientToken is our launch token, so that repeating it by ourselves is safe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+from providers.aws.codes import NO_INSTANCE, USED_TOKEN
+from providers.aws.images import Images
+from providers.aws.market import MOST_AT_ONCE, Market
+from providers.aws.on_machine import LIVES
+from providers.aws.regions import enabled_regions, pages_of
+from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, lives, place_of, tags_of
+from providers.aws.session import Connections, error_code, to_provider_error
+from providers.aws.settings import Settings
+from providers.aws.user_data import user_data
+from providers.base import LaunchSpec, Quota
+from providers.clock import Clock
+from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
+from providers.instance import Instance, InstanceState
+from providers.offer import Offer, OfferId
+from providers.price import PricePoint
+
+INSTALL = "tradewind-install"
+REGIONS_FRESH_S = 3600.0
+MOST_VALUES = 200
+"""Of one filter of a Describe call."""
+_ALIVE = ["pending", "running", "shutting-down", "stopping", "stopped"]
+
+
+class AwsProvider:
+    """The provider `aws`. Credentials and endpoints follow boto3's conventions."""
+
+    name = PROVIDER
+    simulated = False
+    listing_lag_s = 120.0  # AWS promises only that describing catches up eventually; minutes are its own advice
+    describe_every_s = 15.0
+
+    def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
+        self._settings, self._clock = settings, clock
+        self._connections = Connections() if connections is None else connections
+        self._market = Market(settings, self._connections, clock)
+        self._images = Images(settings.image, self._connections, clock)
+        self._enabled: tuple[float, tuple[str, ...]] | None = None
+        self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
+        self._launched: dict[str, float] = {}  # id -> when, of machines that EC2 may not show yet
+        self._last: dict[tuple[str, str], list[Instance]] = {}  # (installation, region) -> what it last answered
+
+    # --- Provider ---
+
+    def offers(self) -> Sequence[Offer]:
+        """The configured types in all zones of the configured regions that have them."""
+        return self._market.offers()
+
+    def prices(self) -> Sequence[PricePoint]:
+        """The present prices."""
+        newest = {point.offer_id: point for point in self._market.prices(self._clock.now_ms())}
+        return list(newest.values())
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """See Provider.launch."""
+        offer = self._offered(spec.offer_id)
+        with self._converted(offer.region):
+            request = self._request(spec, offer)
+            try:
+                answer = self._connections.client("ec2", offer.region, once=True).run_instances(**request)
+            except Exception as error:
+                if error_code(error) in USED_TOKEN:
+                    return self._launched_before(spec, offer.region)
+                raise
+        rows = sorted(answer["Instances"], key=lambda row: int(row["AmiLaunchIndex"]))
+        ids = tuple(instance_id(offer.region, row) for row in rows)
+        self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
+        return ids
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        """See Provider.describe."""
+        found = {
+            each.id: each
+            for region, own in self._by_region(instance_ids).items()
+            for values in _pieces(own)
+            for each in self._found(region, {"Name": "instance-id", "Values": values})
+        }
+        return [found[each] for each in instance_ids if each in found]
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        """See Provider.find. Asks by the token itself, which a machine that has ended keeps, unlike its tags."""
+        if region not in self._regions():
+            return []
+        return self._found(region, {"Name": "client-token", "Values": [token]})
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """See Provider.renew: sets a tag, which the machine reads."""
+        tag = {"Key": LIVES, "Value": lives(time_to_live_s, self._clock.now_ms())}
+        for region, own in self._by_region(instance_ids).items():
+            ec2 = self._connections.client("ec2", region)
+            with self._converted(region):
+                try:
+                    ec2.create_tags(Resources=own, Tags=[tag])
+                except Exception as error:
+                    if error_code(error) not in NO_INSTANCE:
+                        raise
+                    shown = [row["InstanceId"] for row in self._rows(region, {"Name": "instance-id", "Values": own})]
+                    if shown:
+                        ec2.create_tags(Resources=shown, Tags=[tag])
+
+    def terminate(self, instance_id: str) -> None:
+        """See Provider.terminate. Raises UnavailableError for a machine that EC2 does not show yet."""
+        for region, own in self._by_region([instance_id]).items():
+            with self._converted(region):
+                try:
+                    self._connections.client("ec2", region).terminate_instances(InstanceIds=own)
+                except Exception as error:
+                    if error_code(error) not in NO_INSTANCE:
+                        raise
+                    since_s = self._clock.monotonic_s() - self._launched.get(instance_id, -self.listing_lag_s)
+                    if since_s < self.listing_lag_s:
+                        raise UnavailableError(
+                            f"EC2 does not know {instance_id} yet", hint="it is ended when EC2 shows it"
+                        ) from error
+
+    def list_owned(self, install: str) -> Sequence[Instance]:
+        """See Provider.list_owned. Asks all regions of the account; for a silent one: what it last said."""
+        owned = {"Name": f"tag:{INSTALL}", "Values": [install]}
+        alive = {"Name": "instance-state-name", "Values": _ALIVE}
+        regions = self._regions()
+
+        def asked(region: str) -> list[Instance] | ProviderError:
+            try:
+                return self._found(region, owned, alive)
+            except ProviderError as error:
+                return error
+
+        with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+            answers = dict(zip(regions, pool.map(asked, regions), strict=True))
+        errors = [each for each in answers.values() if isinstance(each, ProviderError)]
+        if len(errors) == len(regions):
+            raise errors[0]
+        self._last |= {(install, region): each for region, each in answers.items() if isinstance(each, list)}
+        return [each for region in regions for each in self._last.get((install, region), [])]
+
+    def quotas(self) -> Sequence[Quota]:
+        """None: a launch beyond a quota is refused."""
+        return ()
+
+    def classify(self, error: BaseException) -> ProviderError:
+        """See providers.aws.codes; ProviderErrors unchanged."""
+        if isinstance(error, ProviderError):
+            return error
+        known = to_provider_error(error) if isinstance(error, Exception) else None
+        return known or UnavailableError(f"the aws provider failed: {error!r}", hint="run: tradewind doctor")
+
+    # --- ProvidesPriceHistory ---
+
+    def price_history(self, since_ms: int) -> Sequence[PricePoint]:
+        """See ProvidesPriceHistory."""
+        return self._market.prices(since_ms)
+
+    # --- launching ---
+
+    def _offered(self, offer_id: str) -> OfferId:
+        """The parts of an offer of ours. Raises NotFoundError."""
+        try:
+            offer = OfferId.parse(offer_id)
+        except ValueError as error:
+            raise NotFoundError(str(error)) from error
+        settings = self._settings
+        if (
+            offer.provider != PROVIDER
+            or offer.region not in settings.regions
+            or offer.instance_type not in settings.instance_types
+        ):
+            raise NotFoundError(
+                f"{offer_id} is not an offer of this installation",
+                hint="providers.aws.regions and providers.aws.instance_types in tradewind.toml say what may be rented",
+            )
+        return offer
+
+    def _request(self, spec: LaunchSpec, offer: OfferId) -> dict[str, Any]:
+        """The parameters of RunInstances: the same for the same spec, as long as the image is the same."""
+        image = self._images.of(offer.region)
+        tags = {**spec.tags, REQUEST: _fingerprint(spec)}
+        if spec.time_to_live_s is not None:
+            tags[LIVES] = str(spec.time_to_live_s)
+        tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
+        kinds = ("instance", "volume", "network-interface", *(("spot-instances-request",) if offer.spot else ()))
+        disk = {"VolumeSize": self._settings.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
+        request: dict[str, Any] = {
+            "ClientToken": spec.token,
+            "MinCount": spec.count,
+            "MaxCount": spec.count,
+            "ImageId": spec.image or image.id,
+            "InstanceType": offer.instance_type,
+            "Placement": {"AvailabilityZoneId": offer.zone},
+            "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+            "UserData": user_data(spec.user_data, spec.time_to_live_s),
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {
+                "HttpTokens": "required",
+                "HttpPutResponseHopLimit": 1,
+                "InstanceMetadataTags": "enabled",
+            },
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tagged} for kind in kinds],
+        }
+        if offer.spot:
+            once = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+            request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": once}
+        return request
+
+    def _launched_before(self, spec: LaunchSpec, region: str) -> tuple[str, ...]:
+        """The machines of a token that EC2 has seen before, in another form or with machines that have ended. Raises
+        ConflictError, and UnavailableError if it does not show them yet."""
+        rows = self._rows(region, {"Name": "client-token", "Values": [spec.token]})
+        if not rows:
+            raise UnavailableError(f"EC2 does not show yet what it launched with the token {spec.token}")
+        if any(tags_of(row).get(REQUEST, _fingerprint(spec)) != _fingerprint(spec) for row in rows):
+            raise ConflictError("the token was used for another request", hint="use a new token for a new request")
+        return tuple(instance_id(region, row) for row in sorted(rows, key=lambda row: int(row["AmiLaunchIndex"])))
+
+    # --- asking ---
+
+    def _regions(self) -> tuple[str, ...]:
+        """The regions that the account has enabled: machines may be left in one that is no longer configured."""
+        now_s = self._clock.monotonic_s()
+        if self._enabled is None or now_s - self._enabled[0] > REGIONS_FRESH_S:
+            with self._converted(""):
+                ec2 = self._connections.client("ec2", self._settings.regions[0])
+                self._enabled = now_s, tuple(enabled_regions(ec2))
+        return self._enabled[1]
+
+    def _rows(self, region: str, *filters: Mapping[str, Any]) -> list[Row]:
+        with self._converted(region):
+            ec2 = self._connections.client("ec2", region)
+            pages = pages_of(ec2, "describe_instances", Filters=list(filters))
+            return [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
+
+    def _found(self, region: str, *filters: Mapping[str, Any]) -> list[Instance]:
+        """Machines by EC2's filters, with what their spot requests say about a notice and an end."""
+        rows = self._rows(region, *filters)
+        requests: dict[str, Row] = {}
+        with self._converted(region):
+            ec2 = self._connections.client("ec2", region)
+            for values in _pieces([row["SpotInstanceRequestId"] for row in rows if row.get("SpotInstanceRequestId")]):
+                only = [{"Name": "spot-instance-request-id", "Values": values}]
+                for page in pages_of(ec2, "describe_spot_instance_requests", Filters=only):
+                    requests |= {each["SpotInstanceRequestId"]: each for each in page["SpotInstanceRequests"]}
+        now_ms = self._clock.now_ms()
+        found = []
+        for row in rows:
+            name = instance_id(region, row)
+            ended = row["State"]["Name"] == InstanceState.TERMINATED
+            seen_ms = self._ended.setdefault(name, now_ms) if ended else now_ms
+            found.append(instance(region, row, requests.get(row.get("SpotInstanceRequestId", "")), seen_ms))
+        return found
+
+    def _by_region(self, instance_ids: Sequence[str]) -> dict[str, list[str]]:
+        by_region: dict[str, list[str]] = {}
+        for region, own in filter(None, map(place_of, instance_ids)):
+            by_region.setdefault(region, []).append(own)
+        return by_region
+
+    @contextmanager
+    def _converted(self, region: str) -> Iterator[None]:
+        """boto3's exceptions as errors of ours."""
+        try:
+            yield
+        except ProviderError:
+            raise
+        except Exception as error:
+            known = to_provider_error(error, in_region=region)
+            raise (known or self.classify(error)) from error
+
+
+def _pieces(values: Sequence[str]) -> Iterator[list[str]]:
+    return (list(values[at : at + MOST_VALUES]) for at in range(0, len(values), MOST_VALUES))
+
+
+def _fingerprint(spec: LaunchSpec) -> str:
+    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
+    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()

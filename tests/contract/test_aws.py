@@ -1,0 +1,135 @@
+"""The provider of AWS keeps the contract, through the unmodified boto3, on a loopback EC2 whose machines run.
+
+Its clock, and that of the machines, is the test's: a program in place of their Python reads it from a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from providers.aws.on_machine import LIVES
+from providers.aws.provider import AwsProvider
+from providers.aws.session import Connections
+from providers.aws.settings import Settings
+from providers.base import Provider
+from providers.clock import VirtualClock
+from providers.testing import ProviderContract
+from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
+from tests.clouds.ec2 import PARAMETER, Ec2, Instance
+from tests.clouds.ec2_machines import Rented, starter
+from tests.clouds.server import LoopbackServer, serving
+from tests.machines.lab import Host, Laboratory, laboratory
+
+ZONE = "use1-az1"
+HURRY_S = 0.02
+SHIFTED_PYTHON = f"""#!/bin/bash
+exec {os.path.realpath(sys.executable)} -I -S -c 'if True:
+    import sys, time
+    read = lambda: open("/tmp/clock").read()
+    def pause(seconds):
+        open("/tmp/looked", "w").write(looked[0])
+        really({HURRY_S})
+    def now(clock):
+        looked[0] = read()
+        return float(looked[0])
+    looked, really = [""], time.sleep
+    time.clock_gettime, time.sleep = now, pause
+    sys.argv = ["-", *sys.argv[4:]]
+    exec(sys.stdin.read())' "$@"
+"""
+KIND = AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Laboratory]:
+    with laboratory([]) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LoopbackServer]:
+    with serving(AwsCloud({}, {})) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", server.url)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        TestAws.connections = Connections()  # to make boto3's clients takes it a second
+        yield server
+
+
+class TestAws(ProviderContract):
+    connections: ClassVar[Connections]
+    offer_id = f"aws/us-east-1/{ZONE}/g5.xlarge/spot"
+
+    @pytest.fixture(autouse=True)
+    def _cloud(self, lab: Laboratory, server: LoopbackServer) -> Iterator[None]:
+        self.clock = VirtualClock(start_ms=1_790_000_000_000)
+        first_ms = self.clock.now_ms() - 30 * 86_400_000
+        here = AwsRegion(
+            [ZONE, "use1-az2"],
+            [Change("g5.xlarge", 0, first_ms, "0.40"), Change("g5.xlarge", 1, first_ms, "0.50")],
+            {("g5.xlarge", 0), ("g5.xlarge", 1)},
+            {"g5.xlarge": "1.006"},
+        )
+        cloud = AwsCloud({"us-east-1": here}, {KIND.name: KIND})
+        start = starter(lab, lambda: self.ec2.now(), {"python3": SHIFTED_PYTHON}, self._set_clock)
+        cloud.forward = self.ec2 = Ec2(self.clock, cloud, start)
+        server.serve(cloud)
+        yield
+        self.ec2.end_all()
+
+    def connect(self) -> Provider:
+        settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
+        return AwsProvider(settings, self.clock, self.connections)
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def advance(self, market_s: float) -> None:
+        """In steps from one machine's end to the next; each looks at the clock before it goes on."""
+        end_ms = self.clock.now_ms() + round(market_s * 1000)
+        self._looked()
+        while (now_ms := self.clock.now_ms()) < end_ms:
+            due = [at_ms for at_ms in map(self._due_ms, self._guarded()) if at_ms > now_ms]
+            self.clock.advance((min([end_ms, *due]) - now_ms) / 1000)
+            for instance in self.ec2.alive():
+                self._set_clock(host_of(instance))
+            self._looked()
+
+    def _guarded(self) -> list[Instance]:
+        return [each for each in self.ec2.alive() if LIVES in each.tags]
+
+    def _due_ms(self, instance: Instance) -> int:
+        seconds, _, since_ms = instance.tags[LIVES].partition(" from ")
+        return int(since_ms or instance.began_at.timestamp() * 1000) + int(seconds) * 1000
+
+    def _looked(self) -> None:
+        """Each machine has looked at the clock and at its tags since this was called, or has ended."""
+        for instance in self._guarded() * 2:
+            host = host_of(instance)
+            looked = Path(f"/proc/{host.pid}/root/tmp/looked")
+            with suppress(OSError):
+                looked.unlink()
+            give_up = time.monotonic() + 20
+            while not host.ended and not looked.exists():
+                assert time.monotonic() < give_up, host.name
+                time.sleep(HURRY_S / 2)
+
+    def _set_clock(self, host: Host) -> None:
+        path = Path(f"/proc/{host.pid}/root/tmp/clock")
+        partial = path.with_name("clock.new")
+        with suppress(OSError):  # it has ended
+            partial.write_text(repr(1000 + self.clock.monotonic_s()))
+            partial.replace(path)
+
+
+def host_of(instance: Instance) -> Host:
+    assert isinstance(instance.machine, Rented)
+    return instance.machine.host
