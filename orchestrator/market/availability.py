@@ -78,7 +78,8 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
     """Summarise one offer's points (none later than `at_ms`), in order of time.
 
     Missing capacity starts a back-off from its last sign: a quarter of the time since its first, from 15 minutes to 4
-    hours, however many machines the outage takes. A granted launch clears the back-off. The loss of a spot machine is
+    hours, however many machines the outage takes. A granted launch clears the back-off. So does the end of a machine
+    that we gave back, unless it was a spot machine: there is room for another one now. The loss of a spot machine is
     such a sign; that of an on-demand machine is a fault and is not. A notice and the loss that follows it count once.
 
     An outage lasts from its first sign to a granted launch. It is expected to have ended half way between its last sign
@@ -103,6 +104,8 @@ def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) ->
         elif point.kind in ("lost", "released"):
             alive = max(alive - 1, 0)
             announced = max(announced - 1, 0)
+            if point.kind == "released" and not spot:
+                until = min(until, point.at_ms)
         if point.kind == "refused" or (spot and new_loss):
             if backed_off_at_ms >= 0 and point.at_ms - backed_off_at_ms <= UNSEEN_MS:
                 away_ms += point.at_ms - backed_off_at_ms

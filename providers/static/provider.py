@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
@@ -224,19 +224,21 @@ class StaticProvider:
             else:
                 free[host.name] = int(found["free_slots"])
         places: dict[str, int] = {}
+        room = sum(free.values())
         for _ in range(wanted):
             best = max(free, key=lambda name: (free[name] > 0, -places.get(name, 0)), default="")
             if not best or free[best] == 0:
-                raise errors[0] if errors and not free else self._no_room(spec, free, errors)
+                raise errors[0] if errors and not free else self._no_room(spec, free, room, errors)
             free[best] -= 1
             places[best] = places.get(best, 0) + 1
         return places
 
     @staticmethod
-    def _no_room(spec: LaunchSpec, free: Mapping[str, int], errors: Sequence[ProviderError]) -> CapacityError:
-        others = f"; {errors[0]}" if errors else ""
+    def _no_room(spec: LaunchSpec, hosts: Iterable[str], room: int, errors: Sequence[ProviderError]) -> CapacityError:
+        others, names = f"; {errors[0]}" if errors else "", ", ".join(hosts)
+        why = f"all slots of {names} are in use" if room == 0 else f"fewer slots of {names} are free ({room})"
         return CapacityError(
-            f"no capacity for {spec.count} of {spec.offer_id} now: all slots of {', '.join(free)} are in use{others}",
+            f"no capacity for {spec.count} of {spec.offer_id} now: {why}{others}",
             hint="wait, or end what runs there; machines of other installations count, too",
         )
 

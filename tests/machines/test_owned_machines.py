@@ -235,7 +235,7 @@ def test_machines_of_one_offer_are_spread_over_its_hosts_all_or_none(lab: Labora
         owner.cloud.launch(owner.spec(token="more", count=3))
     assert "resources.nodes" in raised.value.hint
     owner.cloud.terminate(machines[1])
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError, match=r"fewer slots of one, two are free \(1\)"):
         owner.cloud.launch(owner.spec(token="fourth", count=2))
     assert not owner.cloud.find("fourth", "lab")
     sleeps(lab.hosts["two"], 0)

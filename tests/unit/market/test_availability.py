@@ -55,6 +55,15 @@ def test_a_granted_launch_clears_the_back_off():
     assert (seen.backed_off_at_ms, seen.backed_off_until_ms) == (-1, -1)
 
 
+def test_a_machine_that_was_given_back_makes_room_unless_it_was_spot():
+    """Above all of one's own hosts, of which there are few: whoever waits for one takes it when it is free."""
+    history = points((0, "launched"), (1, "refused"), (MINUTE, "released"))
+    assert summarise(history, 2 * MINUTE, spot=False).backed_off_until_ms == MINUTE
+    assert summarise(history, 2 * MINUTE, spot=True).backed_off_until_ms == 15 * MINUTE + 1
+    again = points((0, "launched"), (1, "refused"), (MINUTE, "released"), (2 * MINUTE, "refused"))
+    assert summarise(again, 3 * MINUTE, spot=False).backed_off_until_ms == 17 * MINUTE
+
+
 def test_a_lost_spot_machine_shuts_its_offer_but_an_on_demand_fault_does_not():
     history = points((0, "launched"), (HOUR, "lost"))
     assert summarise(history, 2 * HOUR, spot=True).backed_off_until_ms == HOUR + 15 * MINUTE
