@@ -53,7 +53,7 @@ def boot(config: Config) -> NoReturn:
     os.umask(0o077)
     try:
         _check(config)
-        _run_agent(config, _runtime(config))
+        _run_agent(config, *_runtime(config))
     except Unfit as error:
         _report(config, str(error))
         sys.exit(1)
@@ -138,20 +138,37 @@ def _check_space(folder: Path, wanted_bytes: int) -> None:
 # The runtime
 
 
-def _runtime(config: Config) -> Path:
-    """The Python of the runtime's virtual environment, which is built if it is missing."""
-    base = _base()
-    folder = base / "runtime" / str(config["runtime"]["digest"])
+def _runtime(config: Config) -> tuple[Path, int]:
+    """The Python of the runtime's virtual environment, which is built if it is missing; and the lock that keeps it from
+    being deleted while this machine uses it."""
+    folder = _base() / "runtime" / str(config["runtime"]["digest"])
+    python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two starts at once: the second finds it complete
-        if not (folder / DONE).exists():
+        used = _used(folder)
+        fcntl.flock(used, fcntl.LOCK_SH)
+        if not ((folder / DONE).exists() and python.exists()):  # the latter is a link to what may be gone
             shutil.rmtree(folder, ignore_errors=True)
             _forget_others(folder)
             _build(config, folder)
+            os.sync()  # a power failure must not leave the mark without the files
             (folder / DONE).touch()
         os.utime(folder / DONE)
-    return folder / "bin" / "python"
+    return python, used
+
+
+def _used(folder: Path) -> int:
+    return os.open(folder.parent / f"{folder.name}.used", os.O_RDWR | os.O_CREAT)
+
+
+def _unused(lock: int) -> bool:
+    """Whether no other machine holds the lock of a runtime."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _base() -> Path:
@@ -159,12 +176,15 @@ def _base() -> Path:
 
 
 def _forget_others(folder: Path) -> None:
-    """Delete runtimes of versions that were not used for UNUSED_S."""
+    """Delete runtimes of versions with which no machine was started for UNUSED_S, and none runs."""
     for other in folder.parent.iterdir():
         if other.is_dir() and time.time() - other.stat().st_mtime > UNUSED_S:  # noqa: TID251
             mark = other / DONE
             if not mark.exists() or time.time() - mark.stat().st_mtime > UNUSED_S:  # noqa: TID251
-                shutil.rmtree(other, ignore_errors=True)
+                used = _used(other)
+                if _unused(used):
+                    shutil.rmtree(other, ignore_errors=True)
+                os.close(used)
 
 
 def _build(config: Config, folder: Path) -> None:
@@ -296,7 +316,7 @@ def _report(config: Config, why: str, tries: int = TRIES) -> None:
 # The agent
 
 
-def _run_agent(config: Config, python: Path) -> NoReturn:
+def _run_agent(config: Config, python: Path, used: int) -> NoReturn:
     """Run the agent; then end every process of this machine, this one too."""
     given = os.environ.get("TRADEWIND_INSTANCE_DIR")  # from a provider that starts several machines on one host
     folder = Path(given) if given else _base() / "machines" / config["token"]
@@ -312,22 +332,24 @@ def _run_agent(config: Config, python: Path) -> NoReturn:
     environment["TRADEWIND_BOOT_FD"] = str(reader)
     command = [str(python), "-m", "orchestrator.nodes.agent", config["store"], config["token"], str(temp)]
     command += [str(config["nodes"])]
-    agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, cwd=folder, pass_fds=[reader])
+    agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, cwd=folder, pass_fds=[reader, used])
     os.close(reader)
     with open(writer, "w") as pipe:  # the agent reads it first: not in its environment, which others may read
         json.dump({"boot_token": config["boot_token"], "urls": config["urls"]}, pipe)
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     agent.wait()
     if not (folder / "registered").exists():
-        _report(config, _why_ended(python, agent.returncode), tries=1)
+        _report(config, _why_ended(python, agent.returncode, used), tries=1)
     os.chdir("/")
     os.execve(python, [str(python), "-m", "orchestrator.nodes.session", str(folder), str(temp)], environment)
 
 
-def _why_ended(python: Path, code: int) -> str:
-    """Why an agent ended before it was ready."""
+def _why_ended(python: Path, code: int, used: int) -> str:
+    """Why an agent ended before it was ready. A runtime that is damaged is built again by the next start."""
     command = [str(python), "-c", "import orchestrator.nodes.agent, ray"]
     tried = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     last = tried.stderr.strip().splitlines()[-1:] if tried.returncode != 0 else []
+    if tried.returncode != 0 and _unused(used):
+        (python.parent.parent / DONE).unlink(missing_ok=True)
     why = " ".join(last) or "see what the machine printed"
     return f"the agent of the machine ended before it was ready ({code}): {why}"

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_SH, flock
 from functools import cache
 from pathlib import Path
 
@@ -340,6 +341,40 @@ def test_an_agent_that_cannot_start_is_named(plane: Plane, host: Host) -> None:
     process = host.boot(plane.user_data())
     process.wait(PATIENCE_S)
     assert "libnothing.so: failed to map segment" in said_why(host, plane, process)
+
+
+def test_a_damaged_runtime_is_built_again_by_the_next_start(plane: Plane, host: Host) -> None:
+    packages = prepared(plane, host)
+    agent = packages / "orchestrator" / "nodes" / "agent.py"
+    whole = agent.read_text()
+    agent.write_bytes(b"\0" * 100)  # as a power failure leaves it
+    host.boot(plane.user_data()).wait(PATIENCE_S)
+    assert "source code" in plane.told().error
+    prepared(plane, host)
+    assert agent.read_text() == whole
+
+
+def test_a_runtime_whose_python_is_gone_is_built_again(plane: Plane, host: Host) -> None:
+    python = prepared(plane, host).parents[2] / "bin" / "python"
+    right = python.readlink()
+    python.unlink()
+    python.symlink_to("/usr/bin/python3.gone")
+    prepared(plane, host)
+    assert python.readlink() == right
+
+
+def test_a_runtime_that_a_machine_uses_is_not_deleted_however_old(plane: Plane, host: Host) -> None:
+    runtimes = prepared(plane, host).parents[3]
+    for name in ("used", "unused"):
+        (runtimes / name).mkdir()
+        (runtimes / name / "complete").touch()
+        for each in (runtimes / name / "complete", runtimes / name):
+            os.utime(each, (0, 0))
+    with (runtimes / "used.used").open("w") as lock:
+        flock(lock, LOCK_SH)
+        program._forget_others(runtimes / "new")
+    assert (runtimes / "used").exists()
+    assert not (runtimes / "unused").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(plane: Plane, host: Host) -> None:
