@@ -117,6 +117,15 @@ class Output:
         return answer().lower() in ("y", "yes")
 
     @contextmanager
+    def after_ctrl_c(self, what: str) -> Iterator[None]:
+        """Say what goes on, or is left undone, if Ctrl-C ends the block."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.note(f"\n{what}")
+            raise
+
+    @contextmanager
     def progress(self) -> Iterator[Ticker]:
         """A bar on a terminal; elsewhere nothing."""
         if not self.live:

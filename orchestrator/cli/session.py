@@ -27,6 +27,10 @@ INSIGHT = "Insight"
 MARKET = "Market"
 SYSTEM = "System"
 
+STARTS_ANYWAY = "the control plane may start nevertheless: tradewind doctor tells, tradewind down stops it"
+GOES_ON = "only this command ends; the job goes on: tradewind status {job}"
+"""After Ctrl-C."""
+
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=complete.jobs)]
 OptionalJobArgument = Annotated[
     str | None,

@@ -1,7 +1,7 @@
 """`queue`, `status`, `nodes`, `ssh`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
 
 import subprocess
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import (
+    GOES_ON,
     JOBS,
     CursorOption,
     JobArgument,
@@ -118,8 +119,10 @@ def logs(
     of the process if there are several.
     """
     with session(ctx, output) as (client, out):
-        for line in client.jobs.logs(job, follow=follow, rank=rank):
-            out.show(line, stream=True)
+        told = out.after_ctrl_c(GOES_ON.format(job=job)) if follow else nullcontext()
+        with told:
+            for line in client.jobs.logs(job, follow=follow, rank=rank):
+                out.show(line, stream=True)
 
 
 def watch(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
@@ -158,7 +161,8 @@ def wait(
     with session(ctx, output) as (client, out):
         if not client.control_plane.status().running:
             out.warn("no control plane is running here, so nothing happens", "tradewind up")
-        view = wait_for(client, out, job, timeout)
+        with out.after_ctrl_c(GOES_ON.format(job=job)):
+            view = wait_for(client, out, job, timeout)
         out.show(view)
         exit_as(view)
 
@@ -203,7 +207,8 @@ def fetch(
         def progress(path: str, done_bytes: int, total_bytes: int) -> None:
             tick(f"{path} (MB)", done_bytes // 1_000_000, max(1, total_bytes // 1_000_000))
 
-        fetched = client.jobs.fetch(job, to, paths=paths or (), progress=progress)
+        with out.after_ctrl_c("not all files were fetched; those that are there are complete"):
+            fetched = client.jobs.fetch(job, to, paths=paths or (), progress=progress)
         out.show(fetched)
         if fetched.missing:
             from orchestrator.errors import PartialFailure

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import PLANNING, OutputOption, WhyOption, WideOption, session
+from orchestrator.cli.session import PLANNING, STARTS_ANYWAY, OutputOption, WhyOption, WideOption, session
 from orchestrator.cli.tried import tried_here
 from orchestrator.errors import UsageError
 
@@ -188,7 +188,8 @@ def apply(
         out.show(accepted)
         if not accepted.control_plane:
             out.note("starting the control plane in the background; to stop it: tradewind down")
-            client.control_plane.up(progress=out.note)
+            with out.after_ctrl_c(STARTS_ANYWAY):
+                client.control_plane.up(progress=out.note)
 
 
 def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) -> bool:

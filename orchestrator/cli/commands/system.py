@@ -6,7 +6,7 @@ import typer
 
 from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import SYSTEM, OutputOption, session
+from orchestrator.cli.session import STARTS_ANYWAY, SYSTEM, OutputOption, session
 
 daemon = Commands(no_args_is_help=True, help="Run the control plane in the foreground.")
 config = Commands(no_args_is_help=True, help="Show settings and where each comes from.")
@@ -31,7 +31,9 @@ def up(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     Does nothing if it is running.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.control_plane.up(progress=out.note))
+        with out.after_ctrl_c(STARTS_ANYWAY):
+            view = client.control_plane.up(progress=out.note)
+        out.show(view)
 
 
 def down(
@@ -49,7 +51,10 @@ def down(
     Stops the control plane and every local instance, and books what they cost.
     """
     with session(ctx, output) as (client, out):
-        out.show(client.control_plane.down(progress=out.note, force=force, keep_jobs=keep_jobs))
+        left = "not everything has ended: see tradewind queue and tradewind nodes, and run tradewind down again"
+        with out.after_ctrl_c(left):
+            view = client.control_plane.down(progress=out.note, force=force, keep_jobs=keep_jobs)
+        out.show(view)
 
 
 def doctor(

@@ -464,6 +464,29 @@ def test_text_of_strangers_cannot_rewrite_the_screen() -> None:
     assert "\x1b[32m" in table((Column("", state=True), Column("")), [("ok", "x")], Screen(True))
 
 
+@pytest.mark.parametrize(
+    ("command", "where", "said"),
+    [
+        (("up",), "orchestrator.services.control_plane.lifecycle.up", "the control plane may start nevertheless"),
+        (("down",), "orchestrator.services.control_plane.lifecycle.down", "run tradewind down again"),
+        (("logs", "-f", "conv"), "orchestrator.services.jobs.logs.logs", "the job goes on: tradewind status conv"),
+        (("wait", "conv"), "orchestrator.services.jobs.wait.wait", "the job goes on: tradewind status conv"),
+        (("fetch", "gpt"), "orchestrator.services.jobs.fetch.fetch", "not all files were fetched"),
+    ],
+)
+def test_ctrl_c_says_what_goes_on_or_is_left_undone(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], where: str, said: str
+) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    done = tradewind(*command)
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert said in done.stderr
+    assert done.stderr.endswith("interrupted\n")
+
+
 def test_prune_asks_with_a_preview_on_stderr_and_says_what_was_freed(tradewind: Run) -> None:
     refused = tradewind("store", "prune", "--older-than", "1s")
     assert (refused.exit_code, refused.stdout) == (2, "")
