@@ -416,8 +416,7 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     ended = threading.Event()
 
     def failed(why: str) -> None:
-        lonely = seat.rank > 0 and not cluster.gathered
-        if lonely:
+        if seat.rank > 0 and not cluster.joined:
             why = (
                 f"machine {seat.rank} ({instance_id()}) could not stay in contact with machine 0, whose Ray listens at "
                 f"{seat.head}: {why}. Unless that machine has ended, it cannot connect to this one at {seat.address}. "
@@ -425,7 +424,7 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
             )
         if not cluster.up:
             start_again(nodes, int(attempt), why, given)
-        if lonely:
+        if seat.rank > 0 and not cluster.gathered:
             unfit(given, why)
         else:
             say(why)

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -22,7 +23,7 @@ from typing import Any
 
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.nodes.actor import ACTOR_THREADS, RunActor
-from orchestrator.nodes.seating import Seat
+from orchestrator.nodes.seating import REACH_S, Seat, instance_id, reach
 
 NAMESPACE = "tradewind"
 OBJECT_STORE_BYTES = 80 << 20
@@ -56,8 +57,9 @@ class Cluster:
         self._ray: Any = None
         self._group: Any = None
         self._peers_seen_at = 0.0
-        self._misses = 0
-        self.up = self.gathered = False
+        self._peers: deque[str] = deque()  # where Ray listens on the machines of lower rank besides 0
+        self._misses: dict[str, int] = {}  # by such address, how often in a row it could not be reached
+        self.up = self.joined = self.gathered = False
 
     def environment(self) -> dict[str, str]:
         """The environment variables of every process of the cluster.
@@ -131,7 +133,8 @@ class Cluster:
         self.up = True
 
     def gather(self) -> None:
-        """Wait until the places on all machines of the run are reserved. Takes as long as the slowest machine."""
+        """Wait until the places on all machines of the run are reserved (`joined`), and make sure that this machine
+        reaches the others of lower rank. Takes as long as the slowest machine. Raises PeerUnreachable."""
         seat = self._seat
         if seat.nodes == 1:
             self.gathered = True
@@ -147,7 +150,20 @@ class Cluster:
             time.sleep(_LOOK_S)
         while not self._group.wait(_WAIT_S):
             self._check_processes()
+        self.joined = True
+        me = f"machine {seat.rank} ({instance_id()}, {seat.address})"
+        for rank, address in self._addresses(range(1, seat.rank)):
+            reach(address, me, REACH_S, whom=f"machine {rank}")
+            self._peers.append(address)
         self.gathered = True
+
+    def _addresses(self, ranks: range) -> Iterator[tuple[int, str]]:
+        """Where Ray listens on the machines with these ranks."""
+        nodes = self._ray.nodes() if ranks else []
+        for rank in ranks:
+            for each in nodes:
+                if each["Alive"] and _place(rank) in each["Resources"]:
+                    yield rank, f"{each['NodeManagerAddress']}:{each['NodeManagerPort']}"
 
     def _check_processes(self) -> None:
         if self._node.dead_processes():
@@ -159,21 +175,20 @@ class Cluster:
         return self._node is not None and (bool(self._node.dead_processes()) or self._peer_lost())
 
     def _peer_lost(self) -> bool:
-        """Whether another machine of the run is gone. Machine 0 knows from Ray; the others look whether its Ray
-        listens, since asking Ray would wait for it."""
+        """Whether another machine of the run is gone. Machine 0 knows from Ray; the others look whether Ray listens on
+        it, since asking Ray would wait for it, and on one of the machines of lower rank after the other: the processes
+        of all machines talk to one another."""
         seat, now = self._seat, time.monotonic()
         if seat.nodes == 1 or self._group is None or now - self._peers_seen_at < PEERS_EVERY_S:
             return False
         self._peers_seen_at = now
         if seat.head is None:
             return sum(bool(each["Alive"]) for each in self._ray.nodes()) < seat.nodes
-        host, _, port = seat.head.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), PEERS_EVERY_S).close()
-            self._misses = 0
-        except OSError:
-            self._misses += 1
-        return self._misses >= _MOST_MISSES
+        for address in (seat.head, *[*self._peers][:1]):
+            self._misses[address] = 0 if _listens(address) else self._misses.get(address, 0) + 1
+        if self._peers and not self._misses[self._peers[0]]:
+            self._peers.rotate(-1)  # one that does not answer is asked again at once
+        return max(self._misses.values()) >= _MOST_MISSES
 
     def actor(self, run_dir: str, *, with_setup: bool) -> Any:
         """A new actor for a run."""
@@ -201,6 +216,15 @@ class Cluster:
     def end(self, actor: Any) -> None:
         """End an actor at once, and with it the trainer that it drives."""
         self._ray.kill(actor, no_restart=True)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), PEERS_EVERY_S).close()
+        return True
+    except OSError:
+        return False
 
 
 def _place(rank: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from orchestrator.nodes.cluster import ActorGone, Cluster, Unreachable
 from orchestrator.nodes.messages import MOST_BYTES
+from orchestrator.nodes.seating import PeerUnreachable
 
 ASK_EVERY_S = 0.1
 EAGER_EVERY_S = 0.02
@@ -99,6 +100,8 @@ class Crew(threading.Thread):
                 self._carry_out()
                 self._ask()
             self._failed("a process of Ray, or another machine of the run, has died")
+        except PeerUnreachable as error:
+            self._failed(str(error))
         except Exception as error:  # whatever Ray raises: nothing runs without it
             self._failed(f"{type(error).__name__}: {error}")
 

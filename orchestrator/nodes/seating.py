@@ -106,10 +106,10 @@ def seated(
     return Seat(rank, len(doors), address, cluster_token(boot_token), head)
 
 
-def reach(head: str, who: str, patience_s: float = REACH_S) -> None:
-    """Make sure that this machine, called `who`, can connect to the Ray cluster at `head`, which listens. Raises
+def reach(address: str, who: str, patience_s: float = REACH_S, *, whom: str = "machine 0") -> None:
+    """Make sure that this machine, called `who`, can connect to Ray on another one, which listens at `address`. Raises
     PeerUnreachable."""
-    host, _, port = head.rpartition(":")
+    host, _, port = address.rpartition(":")
     give_up = time.monotonic() + patience_s
     while True:
         try:
@@ -117,7 +117,7 @@ def reach(head: str, who: str, patience_s: float = REACH_S) -> None:
             return
         except OSError as error:
             if time.monotonic() >= give_up:
-                raise PeerUnreachable(f"{who} cannot connect to machine 0 at {head}: {error}. {remedy()}") from error
+                raise PeerUnreachable(f"{who} cannot connect to {whom} at {address}: {error}. {remedy()}") from error
         time.sleep(_LOOK_S)
 
 
