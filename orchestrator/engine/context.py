@@ -177,6 +177,10 @@ class Context:
             return True
         return run.end is not None and self.waited_s(f"lease/{run.id}") > self.installation.config.lease_s
 
+    def lease_runs_out(self, run: Run) -> None:
+        """Remember that this run was told to end: a machine that does not hear it renews its lease no more."""
+        self.waited_s(f"lease/{run.id}")
+
     def lease_ran_out(self, run: Run) -> None:
         """Remember that this run's lease has expired, or that it stopped itself."""
         self.pacing[f"lease/{run.id}"] = float("-inf")

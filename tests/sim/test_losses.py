@@ -199,6 +199,22 @@ def test_an_expired_lease_is_enough_to_recover_where_terminate_never_answers(ins
     check_truth(home)
 
 
+def test_the_lease_of_a_run_whose_end_is_not_confirmed_runs_out_while_its_successor_starts(install: Install) -> None:
+    """As when one host of several has crashed: its provider cannot say what became of it."""
+    home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    job = home.submit(steps=60)
+    run = home.until_step(job, 7)
+    home.site.prepare_takes(lambda _: 15.0)
+    home.faults.inject("terminate", *[Fault.NO_ANSWER] * 600)
+    home.site.lie(job.id, 0, lambda said: {**said, "state": "absent"} if said["run_id"] == run.id else said)
+    home.until(lambda: len(home.runs(job)) == 2)
+    at_s = home.clock.monotonic_s()
+    home.until(lambda: (now := home.current(job)) is not None and now.id != run.id, limit_s=60.0)
+    assert 20.0 <= home.clock.monotonic_s() - at_s < 30.0
+    home.settle(limit_s=1400.0)
+    check_truth(home)
+
+
 def test_a_control_plane_that_is_new_waits_a_lease_of_its_own_for_a_machine_that_cannot_be_ended(
     install: Install,
 ) -> None:

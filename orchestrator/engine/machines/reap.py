@@ -73,6 +73,7 @@ def _kill(ctx: Context, run: Run) -> None:
     """Kill the trainer: it must not keep training if its provider does not answer for a while."""
     with suppress(SiteError):
         ctx.runtime.kill(run.id)
+        ctx.lease_runs_out(run)
 
 
 def _still_ships(ctx: Context, run: Run) -> bool:
