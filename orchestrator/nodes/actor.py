@@ -25,7 +25,7 @@ ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
 EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its report the trainer counts as lost
 
-_LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
+LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 
 
 class RunActor:
@@ -84,7 +84,7 @@ class RunActor:
         reported = {} if progress is None else _fields(progress)
         if self._error is not None:
             return {**reported, "state": "failed", "error": self._error, "setup_failed": self._setup_failed}
-        if progress is not None and progress.state in _LAST:
+        if progress is not None and progress.state in LAST:
             return reported
         if self._state == "absent" and self._exit_status is not None:
             died = {"error": describe_exit(self._exit_status), "exit_status": self._exit_status}

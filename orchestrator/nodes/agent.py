@@ -65,6 +65,7 @@ BOOT_ID = "TRADEWIND_BOOT"
 REGISTERED = "registered"  # for whoever started this machine (nodes.boot.program)
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
+LAST_WORDS_S = 2.0  # for a machine that ends to say so: its provider may not know for long, or not be able to tell
 LEASE_EVERY_S = 1.0
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
@@ -208,6 +209,7 @@ class Agent:
             return
         while not ended.wait(self._pace.eager_s if time.monotonic() < self._eager_until else self._pace.poll_s):
             self.exchange()
+        self._attempt(lambda: self._report(time.monotonic()))  # what became of the run
 
     def _let_in(self, contact: Contact, ended: threading.Event) -> bool:
         """Wait for access to the store. False if there will be none: the machine then ends."""
@@ -440,9 +442,11 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
         time.sleep(START_LOOK_S)
     if not ended.is_set() and agent.introduce(given.boot_token, cluster.address):
         (machine.folder / REGISTERED).touch()
-        threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True).start()
+        talking = threading.Thread(target=agent.talk, args=[ended], name="talk", daemon=True)
+        talking.start()
         while not ended.wait(LOOK_S):
             agent.look()
+        talking.join(LAST_WORDS_S)
     end_machine()
     return 1
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from orchestrator.nodes.actor import LAST
 from orchestrator.nodes.cluster import ActorGone, Cluster, Unreachable
 from orchestrator.nodes.messages import MOST_BYTES
 from orchestrator.nodes.seating import PeerUnreachable
@@ -99,11 +100,18 @@ class Crew(threading.Thread):
             while not self._cluster.dead():
                 self._carry_out()
                 self._ask()
-            self._failed("a process of Ray, or another machine of the run, has died")
+            self._give_up("a process of Ray, or another machine of the run, has died")
         except PeerUnreachable as error:
-            self._failed(str(error))
+            self._give_up(str(error))
         except Exception as error:  # whatever Ray raises: nothing runs without it
-            self._failed(f"{type(error).__name__}: {error}")
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _give_up(self, why: str) -> None:
+        """The run ends with the machine: that is the last that is heard of it, unless it has ended before."""
+        run_id, said, _ = self._heard
+        if run_id is not None and (said is None or said.get("state") not in LAST):
+            self._heard = (run_id, {**(said or {}), "state": "absent"}, time.monotonic())
+        self._failed(why)
 
     def _order(self, act: Callable[[], None]) -> None:
         self._orders.put(act)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,8 @@ import pytest
 from orchestrator.nodes import sealing
 from orchestrator.nodes.agent import Agent
 from orchestrator.nodes.channel import Channel, Pace
+from orchestrator.nodes.cluster import Cluster
+from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import Hold, NodeReport, Order, RunOrder
 from providers.local.metadata import Notice, write_notice
 from tests.unit.nodes.conftest import Direct, Stub, until
@@ -281,6 +284,25 @@ def test_a_full_disk_does_not_end_the_agent(home: Home, monkeypatch: pytest.Monk
     _due(home.agent)
     home.look()
     assert home.control().lease_until() is not None
+
+
+@pytest.mark.parametrize(("said", "last"), [("training", "absent"), ("prepared", "absent"), ("finished", "finished")])
+def test_when_another_machine_of_the_run_is_gone_it_says_so_before_it_ends(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, last: str
+) -> None:
+    ended, why = threading.Event(), list[str]()
+    crew = Crew(Cluster(tmp_path / "real"), why.append)
+    for name, answer in (("start", None), ("gather", None), ("dead", True)):
+        monkeypatch.setattr(crew._cluster, name, lambda answer=answer: answer)
+    home.order(home.run())
+    home.until_it_reports("prepared")
+    crew._heard = ("run-1", {"state": said, "step": 7}, time.monotonic())
+    monkeypatch.setattr(home.crew, "heard", crew.heard)
+    crew.run()
+    ended.set()
+    home.agent.talk(ended)
+    assert why == ["a process of Ray, or another machine of the run, has died"]
+    assert home.reported().said == {"state": last, "step": 7}
 
 
 def test_no_pace_is_without_a_pause(home: Home) -> None:
