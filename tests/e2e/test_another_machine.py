@@ -206,6 +206,7 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     nothing_is_left(owned)
 
 
+@pytest.mark.timeout(300)  # starts ten processes with torch on two pairs of hosts, one after the other
 def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bits(
     owned: Owned, references: dict[int, Reference]
 ) -> None:
