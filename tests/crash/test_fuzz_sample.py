@@ -65,6 +65,7 @@ def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
         assert set(struck) <= set(edges)
 
 
+@pytest.mark.timeout(300)  # twice a history, and each statement is a message to the server
 def test_a_history_is_the_same_on_postgres(memory: Path, databases: list[ScratchDatabase], postgres: Server) -> None:
     database = PostgresScratchDatabase(postgres.create("history"))
     try:
