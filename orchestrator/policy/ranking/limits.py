@@ -34,7 +34,8 @@ class Limits:
 
     A deadline in `left_s` market seconds is kept, less `margin_s`, on demand if necessary: from now on, that takes
     `bought_s` and costs `bought_cost` (nano-USD). A job with a budget spends no more than `left_cost`. None: without
-    such a limit. `waits`: whether it may wait for capacity at all.
+    such a limit. `short_of_money`: on demand it would be in time, but `left_cost` may not pay for that. `waits`:
+    whether it may wait for capacity at all.
     """
 
     left_s: float | None = None
@@ -42,6 +43,7 @@ class Limits:
     bought_cost: float = 0.0
     margin_s: float = 0.0
     left_cost: float | None = None
+    short_of_money: bool = False
     waits: bool = True
 
     @property
@@ -60,9 +62,10 @@ def kept_limits(demand: Demand, forecast: Forecast, usable: Bools, tiers: Tiers)
     if left_s is None:
         return Limits(left_cost=left_cost)
     pool, high = forecast.pool, forecast.high
-    bought = np.flatnonzero(usable & ~pool.spot & (tiers == SAFE) & (high.seconds <= left_s))
+    in_time = usable & ~pool.spot & (high.seconds <= left_s)
+    bought = np.flatnonzero(in_time & (tiers == SAFE))
     if not bought.size:
-        return Limits(left_cost=left_cost)
+        return Limits(left_cost=left_cost, short_of_money=left_cost is not None and bool(in_time.any()))
     at = int(bought[np.argmin(forecast.mid.cost[bought])])
     seconds = float(forecast.mid.seconds[at])
     kept_s = margin_s(float(forecast.setback_s[pool.cell[at]]), seconds)

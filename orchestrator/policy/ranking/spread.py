@@ -7,7 +7,9 @@ worst cases would be far too wide. The cost of a machine is price times time, so
 add up.
 
 Under a deadline that on-demand can meet, the job finishes before it: the part of the work for which no time is left on
-spot is bought on demand.
+spot is bought on demand. How much of its time a job on spot uses depends on the capacity and prices of days to come: it
+waits as long as that saves money, so it may use all. If its budget does not pay for on-demand machines until the end,
+it may spend all of that on them, too.
 
 How far prices deviate comes from `orchestrator.market.reversion`, and the effect of their age from `ageing`. Offers are
 ranked by the expected values (outlook.py). Limits are checked against `Forecast.high`, which is stricter.
@@ -26,7 +28,7 @@ from orchestrator.market.lazily import lazily
 from orchestrator.policy.ranking.chance import normal_cdf
 from orchestrator.policy.ranking.cost import Z95, Forecast
 from orchestrator.policy.ranking.interruptions import Interruptions, Moments
-from orchestrator.policy.ranking.limits import Limits
+from orchestrator.policy.ranking.limits import Limits, time_left_s
 from orchestrator.policy.ranking.pool import Floats
 
 Bools = NDArray[np.bool_]
@@ -127,9 +129,11 @@ class Spreads:
         down, up, dear = self._costs(cost, mid.billed_s)
         alone_s, early, late = self._alone if wait_s is None else self._after_waiting(wait_s)
         low_s, mid_s, high_s = np.maximum(alone_s - early, 0), alone_s, alone_s + late
+        spot, left_s = self._forecast.pool.spot, time_left_s(self._forecast.demand, self._forecast)
+        if left_s is not None and self._limits.waits:
+            high_s = np.where(spot, np.maximum(high_s, left_s), high_s)
         if self._limits.left_s is not None:
             mid_s = self.expected[1] if wait_s is None else self._in_time(alone_s, early, late)
-            spot = self._forecast.pool.spot
             last_s = np.where(spot, max(self._limits.left_s, self._limits.bought_s), np.inf)
             low_s, high_s = np.minimum(low_s, mid_s), np.maximum(np.minimum(high_s, last_s), mid_s)
             (low_share, mid_share, high_share), sold = self._bought, self._sold
@@ -138,6 +142,8 @@ class Spreads:
         if rivals.any():
             low_s = np.minimum(low_s, _soonest(mid.cost, mid_s, mid.cost * dear, rivals))
         dearest = self._payable(mid.cost, cost + up)
+        if self._limits.short_of_money and self._limits.left_cost is not None:
+            dearest = np.where(spot & (mid.cost <= self._limits.left_cost), self._limits.left_cost, dearest)
         cost = self._payable(mid.cost, cost)
         return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, dearest)
 

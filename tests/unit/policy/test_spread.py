@@ -93,3 +93,29 @@ def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(ca
     assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s
     assert near.duration_high_s <= alone.duration_high_s  # after a loss it may go there, too
+
+
+def test_a_job_on_spot_may_use_all_of_the_time_until_its_deadline(case: DecisionCase) -> None:
+    case.offer("it", 1.0, spot=True)
+    case.offer("sure", 3.0)
+    hours = 20 * 3600
+    free, due = chosen(case), chosen(case, deadline_at_ms=case.now + 1000 * hours)
+    assert free.duration_high_s < hours / 2
+    assert due.duration_high_s == pytest.approx(hours)
+
+
+def test_the_last_finish_on_demand_does_not_depend_on_the_deadline(case: DecisionCase) -> None:
+    case.offer("it", 1.0)
+    free, due = chosen(case), chosen(case, deadline_at_ms=case.now + 20 * 3_600_000)
+    assert due.duration_high_s == free.duration_high_s
+
+
+def test_a_job_may_spend_the_budget_that_pays_for_a_part_of_the_work_on_demand(case: DecisionCase) -> None:
+    case.offer("it", 1.0, spot=True)
+    case.offer("sure", 3.0)
+    rich, poor = (
+        chosen(case, deadline_at_ms=case.now + 20 * 3_600_000, budget_nano_usd=round(dollars * 1e9))
+        for dollars in (100.0, 2.5)
+    )
+    assert poor.cost_high_nano_usd == pytest.approx(2.5e9)
+    assert rich.cost_high_nano_usd < 1.5e9
