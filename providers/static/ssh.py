@@ -96,6 +96,7 @@ class Ssh:
             "ForwardAgent": "no",
             "ForwardX11": "no",
             "ClearAllForwardings": "yes",
+            "Compression": "yes" if shared else "no",  # a request has 46 kB of text, 14 kB then
             "PermitLocalCommand": "no",
             "RequestTTY": "force" if terminal else "no",
             "LogLevel": "ERROR",
