@@ -216,7 +216,7 @@ def _check_by_hand(host: Host) -> str:
 def _failure(host: Host, code: int, said: str) -> ProviderError:
     """The error for a call without an answer."""
     last = said.splitlines()[-1].strip() if said else ""
-    if code != _NO_ANSWER:
+    if code != _NO_ANSWER or not said:  # ssh says why it fails, but not that a signal ended the host's program
         return _no_python(host, code, said)
     if re.search(r"Permission denied|Too many authentication failures|No more authentication methods", said):
         return AuthError(
@@ -248,7 +248,7 @@ def _failure(host: Host, code: int, said: str) -> ProviderError:
         return SetupError(f"ssh cannot be used for {host.name}: {last}", hint=_check_by_hand(host), scope="region")
     if re.search(r"closed|reset|Broken pipe", said):
         return CutOffError(f"the connection to {host.name} ended: {last}", hint=_check_by_hand(host))
-    return UnavailableError(f"{host.name} cannot be reached: {last or 'ssh failed'}", hint=_check_by_hand(host))
+    return UnavailableError(f"{host.name} cannot be reached: {last}", hint=_check_by_hand(host))
 
 
 def _no_python(host: Host, code: int, said: str) -> ProviderError:

@@ -20,6 +20,7 @@ from providers.clock import SystemClock, VirtualClock
 from providers.errors import (
     AuthError,
     CapacityError,
+    CutOffError,
     ProviderError,
     SetupError,
     TimedOutError,
@@ -54,7 +55,8 @@ def until(reached: Callable[[], object], patience_s: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Laboratory]:
-    programs = {"nvidia-smi": NVIDIA_SMI, "python3.8": OLD_PYTHON, "python32": OTHER_PYTHON}
+    killed = "#!/bin/bash\nkill -9 $$\n"
+    programs = {"python-killed": killed, "nvidia-smi": NVIDIA_SMI, "python3.8": OLD_PYTHON, "python32": OTHER_PYTHON}
     bare = Kind(python=False, system_programs=("bash", "ls"))
     small = Kind(disk="1m")
     others = {name: Kind() for name in ("two", "asks", "greets", "fixed")}
@@ -194,6 +196,14 @@ def test_a_launch_whose_answer_is_lost_is_found_and_repeated(
     (found,) = owner.connect().find("token", "one")
     assert found.alive
     assert owner.cloud.list_owned("tw-1") == [found]
+
+
+def test_a_request_that_is_killed_on_the_host_is_no_host_that_cannot_be_reached(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    owner = Owner(lab, tmp_path, "one", python="python-killed")
+    with pytest.raises(CutOffError, match="one gave no answer"):
+        owner.cloud.list_owned("tw-1")
 
 
 # --- several hosts, several owners ---
