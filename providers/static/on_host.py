@@ -7,6 +7,7 @@ the standard library and bash. Each machine has a folder:
     machines/<id>/supervisor    the process that watches it
     machines/<id>/deadline      when it ends by itself
     machines/<id>/beat          when its supervisor last lived
+    machines/<id>/shared        the names of its files in shared memory
     machines/<id>/ending, ended why and when it ends; that its end is complete
     machines/<id>/output.log    what the user data printed (its last 64 kB, once it has ended)
     machines/<id>/files/        its working folder, while it lives; its temporary files are in /tmp/tw-...
@@ -36,7 +37,8 @@ from typing import Any
 
 from providers.clock import boot_id
 from providers.errors import ProviderError
-from providers.processes import ID_VARIABLE, Leader, is_alive, kill_all, mark_of, parse
+from providers.processes import ID_VARIABLE, Leader, is_alive, kill_all, living, mark_of, parse
+from providers.static import shared_memory
 from providers.static.slots import Refused, free_slots, take_slots
 from providers.static.turns import turn
 
@@ -370,7 +372,10 @@ def _complete(home: Path) -> None:
 
 def _clear(home: Path) -> None:
     """Kill every process of a machine, and keep only its record. Raises ProviderError."""
+    shared = _shared(home)
     kill_all(home.name, None)
+    shared_memory.remove(shared)
+    (home / "shared").unlink(missing_ok=True)
     for folder in (home / "files", _temporary(home)):
         shutil.rmtree(folder, ignore_errors=True)
     (home / "user_data").unlink(missing_ok=True)
@@ -380,6 +385,16 @@ def _clear(home: Path) -> None:
         log.seek(0)
         log.write(last)
         log.truncate()
+
+
+def _shared(home: Path) -> set[str]:
+    """The names of the files in shared memory that its processes have, and had when somebody looked before."""
+    noted = set(_text(home / "shared").split("\0")) - {""}
+    found = noted | shared_memory.used_by(process.pid for process in living({home.name: None}))
+    if found != noted:
+        with suppress(OSError, UnicodeError):  # a full disk keeps no machine from its end
+            _replace(home / "shared", "\0".join(sorted(found)))
+    return found
 
 
 def _temporary(home: Path) -> Path:
@@ -404,6 +419,7 @@ def _beat(home: Path, lock: int) -> None:
     with suppress(OSError):  # a full disk ends no machine
         os.utime(lock)
         _replace(home / "beat", repr(now_s()))
+        _shared(home)
 
 
 # --- facts and files ---

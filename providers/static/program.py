@@ -13,7 +13,7 @@ from providers.static.on_host import ANSWER
 LEAST_PYTHON = (3, 11)
 _MODULES = (
     *("providers.errors", "providers.clock", "providers.processes"),
-    *("providers.static.slots", "providers.static.turns", "providers.static.on_host"),
+    *("providers.static.slots", "providers.static.turns", "providers.static.shared_memory", "providers.static.on_host"),
 )
 _BEGIN = "# tradewind"
 _PROGRAM = """{begin}

@@ -34,6 +34,17 @@ from tests.machines.lab import USER, Host, Kind, Laboratory, laboratory
 from tests.machines.owned import declared
 
 NVIDIA_SMI = "#!/bin/bash\necho 'NVIDIA GeForce RTX 4090'\necho 'NVIDIA GeForce RTX 4090'\n"
+SHARES = """
+python3 -c '
+import mmap, os, sys, time
+for name, open_still in (("shm-of-killed", True), ("shm-of-another", True)):
+    file = os.open("/dev/shm/" + name, os.O_RDWR | os.O_CREAT)
+    os.truncate(file, 4096)
+    kept = mmap.mmap(file, 4096)
+    os.close(file)
+    globals()[name] = kept
+time.sleep(1001)'
+"""
 OLD_PYTHON = '#!/bin/bash\necho \'tradewind-host:{"error": "python", "message": "3.8"}\'\n'
 OTHER_PYTHON = "#!/bin/bash\nexec setarch i686 python3 -\n"
 ESCAPES = """
@@ -131,6 +142,19 @@ def test_the_host_ends_a_machine_whose_time_to_live_runs_out(lab: Laboratory, ow
     ended = owner.instance(machine)
     assert ended.end_reason is EndReason.EXPIRED
     assert ended.billed_to_ms - ended.billed_from_ms == 2000
+
+
+def test_shared_memory_of_killed_processes_is_freed_and_that_of_others_stays(lab: Laboratory, owner: Owner) -> None:
+    host = lab.hosts["one"]
+    host.run("touch /dev/shm/of-nobody")
+    machine = owner.launch(user_data=SHARES)
+    until(lambda: "shm-of-another" in host.run("ls /dev/shm").stdout)
+    other = "setsid python3 -c 'import time; kept = open(\"/dev/shm/shm-of-another\"); time.sleep(1002)'"
+    host.run(f"{other} > /dev/null 2>&1 < /dev/null &")
+    until(lambda: "1002" in str(host.processes()))
+    owner.cloud.terminate(machine)
+    assert host.run("ls /dev/shm").stdout.split() == ["of-nobody", "shm-of-another"]
+    host.run("rm /dev/shm/*")
 
 
 def test_a_machine_whose_last_process_has_ended_has_failed(lab: Laboratory, owner: Owner) -> None:
