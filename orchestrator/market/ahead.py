@@ -79,10 +79,10 @@ class Ahead:
         if known is None:
             known = np.ones((which.stop - which.start, len(_HOURS), len(self._price)))
             for course, (rows, knot, beyond) in zip(self._courses, self._moving, strict=True):
-                columns = np.log(course.table[which])
-                logs = np.take((columns[:, :, 1:] - columns[:, :, :-1]) / _STEPS, knot, axis=2)
+                columns, slopes = (each[which] for each in course.logs)
+                logs = slopes.take(knot, axis=2)
                 logs *= beyond
-                logs += np.take(columns, knot, axis=2)
+                logs += columns.take(knot, axis=2)
                 known[:, 1:, rows] = np.exp(logs, out=logs)
             self._tables[which.start] = known
         return known

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.market.lazily import lazily
+
 Floats = NDArray[np.float64]
 
 HOUR_MS = 3_600_000
@@ -53,12 +55,18 @@ class History(NamedTuple):
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Course:
     """How prices behave. `table` has the mean coming price as a multiple of the present one: expected, 5th and 95th
     percentile (first axis), by horizon and deviation."""
 
     table: Floats
+
+    @lazily
+    def logs(self) -> tuple[Floats, Floats]:
+        """(the logarithms of `table`, their slopes between one deviation and the next)."""
+        logs = np.log(self.table)
+        return logs, np.diff(logs, axis=2) / np.diff(DEVIATIONS)
 
 
 def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:

@@ -33,6 +33,7 @@ from orchestrator.market.cells import BLOCK, Cells, block_hashes
 from orchestrator.market.lazily import lazily
 from orchestrator.market.listing import Listing
 from orchestrator.market.outages import mean_by_group_h
+from orchestrator.market.polls import Answered, Polled, answered_by_site, latest
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.reversion import UNKNOWN, Course
@@ -45,11 +46,6 @@ from providers.price import PricePoint
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-Answered = tuple[str, str, bool | None]
-"""What a poll covers: a provider, a region ('': all), spot or on-demand (None: both)."""
-Polled = tuple[Answered, int]
-"""A poll's coverage, and the market time (ms) up to which it is complete."""
 
 DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
 
@@ -200,12 +196,15 @@ class Market:
         """
         if at_ms < self.at:
             raise ValueError(f"a market at {self.at} cannot go back to {at_ms}")
-        changes: dict[str, Any] = {"polled": _latest(self.polled, polls, at_ms)}
+        changes: dict[str, Any] = {"polled": latest(self.polled, polls, at_ms)}
         touched = self._learn_prices(at_ms, prices, changes) | self._learn_availability(at_ms, availability, changes)
         base, dirty = self._hash_base
         changes["older_cells"] = self._cells_with(changes.get("hazard"))
         changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
-        return self.with_fields(at=at_ms, **changes)
+        learned = self.with_fields(at=at_ms, **changes)
+        if learned.polled is self.polled:
+            vars(learned)["_answered_by_site"] = self._answered_by_site
+        return learned
 
     def with_fields(self, **changes: Any) -> Market:
         """This market with other values of some fields. (dataclasses.replace would process every column again.)"""
@@ -371,14 +370,7 @@ class Market:
     @lazily
     def _answered_by_site(self) -> Ints:
         """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
-        latest: dict[tuple[str, str], list[int]] = defaultdict(lambda: [-1, -1])
-        for (name, region, of_spot), at_ms in self.polled.items():
-            known = latest[name, region]
-            for spot in (False, True) if of_spot is None else (of_spot,):
-                known[spot] = max(known[spot], at_ms)
-        regions = self.listing.regions
-        own, everywhere = ([latest[key] for key in keys] for keys in (regions, [(name, "") for name, _ in regions]))
-        return np.maximum(np.array(own, np.int64), np.array(everywhere, np.int64)).reshape(-1, 2)
+        return answered_by_site(self.listing, self.polled)
 
     @lazily
     def drift(self) -> Floats | None:
@@ -486,14 +478,6 @@ def _coded_starts(
         for (place, kind), known in starts.items()
         if place in sites and kind in kinds
     }
-
-
-def _latest(polled: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int) -> Mapping[Answered, int]:
-    latest = dict(polled)
-    for answered, polled_ms in polls:
-        if polled_ms <= at_ms:
-            latest[answered] = max(latest.get(answered, polled_ms), polled_ms)
-    return MappingProxyType(latest)
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:

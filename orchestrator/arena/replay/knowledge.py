@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from orchestrator.arena.replay.record import Record
 from orchestrator.market import AvailabilityPoint, Course, History, Market, Tariff
+from orchestrator.market.polls import Answered
 from orchestrator.market.reversion import course
-from orchestrator.market.snapshot import Answered
 from orchestrator.model import Estimate
 from orchestrator.perf import InstanceKind
 from providers.billing.charges import Location
