@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,9 @@ class Cluster:
         self._lock = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         flock(self._lock, LOCK_EX | LOCK_NB)
         self.folder = new.rename(temp_dir / name)
+        # What deletes old files in /tmp spares folders that are locked (tmpfiles.d): runs may last longer than 10 days.
+        self._kept = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flock(self._kept, LOCK_SH)
         self._token = self.folder / "token"
         write_privately(self._token, seat.token or secrets.token_hex(32))
         self._node: Any = None

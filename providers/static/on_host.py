@@ -20,6 +20,7 @@ it knows when the last one has ended; it also holds the lock of the machine's sl
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import platform
@@ -311,6 +312,8 @@ def _start(home: Path, library: ctypes.CDLL) -> None:
     environment |= {ID_VARIABLE: home.name, "TRADEWIND_INSTANCE_DIR": str(home / "files"), **record["environment"]}
     environment["TMPDIR"] = str(_temporary(home))
     _temporary(home).mkdir(mode=0o700)
+    # As long as this process has the folder locked, nothing that tidies /tmp up deletes what is old in it (tmpfiles.d).
+    fcntl.flock(os.open(_temporary(home), os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})

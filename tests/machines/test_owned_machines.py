@@ -144,6 +144,15 @@ def test_the_host_ends_a_machine_whose_time_to_live_runs_out(lab: Laboratory, ow
     assert ended.billed_to_ms - ended.billed_from_ms == 2000
 
 
+def test_nothing_that_tidies_up_deletes_old_temporary_files_of_a_living_machine(lab: Laboratory, owner: Owner) -> None:
+    """As systemd-tmpfiles asks: it skips a folder that it cannot lock."""
+    machine = owner.launch()
+    tidy = "flock --exclusive --nonblock /tmp/tw-* true"
+    assert lab.hosts["one"].run(tidy, check=False).returncode == 1
+    owner.cloud.terminate(machine)
+    assert lab.hosts["one"].run("ls /tmp").stdout == ""
+
+
 def test_shared_memory_of_killed_processes_is_freed_and_that_of_others_stays(lab: Laboratory, owner: Owner) -> None:
     host = lab.hosts["one"]
     host.run("touch /dev/shm/of-nobody")
