@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -74,7 +74,7 @@ def load_config(
             continue
         if given.name not in used:
             values[given.name], used[given.name] = value, given
-    problems += _conflicts(values, used)
+    problems += list(_conflicts(values, used, {problem.field for problem in problems}))
     if problems:
         raise SpecError(problems)
     _derive(values, environ)
@@ -162,7 +162,7 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
     values.setdefault("site.temp_dir", temp_dir)
 
 
-def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iterator[Problem]:
+def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given], wrong: Collection[str]) -> Iterator[Problem]:
     real = _real_clouds(values)
     factor = used.get("providers.local.clock_factor")
     if factor is not None and real and values[factor.name] != 1:
@@ -172,6 +172,10 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given]) -> Iter
     if enabled is not None and "static" in _enabled(values) and not has_hosts:
         where = "[providers.static.hosts.NAME] (docs/owned-machines.md)"
         yield enabled.problem("static has no hosts", f"declare one in {where}")
+    if enabled is not None and "aws" in _enabled(values):
+        for name in ("providers.aws.regions", "providers.aws.instance_types", "providers.aws.image"):
+            if name not in values and name not in wrong:
+                yield enabled.problem(f"aws needs {name}", f"set it, such as {SETTINGS[name].example} (docs/aws.md)")
     temp_dir = used.get("site.temp_dir")
     if temp_dir is not None and len(os.fsencode(str(values[temp_dir.name]))) > MAX_TEMP_DIR_BYTES:
         yield temp_dir.problem(

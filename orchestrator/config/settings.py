@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from orchestrator.config.aws import read_image, read_instance_types, read_regions
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.paths import why_no_path
 from providers.traits import own_clock
@@ -230,12 +231,41 @@ class StaticProvider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwsProvider:
+    """Machines of AWS (docs/aws.md)."""
+
+    regions: tuple[str, ...] = _setting(
+        (),
+        "The regions in which machines may be rented.",
+        read_regions,
+        '["us-east-1", "eu-west-1"]',
+        "none: required if aws is enabled",
+    )
+    instance_types: tuple[str, ...] = _setting(
+        (),
+        "The instance types that may be rented, with or without GPUs.",
+        read_instance_types,
+        '["g5.xlarge", "g6.xlarge"]',
+        "none: required if aws is enabled",
+    )
+    image: str | None = _setting(
+        None,
+        "What machines start from: an AMI, or `ssm:` and the name of a parameter of AWS Systems Manager that has one.",
+        read_image,
+        '"ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"',
+        "none: required if aws is enabled",
+    )
+    disk_gb: int = _setting(100, "The size of a machine's disk in GiB.", _whole(1), "200")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
     """Where machines come from."""
 
     enabled: tuple[str, ...] = _setting(("local",), "The providers that jobs may use.", _names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
     static: StaticProvider = field(default_factory=StaticProvider)
+    aws: AwsProvider = field(default_factory=AwsProvider)
 
     @property
     def clock_factor(self) -> float:

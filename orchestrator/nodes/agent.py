@@ -54,7 +54,7 @@ from orchestrator.nodes.seating import (
 from orchestrator.nodes.session import end_machine
 from providers import processes
 from providers.errors import ProviderError
-from providers.local.metadata import read_notice
+from providers.notices import notices
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import ObjectStoreError, StoreDenied
@@ -158,7 +158,8 @@ class Agent:
         self._contact = contact
         self._key = sealing.new_key() if key is None else key
         self._boot = secrets.token_hex(8)
-        self._metadata = os.environ.get("TRADEWIND_METADATA")
+        where = os.environ.get("TRADEWIND_METADATA")
+        self._notices = None if where is None else notices(where)
         self._stopping = self._hurried = False
         self._used = False  # whether the trainer's process was given to a run
         self._seen = b""
@@ -372,10 +373,10 @@ class Agent:
     def _carry_notice(self) -> None:
         """Pass a preemption notice on to the run, once."""
         control = self._control
-        if self._metadata is None or control is None:
+        if self._notices is None or control is None:
             return
         try:
-            notice = read_notice(Path(self._metadata))
+            notice = self._notices()
         except ProviderError:
             return  # missing or damaged: the machine then ends without a notice
         if notice is not None and self._notice_s != notice.deadline_monotonic_s:

@@ -21,26 +21,26 @@ class Image:
 
 
 class Images:
-    """`name` is an AMI, or PARAMETER and the name of a parameter. Methods raise botocore's exceptions."""
+    """Methods raise botocore's exceptions."""
 
-    def __init__(self, name: str, connections: Connections, clock: Clock) -> None:
-        self._name, self._connections, self._clock = name, connections, clock
-        self._known: dict[str, tuple[float, Image]] = {}
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        self._connections, self._clock = connections, clock
+        self._known: dict[tuple[str, str], tuple[float, Image]] = {}
 
-    def of(self, region: str) -> Image:
-        """The image of a region. Raises SetupError."""
-        found_s, image = self._known.get(region, (0.0, None))
+    def named(self, name: str, region: str) -> Image:
+        """The image of a region. `name` is an AMI, or PARAMETER and the name of a parameter. Raises SetupError."""
+        found_s, image = self._known.get((name, region), (0.0, None))
         now_s = self._clock.monotonic_s()
         if image is None or now_s - found_s > FRESH_S:
-            image = self._found(region)
-            self._known[region] = now_s, image
+            image = self._found(name, region)
+            self._known[name, region] = now_s, image
         return image
 
-    def _found(self, region: str) -> Image:
-        image_id = self._name
-        if image_id.startswith(PARAMETER):
-            name = image_id.removeprefix(PARAMETER)
-            image_id = self._connections.client("ssm", region).get_parameter(Name=name)["Parameter"]["Value"]
+    def _found(self, name: str, region: str) -> Image:
+        image_id = name
+        if name.startswith(PARAMETER):
+            asked = self._connections.client("ssm", region).get_parameter(Name=name.removeprefix(PARAMETER))
+            image_id = asked["Parameter"]["Value"]
         rows = self._connections.client("ec2", region).describe_images(ImageIds=[image_id])["Images"]
         if not rows:
             raise SetupError(

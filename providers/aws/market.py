@@ -20,6 +20,8 @@ from providers.offer import Offer
 from providers.price import PricePoint
 
 MOST_AT_ONCE = 8
+LISTED_S = 3600.0
+"""How long on-demand prices are not asked for again: they change a few times a year."""
 
 
 class Market:
@@ -28,10 +30,9 @@ class Market:
     def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
         self._regions, self._clock = settings.regions, clock
         types = settings.instance_types
-        self._sources = (
-            SpotPrices(backfill_days=0, instance_types=types, connections=connections),
-            OnDemandPrices(instance_types=types, connections=connections),
-        )
+        self._spot = SpotPrices(backfill_days=0, instance_types=types, connections=connections)
+        self._on_demand = OnDemandPrices(instance_types=types, connections=connections)
+        self._listed: dict[str, tuple[float, PollResult]] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
 
     def offers(self) -> Sequence[Offer]:
@@ -59,5 +60,11 @@ class Market:
         return sorted(points, key=lambda point: (point.effective_at_ms, point.offer_id))
 
     def _polled(self, region: str, since_ms: int) -> list[PollResult]:
-        now_ms = self._clock.now_ms()
-        return [source.poll(region, now_ms, since_ms) for source in self._sources]
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        spot = self._spot.poll(region, now_ms, since_ms)
+        if region not in self._listed or now_s - self._listed[region][0] >= LISTED_S:
+            listed = self._on_demand.poll(region, now_ms, None)
+            if listed.error is not None:
+                return [spot, listed]
+            self._listed[region] = now_s, listed
+        return [spot, self._listed[region][1]]

@@ -42,13 +42,13 @@ class AwsProvider:
     name = PROVIDER
     simulated = False
     listing_lag_s = 120.0  # AWS promises only that describing catches up eventually; minutes are its own advice
-    describe_every_s = 15.0
+    describe_every_s = 5.0  # two calls; EC2 adds 20 a second to what a region may be asked (its request throttling)
 
     def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
         self._settings, self._clock = settings, clock
         self._connections = Connections() if connections is None else connections
         self._market = Market(settings, self._connections, clock)
-        self._images = Images(settings.image, self._connections, clock)
+        self._images = Images(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
         self._launched: dict[str, float] = {}  # id -> when, of machines that EC2 may not show yet
@@ -186,7 +186,7 @@ class AwsProvider:
 
     def _request(self, spec: LaunchSpec, offer: OfferId) -> dict[str, Any]:
         """The parameters of RunInstances: the same for the same spec, as long as the image is the same."""
-        image = self._images.of(offer.region)
+        image = self._images.named(spec.image or self._settings.image, offer.region)
         tags = {**spec.tags, REQUEST: _fingerprint(spec)}
         if spec.time_to_live_s is not None:
             tags[LIVES] = str(spec.time_to_live_s)
@@ -197,7 +197,7 @@ class AwsProvider:
             "ClientToken": spec.token,
             "MinCount": spec.count,
             "MaxCount": spec.count,
-            "ImageId": spec.image or image.id,
+            "ImageId": image.id,
             "InstanceType": offer.instance_type,
             "Placement": {"AvailabilityZoneId": offer.zone},
             "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],

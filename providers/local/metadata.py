@@ -1,24 +1,16 @@
 """metadata.json of a `local` instance: stands in for a cloud's metadata service.
 
-The provider writes it; the node's agent reads it with `read_notice` at the path in TRADEWIND_METADATA.
+The provider writes it; the node's agent reads it (providers.notices) at the path in TRADEWIND_METADATA.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from providers.errors import NotFoundError, SetupError
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """The provider will preempt this machine: `deadline_monotonic_s` is a time of CLOCK_MONOTONIC (wall seconds)."""
-
-    kind: str
-    deadline_monotonic_s: float
+from providers.notice import Notice
 
 
 def read_notice(path: Path) -> Notice | None:

@@ -38,9 +38,10 @@ from providers.instance import EndReason, Instance, InstanceState
 from providers.local import process, switch
 from providers.local.books import Books, Record
 from providers.local.market import PROVIDER, SOURCE, LocalMarket
-from providers.local.metadata import Notice, write_notice
+from providers.local.metadata import write_notice
 from providers.local.prices import PriceOverride, PricePath
 from providers.money import cost_nano_usd
+from providers.notice import Notice
 from providers.offer import Offer, location_of, region_of
 from providers.price import PricePoint
 

@@ -24,6 +24,7 @@ from moto.core.serialize import EC2Serializer
 from moto.core.utils import get_service_model
 
 from providers.clock import Clock
+from providers.money import cost_nano_usd, usd
 from tests.clouds.aws import AwsCloud, error, signed_region
 from tests.clouds.server import Request, Response
 
@@ -150,6 +151,22 @@ class Ec2:
             self._end(instance, "Server.SpotInstanceTermination", "Server.SpotInstanceTermination")
             instance.state = "terminated"
             instance.machine.end()
+
+    def bill_nano_usd(self) -> int:
+        """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
+        return sum(map(self._cost_nano_usd, self.instances.values()))
+
+    def _cost_nano_usd(self, instance: Instance) -> int:
+        here, kind = self.prices.regions[instance.region], instance.row["InstanceType"]
+        began_ms, ended_ms = (
+            round(at.timestamp() * 1000) for at in (instance.began_at, instance.ended_at or self.now())
+        )
+        path = [(0, usd(here.on_demand_usd[kind]))]
+        if instance.request is not None:
+            zone = here.zone_ids.index(instance.row["Placement"]["AvailabilityZoneId"])
+            changes = [each for each in here.changes if (each.instance_type, each.zone) == (kind, zone)]
+            path = sorted((each.at_ms, usd(each.usd)) for each in changes)
+        return cost_nano_usd(path, began_ms, max(ended_ms, began_ms + 60_000 * (instance.ended_at is not None)))
 
     def end_all(self) -> None:
         for instance in self.alive():

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from tests.clouds.aws import AwsCloud
 from tests.clouds.ec2 import Machine
 from tests.clouds.imds import ADDRESS, PORT, Imds
-from tests.clouds.server import LoopbackServer
+from tests.clouds.s3 import S3
+from tests.clouds.server import LoopbackServer, Request, Response
 from tests.machines.lab import Host, Kind, Laboratory
 from tests.machines.namespaces import network_of
 
@@ -50,6 +52,18 @@ class Rented:
     def console(self) -> str:
         """What its user data printed."""
         return self.host.run("cat /var/console.log", user="root", check=False).stdout
+
+
+class Aws:
+    """All of AWS at one address: storage and its token service, and the rest."""
+
+    def __init__(self, s3: S3, prices: AwsCloud) -> None:
+        self._s3, self._prices = s3, prices
+
+    def __call__(self, request: Request) -> Response:
+        signed = next((value for name, value in request.headers.items() if name.lower() == "authorization"), "")
+        elsewhere = any(f"/{service}/aws4_request" in signed for service in ("ec2", "ssm", "pricing"))
+        return self._prices(request) if elsewhere else self._s3(request)
 
 
 def starter(

@@ -5,14 +5,17 @@ The machines are not started here; tests/contract/test_aws.py and tests/e2e/test
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from providers.aws.codes import CODES
+from providers.aws.permissions import POLICY as PRICES
 from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
 from providers.aws.settings import Settings
@@ -384,6 +387,19 @@ def test_a_region_that_does_not_answer_hides_no_other_and_keeps_its_last_list(ac
         provider.list_owned("tw-1")
 
 
+def test_the_policy_in_the_documents_grants_exactly_what_is_asked(account: Account) -> None:
+    text = Path("docs/aws.md").read_text()
+    (statement,) = json.loads(text.partition("```json")[2].partition("```")[0])["Statement"]
+    provider = account.connect()
+    (name,) = provider.launch(spec())
+    provider.renew([name], HOUR_S)
+    provider.list_owned("tw-1")
+    provider.prices()
+    provider.terminate(name)
+    asked = {f"ec2:{request.form['Action']}" for request in account.server.asked("Action=")} | {"ssm:GetParameter"}
+    assert asked - set(PRICES["Statement"][0]["Action"]) == set(statement["Action"])
+
+
 # --- prices ---
 
 
@@ -398,6 +414,17 @@ def test_the_configured_types_are_offered_with_and_without_gpus_but_not_on_xen(a
     assert prices.keys() == offers.keys()
     assert prices[SPOT] == usd("0.40")
     assert prices[ON_DEMAND] == usd("1.006")
+
+
+def test_spot_prices_are_asked_for_each_time_and_on_demand_prices_once_an_hour(account: Account) -> None:
+    provider = account.connect(regions=("us-east-1",))
+    for _ in range(3):
+        provider.prices()
+    assert len(account.server.asked("DescribeSpotPriceHistory")) == 3 * 2  # pages
+    once = len(account.server.asked("RegionCode")) + len(account.server.asked("regionCode"))
+    account.clock.advance(HOUR_S)
+    provider.prices()
+    assert len(account.server.asked("regionCode")) == 2 * once > 0
 
 
 def test_a_region_without_prices_keeps_its_offers_and_hides_no_other(account: Account) -> None:

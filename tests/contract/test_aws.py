@@ -6,10 +6,12 @@ Its clock, and that of the machines, is the test's: a program in place of their 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +23,7 @@ from providers.aws.session import Connections
 from providers.aws.settings import Settings
 from providers.base import Provider
 from providers.clock import VirtualClock
+from providers.instance import EndReason
 from providers.testing import ProviderContract
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2, Instance
@@ -84,6 +87,28 @@ class TestAws(ProviderContract):
         server.serve(cloud)
         yield
         self.ec2.end_all()
+
+    def test_a_machine_ends_with_its_work(self) -> None:
+        """Nothing on EC2 would end it: it shuts itself down."""
+        provider = self.connect()
+        (name,) = provider.launch(replace(self._spec(), user_data="exit 0\n"))
+        ended = self._until(provider, name, lambda found: not found.alive)
+        assert ended.end_reason is EndReason.FAILED
+
+    @pytest.mark.parametrize("killed", ["-I -S - 3600", "bash /var/lib/user-data", "sleep 1000"])
+    def test_whatever_process_of_a_machine_dies_the_machine_ends(self, killed: str) -> None:
+        """The work, what guards its time, and what waits for both."""
+        provider = self.connect()
+        (name,) = provider.launch(self._spec(time_to_live_s=3600))
+        (instance,) = self.ec2.alive()
+        host, give_up = host_of(instance), time.monotonic() + 20
+        while not (found := [pid for pid, line in host.processes().items() if killed in line]):
+            assert time.monotonic() < give_up, host.processes()
+            time.sleep(HURRY_S)
+        self._looked()
+        os.kill(found[0], signal.SIGKILL)
+        self._until(provider, name, lambda found: not found.alive)
+        assert host.ended
 
     def connect(self) -> Provider:
         settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)

@@ -115,7 +115,9 @@ class Node:
 
 
 class Host(Node):
-    """A machine with sshd, which somebody owns."""
+    """A machine with sshd, which somebody owns, or one without, which is rented: its user is root."""
+
+    uid = UID
 
     def run(self, script: str, *, check: bool = True, user: str = USER) -> subprocess.CompletedProcess[str]:
         """A bash script on it, as its user, in that user's home."""
@@ -130,11 +132,11 @@ class Host(Node):
         return done
 
     def processes(self) -> dict[int, str]:
-        """Pid (as seen from outside) -> command of all living processes of its user."""
+        """Pid (as seen from outside) -> command of all living processes of its user, who is root on a rented host."""
         found = {}
         for pid in self._pids():
             try:
-                if os.stat(f"/proc/{pid}").st_uid == UID and (line := Path(f"/proc/{pid}/cmdline").read_bytes()):
+                if os.stat(f"/proc/{pid}").st_uid == self.uid and (line := Path(f"/proc/{pid}/cmdline").read_bytes()):
                     found[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
             except OSError:  # gone meanwhile
                 continue
@@ -171,9 +173,11 @@ class Host(Node):
         self.order("reboot", str(uuid.uuid4()))
 
     def _pids(self) -> list[int]:
+        if self.ended:  # its number may be another process's by now
+            return []
         try:
             ours = os.stat(f"/proc/{self.pid}/ns/pid").st_ino
-        except OSError:  # it has shut down
+        except OSError:  # it ends just now
             return []
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
@@ -231,7 +235,9 @@ class Laboratory:
 
     def rent(self, name: str, kind: Kind, user_data: bytes) -> Host:
         """Another host: it has no sshd, and runs this script as root at the order `boot`."""
-        return self._host(name, kind, user_data)
+        host = self._host(name, kind, user_data)
+        host.uid = 0
+        return host
 
     def give_back(self, host: Host) -> None:
         """End every process of a rented host."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -120,3 +121,14 @@ def test_nothing_is_left_even_if_the_test_is_killed() -> None:
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_laboratory_has_no_way_out(lab: Laboratory) -> None:
+    """So a test may connect to any address in it (tests/conftest.py)."""
+    with lab.in_office():
+        socket.create_connection((lab.store.address, int(lab.server.url.rpartition(":")[2])), 5).close()
+        for elsewhere in ("192.0.2.1", "8.8.8.8"):
+            with pytest.raises(OSError, match="unreachable"):
+                socket.create_connection((elsewhere, 80), 5)
+    with pytest.raises(OSError, match="own addresses"):
+        socket.create_connection((lab.store.address, 80), 5)

@@ -17,7 +17,8 @@ from orchestrator.nodes.channel import Channel, Pace
 from orchestrator.nodes.cluster import Cluster
 from orchestrator.nodes.crew import Crew
 from orchestrator.nodes.messages import Hold, NodeReport, Order, RunOrder
-from providers.local.metadata import Notice, write_notice
+from providers.local.metadata import write_notice
+from providers.notice import Notice
 from tests.unit.nodes.conftest import Direct, Stub, until
 from trainers.control import ControlDirectory
 from trainers.objects.folder import FolderStore

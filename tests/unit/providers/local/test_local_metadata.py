@@ -3,7 +3,8 @@
 import pytest
 
 from providers.errors import NotFoundError, SetupError
-from providers.local.metadata import Notice, read_notice, write_notice
+from providers.local.metadata import read_notice, write_notice
+from providers.notice import Notice
 
 
 def test_a_notice_is_read_as_it_was_written(tmp_path):

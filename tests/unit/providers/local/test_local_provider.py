@@ -12,9 +12,10 @@ from providers.clock import AcceleratedClock
 from providers.errors import CapacityError, NotFoundError, QuotaError, UnavailableError
 from providers.instance import EndReason, InstanceState
 from providers.local import LocalProvider
-from providers.local.metadata import Notice, read_notice
+from providers.local.metadata import read_notice
 from providers.local.provider import HISTORY_MS
 from providers.money import cost_nano_usd, usd
+from providers.notice import Notice
 from providers.processes import signal_all
 
 WAIT = "say up; while :; do sleep 0.05; done"  # short naps: bash runs a trap only between commands
