@@ -172,26 +172,31 @@ class Cluster:
         if self._node.dead_processes():
             raise ChildProcessError("a process of Ray has died")
 
-    def dead(self) -> bool:
-        """Whether a process of Ray or another machine of the run has died, so that nothing can be expected of the
-        cluster any more."""
-        return self._node is not None and (bool(self._node.dead_processes()) or self._peer_lost())
+    def dead(self) -> str | None:
+        """Why nothing can be expected of the cluster any more: a process of Ray or another machine of the run is gone.
+        None while it works."""
+        if self._node is None:
+            return None
+        return "a process of Ray has died" if self._node.dead_processes() else self._peer_lost()
 
-    def _peer_lost(self) -> bool:
-        """Whether another machine of the run is gone. Machine 0 knows from Ray; the others look whether Ray listens on
-        it, since asking Ray would wait for it, and on one of the machines of lower rank after the other: the processes
-        of all machines talk to one another."""
+    def _peer_lost(self) -> str | None:
+        """Which other machine of the run is gone. Machine 0 knows from Ray; the others look whether Ray listens on it,
+        since asking Ray would wait for it, and on one of the machines of lower rank after the other: the processes of
+        all machines talk to one another."""
         seat, now = self._seat, time.monotonic()
         if seat.nodes == 1 or self._group is None or now - self._peers_seen_at < PEERS_EVERY_S:
-            return False
+            return None
         self._peers_seen_at = now
         if seat.head is None:
-            return sum(bool(each["Alive"]) for each in self._ray.nodes()) < seat.nodes
+            alive = {name for each in self._ray.nodes() if each["Alive"] for name in each["Resources"]}
+            gone = [rank for rank in range(seat.nodes) if _place(rank) not in alive]
+            return f"machine {gone[0]} of the run is gone" if gone else None
         for address in (seat.head, *[*self._peers][:1]):
             self._misses[address] = 0 if _listens(address) else self._misses.get(address, 0) + 1
         if self._peers and not self._misses[self._peers[0]]:
             self._peers.rotate(-1)  # one that does not answer is asked again at once
-        return max(self._misses.values()) >= _MOST_MISSES
+        lost = next((address for address, misses in self._misses.items() if misses >= _MOST_MISSES), None)
+        return None if lost is None else f"the machine of the run at {lost} cannot be reached"
 
     def actor(self, run_dir: str, *, with_setup: bool) -> Any:
         """A new actor for a run."""

@@ -97,10 +97,10 @@ class Crew(threading.Thread):
         try:
             self._cluster.start()
             self._cluster.gather()
-            while not self._cluster.dead():
+            while (why := self._cluster.dead()) is None:
                 self._carry_out()
                 self._ask()
-            self._give_up("a process of Ray, or another machine of the run, has died")
+            self._give_up(why)
         except PeerUnreachable as error:
             self._give_up(str(error))
         except Exception as error:  # whatever Ray raises: nothing runs without it
@@ -110,7 +110,7 @@ class Crew(threading.Thread):
         """The run ends with the machine: that is the last that is heard of it, unless it has ended before."""
         run_id, said, _ = self._heard
         if run_id is not None and (said is None or said.get("state") not in LAST):
-            self._heard = (run_id, {**(said or {}), "state": "absent"}, time.monotonic())
+            self._heard = (run_id, {**(said or {}), "state": "absent", "error": why}, time.monotonic())
         self._failed(why)
 
     def _order(self, act: Callable[[], None]) -> None:

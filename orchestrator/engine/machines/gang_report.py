@@ -64,7 +64,8 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
         return replace(first, silent_s=silent_s)
     excused = ships or (bool(running) and ended_for_s < CAUSE_S)
     if "absent" in states or ("failed" in states and not excused):
-        return replace(first, state="absent", silent_s=silent_s)
+        told = [f"machine {rank}: {each.error}" for rank, each in enumerate(known) if _tells_of_another(each)]
+        return replace(first, state="absent", silent_s=silent_s, error=next(iter(told), None))
     if "silent" in states:
         return replace(first, state="silent", silent_s=silent_s)
     behind = min(_ON_THE_WAY.index(each.state) for each in running)
@@ -73,6 +74,11 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
     return replace(
         first, state=_ON_THE_WAY[behind], silent_s=silent_s, still_s=still_s, setup_s=max(setups, default=None)
     )
+
+
+def _tells_of_another(report: RunReport) -> bool:
+    """Whether the last words of a machine say which other one is gone."""
+    return report.state == "absent" and report.error is not None
 
 
 def _as(first: RunReport, decisive: RunReport, silent_s: float, error: str | None) -> RunReport:

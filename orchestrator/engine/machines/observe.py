@@ -175,6 +175,7 @@ def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
     if report.state in ("fenced", "absent"):
         # engine.machines.reap ends its machine; only then is it certain that it no longer trains
         why = "it fenced itself" if report.state == "fenced" else "its trainer is gone"
+        why += f" ({report.error})" if report.error else ""
         return _end(ctx, job, run, "lost", f"{why}; last step {report.step}", report)
     if report.silent_s > ctx.installation.config.lease_s:
         ctx.lease_ran_out(run)

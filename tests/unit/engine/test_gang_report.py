@@ -89,6 +89,17 @@ def test_the_failure_counts_also_if_those_that_lost_contact_are_heard_first() ->
     assert state_of(lost, says("failed", error="ValueError")) == "failed"
 
 
+def test_the_last_words_of_a_machine_tell_which_other_one_is_gone() -> None:
+    found = combined(
+        [says("failed", error="connection reset", peer_lost=True), says("absent", error="machine 2 is gone")]
+    )
+    assert found is not None
+    assert (found.state, found.error) == ("absent", "machine 1: machine 2 is gone")
+    silent = combined([says("training", error="old"), says("absent")])
+    assert silent is not None
+    assert (silent.state, silent.error) == ("absent", None)
+
+
 def test_the_time_counts_from_the_last_end() -> None:
     ends, running, over = Ends(), says("training"), says("finished")
     assert ends.since_s("run_1", [running, running], 5.0) == 0.0

@@ -293,7 +293,7 @@ def test_when_another_machine_of_the_run_is_gone_it_says_so_before_it_ends(
 ) -> None:
     ended, why = threading.Event(), list[str]()
     crew = Crew(Cluster(tmp_path / "real"), why.append)
-    for name, answer in (("start", None), ("gather", None), ("dead", True)):
+    for name, answer in (("start", None), ("gather", None), ("dead", "machine 1 of the run is gone")):
         monkeypatch.setattr(crew._cluster, name, lambda answer=answer: answer)
     home.order(home.run())
     home.until_it_reports("prepared")
@@ -302,8 +302,9 @@ def test_when_another_machine_of_the_run_is_gone_it_says_so_before_it_ends(
     crew.run()
     ended.set()
     home.agent.talk(ended)
-    assert why == ["a process of Ray, or another machine of the run, has died"]
-    assert home.reported().said == {"state": last, "step": 7}
+    assert why == ["machine 1 of the run is gone"]
+    told = {"error": why[0]} if last == "absent" else {}
+    assert home.reported().said == {"state": last, "step": 7, **told}
 
 
 def test_no_pace_is_without_a_pause(home: Home) -> None:

@@ -19,6 +19,7 @@ class Ray:
     """What ray.nodes() says of machines that listen at these addresses, by rank."""
 
     def __init__(self, listening: list[socket.socket]) -> None:
+        self.gone: int | None = None
         self.util, self._listening = self, [at(each) for each in listening]
 
     def get_placement_group(self, _name: str) -> Ray:
@@ -29,7 +30,7 @@ class Ray:
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
-            {"Alive": True, "Resources": {f"machine-{rank}": 1.0, "CPU": 1.0}, **each}
+            {"Alive": rank != self.gone, "Resources": {f"machine-{rank}": 1.0, "CPU": 1.0}, **each}
             for rank, each in reversed([*enumerate(self._listening)])
         ]
 
@@ -62,8 +63,8 @@ def machine_3(folder: Path, others: list[socket.socket], monkeypatch: pytest.Mon
     return made
 
 
-def looks(cluster: Cluster) -> bool:
-    """Whether it finds the run over, at the next look."""
+def looks(cluster: Cluster) -> str | None:
+    """Why it finds the run over, at the next look."""
     cluster._peers_seen_at = float("-inf")
     return cluster.dead()
 
@@ -76,8 +77,21 @@ def test_a_machine_that_cannot_be_reached_any_more_is_noticed_by_one_of_higher_r
     cluster.gather()
     assert cluster.gathered
     assert not any(looks(cluster) for _ in range(6))
+    host, port = others[gone].getsockname()
     others[gone].close()
-    assert any(looks(cluster) for _ in range(4))
+    found = {looks(cluster) for _ in range(4)}
+    assert found == {None, f"the machine of the run at {host}:{port} cannot be reached"}
+
+
+def test_machine_0_says_which_one_is_gone(
+    tmp_path: Path, others: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, ray = Cluster(tmp_path, Seat(0, 3, "127.0.0.1", "ab")), Ray(others)
+    for name, value in (("_ray", ray), ("_node", Node()), ("_group", ray)):
+        monkeypatch.setattr(cluster, name, value)
+    assert looks(cluster) is None
+    ray.gone = 1
+    assert looks(cluster) == "machine 1 of the run is gone"
 
 
 def test_a_machine_that_could_never_be_reached_is_named_with_the_remedy(
