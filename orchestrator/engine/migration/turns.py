@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-AT_ONCE = 4
+AT_ONCE = 3
 """Decisions in one tick."""
 FOR_OTHERS = 1
 """Of these, for due jobs that do not need a machine."""
