@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from moto.core.parse import EC2QueryParser
 from moto.core.serialize import EC2Serializer
@@ -26,6 +26,7 @@ from moto.core.utils import get_service_model
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
 from tests.clouds.aws import AwsCloud, error, signed_region
+from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
 
 USER_DATA_BYTES = 16 << 10
@@ -46,27 +47,6 @@ class Refused(Exception):
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(code)
         self.response = error(code, message, status)
-
-
-class Machine(Protocol):
-    """What runs as an instance."""
-
-    @property
-    def off(self) -> bool:
-        """Whether it has shut down by itself."""
-        ...
-
-    def notify(self, at: datetime) -> None:
-        """Let its metadata service announce its end."""
-        ...
-
-    def shut_down(self) -> None:
-        """Ask its processes to end."""
-        ...
-
-    def end(self) -> None:
-        """Pull the plug."""
-        ...
 
 
 @dataclass

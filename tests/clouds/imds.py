@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
+from tests.clouds.machines import Machine, Start, unpacked
 from tests.clouds.server import Request, Response
 
-ADDRESS, PORT = "169.254.169.254", 80
 _TAGS = "/latest/meta-data/tags/instance/"
 _LONGEST_TOKEN_S = 21_600
 
@@ -31,6 +31,9 @@ class Imds:
 
     def __post_init__(self) -> None:
         self._tokens: set[str] = set()
+
+    def notify(self, at: datetime) -> None:
+        self.interrupted_at = at
 
     def __call__(self, request: Request) -> Response:
         answer = self._answer(request)
@@ -72,6 +75,17 @@ class Imds:
             tags = {tag["Key"]: tag["Value"] for tag in self.instance["Tags"]}
             return tags.get(path.removeprefix(_TAGS))
         return None
+
+
+def machines_of(start: Start, now: Callable[[], datetime]) -> Callable[[dict[str, Any], bytes], Machine]:
+    """What `Ec2` starts machines with."""
+    return lambda row, user_data: start(row["InstanceId"], unpacked(user_data), Imds(row, now))
+
+
+def asks_for_machines(request: Request) -> bool:
+    """Whether a request to AWS is not one to its storage or its token service."""
+    signed = next((value for name, value in request.headers.items() if name.lower() == "authorization"), "")
+    return any(f"/{service}/aws4_request" in signed for service in ("ec2", "ssm", "pricing"))
 
 
 def _text(at: datetime) -> str:

@@ -1,18 +1,15 @@
 """The provider of AWS keeps the contract, through the unmodified boto3, on a loopback EC2 whose machines run.
 
-Its clock, and that of the machines, is the test's: a program in place of their Python reads it from a file.
+Its clock, and that of the machines, is the test's.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -27,27 +24,13 @@ from providers.instance import EndReason
 from providers.testing import ProviderContract
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2, Instance
-from tests.clouds.ec2_machines import Rented, starter
+from tests.clouds.imds import machines_of
+from tests.clouds.machine_clock import HURRY_S, PROGRAMS, MachineClock
+from tests.clouds.machines import host_of, runner
 from tests.clouds.server import LoopbackServer, serving
 from tests.machines.lab import Host, Laboratory, laboratory
 
 ZONE = "use1-az1"
-HURRY_S = 0.02
-SHIFTED_PYTHON = f"""#!/bin/bash
-exec {os.path.realpath(sys.executable)} -I -S -c 'if True:
-    import sys, time
-    read = lambda: open("/tmp/clock").read()
-    def pause(seconds):
-        open("/tmp/looked", "w").write(looked[0])
-        really({HURRY_S})
-    def now(clock):
-        looked[0] = read()
-        return float(looked[0])
-    looked, really = [""], time.sleep
-    time.clock_gettime, time.sleep = now, pause
-    sys.argv = ["-", *sys.argv[4:]]
-    exec(sys.stdin.read())' "$@"
-"""
 KIND = AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384)
 
 
@@ -82,8 +65,9 @@ class TestAws(ProviderContract):
             {"g5.xlarge": "1.006"},
         )
         cloud = AwsCloud({"us-east-1": here}, {KIND.name: KIND})
-        start = starter(lab, lambda: self.ec2.now(), {"python3": SHIFTED_PYTHON}, self._set_clock)
-        cloud.forward = self.ec2 = Ec2(self.clock, cloud, start)
+        self.machines = MachineClock(self.clock, self._keeping)
+        start = runner(lab, PROGRAMS, self.machines.show)
+        cloud.forward = self.ec2 = Ec2(self.clock, cloud, machines_of(start, lambda: self.ec2.now()))
         server.serve(cloud)
         yield
         self.ec2.end_all()
@@ -101,11 +85,11 @@ class TestAws(ProviderContract):
         provider = self.connect()
         (name,) = provider.launch(self._spec(time_to_live_s=3600))
         (instance,) = self.ec2.alive()
-        host, give_up = host_of(instance), time.monotonic() + 20
+        host, give_up = host_of(instance.machine), time.monotonic() + 20
         while not (found := [pid for pid, line in host.processes().items() if killed in line]):
             assert time.monotonic() < give_up, host.processes()
             time.sleep(HURRY_S)
-        self._looked()
+        self.machines.looked()
         os.kill(found[0], signal.SIGKILL)
         self._until(provider, name, lambda found: not found.alive)
         assert host.ended
@@ -118,43 +102,12 @@ class TestAws(ProviderContract):
         return self.clock.now_ms()
 
     def advance(self, market_s: float) -> None:
-        """In steps from one machine's end to the next; each looks at the clock before it goes on."""
-        end_ms = self.clock.now_ms() + round(market_s * 1000)
-        self._looked()
-        while (now_ms := self.clock.now_ms()) < end_ms:
-            due = [at_ms for at_ms in map(self._due_ms, self._guarded()) if at_ms > now_ms]
-            self.clock.advance((min([end_ms, *due]) - now_ms) / 1000)
-            for instance in self.ec2.alive():
-                self._set_clock(host_of(instance))
-            self._looked()
+        self.machines.advance(market_s)
 
-    def _guarded(self) -> list[Instance]:
-        return [each for each in self.ec2.alive() if LIVES in each.tags]
-
-    def _due_ms(self, instance: Instance) -> int:
-        seconds, _, since_ms = instance.tags[LIVES].partition(" from ")
-        return int(since_ms or instance.began_at.timestamp() * 1000) + int(seconds) * 1000
-
-    def _looked(self) -> None:
-        """Each machine has looked at the clock and at its tags since this was called, or has ended."""
-        for instance in self._guarded() * 2:
-            host = host_of(instance)
-            looked = Path(f"/proc/{host.pid}/root/tmp/looked")
-            with suppress(OSError):
-                looked.unlink()
-            give_up = time.monotonic() + 20
-            while not host.ended and not looked.exists():
-                assert time.monotonic() < give_up, host.name
-                time.sleep(HURRY_S / 2)
-
-    def _set_clock(self, host: Host) -> None:
-        path = Path(f"/proc/{host.pid}/root/tmp/clock")
-        partial = path.with_name("clock.new")
-        with suppress(OSError):  # it has ended
-            partial.write_text(repr(1000 + self.clock.monotonic_s()))
-            partial.replace(path)
+    def _keeping(self) -> list[tuple[Host, int]]:
+        return [(host_of(each.machine), _due_ms(each)) for each in self.ec2.alive() if LIVES in each.tags]
 
 
-def host_of(instance: Instance) -> Host:
-    assert isinstance(instance.machine, Rented)
-    return instance.machine.host
+def _due_ms(instance: Instance) -> int:
+    seconds, _, since_ms = instance.tags[LIVES].partition(" from ")
+    return int(since_ms or instance.began_at.timestamp() * 1000) + int(seconds) * 1000

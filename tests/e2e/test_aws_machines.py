@@ -15,8 +15,9 @@ from orchestrator.model import Run
 from providers.clock import SystemClock
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2, Instance
-from tests.clouds.ec2_machines import Aws, Rented, starter
 from tests.clouds.guarded_s3 import GuardedS3
+from tests.clouds.imds import asks_for_machines, machines_of
+from tests.clouds.machines import Rented, beside, host_of, runner
 from tests.e2e.living import PROGRAMS, Tradewind, until
 from tests.e2e.test_another_machine import HURRY, STEPS, Reference, uninterrupted
 from tests.machines.lab import Laboratory, laboratory
@@ -77,8 +78,8 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
         changes = [Change(KIND.name, zone, before_ms, price) for zone, price in enumerate(SPOT_USD)]
         here = AwsRegion(ZONES, changes, {(KIND.name, zone) for zone in range(len(ZONES))}, {KIND.name: "0.2016"})
         prices = AwsCloud({"us-east-1": here}, {KIND.name: KIND})
-        prices.forward = ec2 = Ec2(clock, prices, starter(lab, lambda: ec2.now()))
-        lab.server.cloud = Aws(lab.s3, prices)
+        prices.forward = ec2 = Ec2(clock, prices, machines_of(runner(lab), lambda: ec2.now()))
+        lab.server.cloud = beside(lab.s3, prices, asks_for_machines)
         tradewind = Tradewind(
             tmp_path_factory.mktemp("aws"),
             TRADEWIND_PROVIDERS_ENABLED="aws",
@@ -128,9 +129,7 @@ def test_a_job_outlives_two_spot_machines_of_aws_to_the_same_bits(account: Accou
     ec2.take(account.machine(second).id)
     third = account.training(job, after=second)
     assert third.offer_id == f"aws/us-east-1/{ZONES[2]}/{KIND.name}/spot"
-    machine = account.machine(third).machine
-    assert isinstance(machine, Rented)
-    machine.host.run(f"touch {HURRY}", user="root")
+    host_of(account.machine(third).machine).run(f"touch {HURRY}", user="root")
     tradewind.ended(job, "finished")
 
     assert reference.process.wait() == 0
