@@ -16,9 +16,8 @@ from typing import Any
 from providers.aws.codes import NO_INSTANCE, USED_TOKEN
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
-from providers.aws.on_machine import LIVES
 from providers.aws.regions import enabled_regions, pages_of
-from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, lives, place_of, tags_of
+from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, place_of, tags_of
 from providers.aws.session import Connections, error_code, to_provider_error
 from providers.aws.settings import Settings
 from providers.aws.user_data import user_data
@@ -26,6 +25,7 @@ from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
 from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
 from providers.instance import Instance, InstanceState
+from providers.machine.lifetime import LIVES, lives
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 

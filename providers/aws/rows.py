@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from providers.aws.on_machine import LIVES
 from providers.instance import EndReason, Instance, InstanceState
+from providers.machine.lifetime import LIVES
 from providers.offer import CapacityType, OfferId
 
 PROVIDER = "aws"
@@ -21,7 +21,7 @@ OWN_TAGS = (LIVES, REQUEST)
 NOTICE_MS = 120_000
 """From AWS's notice to the end of a spot machine."""
 EARLY_MS = 60_000
-"""A machine whose time is over may end so much earlier (providers.aws.on_machine)."""
+"""A machine whose time is over may end so much earlier (providers.machine.lifetime)."""
 _STATES = {"pending": InstanceState.PENDING, "running": InstanceState.RUNNING, "terminated": InstanceState.TERMINATED}
 _REASONS = {
     "Client.UserInitiatedShutdown": EndReason.USER,
@@ -49,11 +49,6 @@ def place_of(instance_id: str) -> tuple[str, str] | None:
 def tags_of(row: Row) -> dict[str, str]:
     """The tags of a machine."""
     return {str(tag["Key"]): str(tag["Value"]) for tag in row.get("Tags", [])}
-
-
-def lives(to_live_s: int, now_ms: int) -> str:
-    """The value of the tag LIVES for a machine that may go on for `to_live_s` from now."""
-    return f"{to_live_s} from {now_ms}"
 
 
 def instance(region: str, row: Row, request: Row | None, seen_ms: int) -> Instance:

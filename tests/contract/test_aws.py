@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import pytest
 
-from providers.aws.on_machine import LIVES
 from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
 from providers.aws.settings import Settings
 from providers.base import Provider
 from providers.clock import VirtualClock
 from providers.instance import EndReason
+from providers.machine.lifetime import LIVES
 from providers.testing import ProviderContract
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2, Instance

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from providers.aws.on_machine import LIVES, Imds, wait_for_the_end
+from providers.aws.on_machine import TAG, Imds, age_s
+from providers.machine.lifetime import wait_for_the_end
 from tests.clouds.imds import Imds as Service
 from tests.clouds.server import Fault, Response, serving
 
@@ -26,7 +27,7 @@ class Machine:
         age_s = self.booted_after_s + self.now_s - self.started_s
         if self.said is None:
             raise OSError("no route to host")
-        if path.endswith(LIVES):
+        if path == TAG:
             return next((text for at, text in sorted(self.said.items(), reverse=True) if age_s >= at), None), PENDING
         document = json.dumps({"pendingTime": PENDING.strftime("%Y-%m-%dT%H:%M:%SZ")})
         return document, PENDING + timedelta(seconds=age_s)
@@ -36,7 +37,7 @@ class Machine:
 
     def ends_after_s(self, to_live_s: float = HOUR_S) -> float:
         """From its launch."""
-        wait_for_the_end(self, to_live_s, lambda: self.now_s, self.sleep)  # type: ignore[arg-type]
+        wait_for_the_end(to_live_s, lambda: age_s(self), lambda: self.get(TAG)[0], lambda: self.now_s, self.sleep)
         return self.booted_after_s + self.now_s - self.started_s
 
 

@@ -1,0 +1,51 @@
+"""The user data of a rented machine: the caller's, and around it what ends the machine.
+
+A cloud's machine runs on after its work has ended, and keeps no time to live that could be renewed. So the script shuts
+it down when the caller's user data ends or its time is over.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from providers.errors import SetupError
+
+_END = "TRADEWIND-END"
+_SCRIPT = """#!/bin/bash
+# Tradewind: a machine that trains a job. See docs/{cloud}.md.
+export HOME=/root TRADEWIND_METADATA={cloud}
+mkdir -p "$HOME" /run/tradewind
+cd "$HOME" || exit 1
+{guard}cat > /run/tradewind/work <<'{end}'
+{work}
+{end}
+/bin/bash /run/tradewind/work < /dev/null &
+wait -n
+shutdown -h now || poweroff -f
+"""
+_GUARD = """python3 -I -S - {seconds} <<'{end}' &
+{program}
+{end}
+"""
+_ELSEWHERE = re.compile(r"^from (?:__future__|providers\.machine\.lifetime) import .*\n", re.MULTILINE)
+
+
+def script(cloud: str, work: str, time_to_live_s: int | None) -> str:
+    """What a machine of `cloud` runs as root: the same for the same arguments. Raises SetupError."""
+    guard = ""
+    if time_to_live_s is not None:
+        guard = _GUARD.format(seconds=time_to_live_s, end=_END, program=program(cloud))
+    whole = _SCRIPT.format(cloud=cloud, guard=guard, end=_END, work=work)
+    if whole.count(f"\n{_END}\n") != 1 + bool(guard):
+        raise SetupError(f"the user data of a machine has a line {_END}")
+    return whole
+
+
+@cache
+def program(cloud: str) -> str:
+    """The program that ends when the machine has to: providers.machine.lifetime and the cloud's `on_machine`."""
+    own = files(f"providers.{cloud}").joinpath("on_machine.py").read_text(encoding="utf-8")
+    shared = files("providers.machine").joinpath("lifetime.py").read_text(encoding="utf-8")
+    return f"{shared}\n\n{_ELSEWHERE.sub('', own)}".rstrip()
