@@ -157,13 +157,14 @@ class Calls:
         """Whether such a call was begun and its answer has not been read."""
         return bool(self._begun.get(key))
 
-    def answer(self, key: str, now_s: float) -> Answer[Any] | None:
-        """The newest answer, once; None while there is none. Those to earlier questions are ignored from then on."""
+    def answer(self, key: str, now_s: float, *, keep: bool = False) -> Answer[Any] | None:
+        """The newest answer, once; None while there is none. Those to earlier questions are ignored from then on. If
+        `keep`, a value that was returned is there for the next time, too, for FORGET_S at most."""
         begun = self._begun.get(key, [])
         for number, each in reversed([*enumerate(begun)]):
             overdue = not each.pending.over and now_s - each.asked_s >= each.limit_s
             if each.pending.over or overdue:
-                del begun[: number + 1]
+                del begun[: number if keep and each.pending.over and each.pending.error is None else number + 1]
                 if not begun:
                     del self._begun[key]
                 if overdue:
@@ -197,14 +198,22 @@ class Calls:
         return False
 
     def begin(
-        self, key: str, place: Place, call: Callable[[], T], now_ms: int, now_s: float, limit_s: float = LIMIT_S
+        self,
+        key: str,
+        place: Place,
+        call: Callable[[], T],
+        now_ms: int,
+        now_s: float,
+        limit_s: float = LIMIT_S,
+        *,
+        keep: bool = False,
     ) -> Answer[T] | None:
-        """Begin a call that `may_begin`. Returns its answer if that is there already."""
+        """Begin a call that `may_begin`. Returns its answer if that is there already, as `answer` does."""
         pending = self._carrier.carry(key, place, call)
         begun = _Begun(place, now_ms, now_s, limit_s, pending)
         self._places.setdefault(place, _Slots()).taken.append(begun)
         self._begun.setdefault(key, []).append(begun)
-        return self.answer(key, now_s)
+        return self.answer(key, now_s, keep=keep)
 
 
 class Threads:

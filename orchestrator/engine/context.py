@@ -222,9 +222,9 @@ class Context:
             answer = self.begin(key, place, call)
         return answer
 
-    def answer(self, key: str) -> Answer[Any] | None:
-        """The newest answer to the calls with this key, once; None while there is none."""
-        return self.calls.answer(key, self.installation.clock.monotonic_s())
+    def answer(self, key: str, *, keep: bool = False) -> Answer[Any] | None:
+        """The newest answer to the calls with this key, once unless `keep`; None while there is none."""
+        return self.calls.answer(key, self.installation.clock.monotonic_s(), keep=keep)
 
     def may_ask(self, key: str, place: Place, every_s: float = 0.0, abreast: int = 1) -> bool:
         """Whether such a call may begin now, as for `ask`; then the caller must begin it, or ask `every_s` later."""
@@ -234,9 +234,12 @@ class Context:
         self.pacing[key] = now_s
         return True
 
-    def begin(self, key: str, place: Place, call: Callable[[], T], limit_s: float = LIMIT_S) -> Answer[T] | None:
+    def begin(
+        self, key: str, place: Place, call: Callable[[], T], limit_s: float = LIMIT_S, *, keep: bool = False
+    ) -> Answer[T] | None:
         """Begin a call for which `may_ask` is true. Returns its answer if that came at once."""
-        return self.calls.begin(key, place, call, self.now_ms, self.installation.clock.monotonic_s(), limit_s)
+        now_s = self.installation.clock.monotonic_s()
+        return self.calls.begin(key, place, call, self.now_ms, now_s, limit_s, keep=keep)
 
     def waited_s(self, key: str) -> float:
         """Wall seconds since this process first asked for `key`."""

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.engine.machines.sweep import SWEEP_EVERY_S
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import Job, Step, Where
+from providers.fake import Fault
 from providers.instance import InstanceState
 from tests.rig.wires import Delay
 from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
@@ -58,12 +59,23 @@ def test_a_store_that_never_answers_while_a_job_is_placed_only_delays_it(home: S
     job = home.submit(steps=20)
     slow(home, Delay(inf), only="user-data")
     home.until(lambda: bool(home.events(job, "site.unavailable")))
+    (unavailable,) = home.events(job, "site.unavailable")
+    assert "no answer from store for 30 s" in unavailable.message  # there is nothing to upload for this host
     assert home.job(job).state == "starting"
     slow(home, Delay(0.0), only="user-data")
     home.settle(1200.0)
     assert home.job(job).state == "finished"
     assert not home.events(job, "job.quarantined")
     check_truth(home)
+
+
+def test_a_launch_that_is_repeated_does_not_ask_the_store_again(home: SimulatedInstallation) -> None:
+    asked: list[str] = []
+    home.wires.silent = lambda _place, key: asked.append(key.partition("/")[0]) is not None
+    home.faults.inject("launch", *[Fault.NO_ANSWER] * 5)
+    job = home.submit(steps=20)
+    home.until_state(job, "running")
+    assert (asked.count("launch"), asked.count("user-data")) == (6, 1)
 
 
 def test_a_job_is_placed_elsewhere_when_its_region_never_answers(home: SimulatedInstallation) -> None:

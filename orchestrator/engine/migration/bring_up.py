@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from orchestrator.engine.calls import Answer, place_of
+from orchestrator.engine.calls import LIMIT_S, Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
@@ -119,15 +119,16 @@ def _nothing_rented(ctx: Context, move: Move, error: SiteError | ProviderError) 
 
 
 def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
-    """The user data of the machine, which the store may have to be asked for; None: not yet. Raises SiteError,
+    """The user data of the machine, which the store may have to be asked for; None: not yet. It is kept while the
+    launch waits for its turn or is repeated: a store that is slow once must not delay each try. Raises SiteError,
     ProviderError."""
     key = f"user-data/{migration.id}"
-    answer = ctx.answer(key)
+    answer = ctx.answer(key, keep=True)
     if answer is None and ctx.may_ask(key, PLACE, LAUNCH_RETRY_S):
         remote = _remote(ctx, migration, job)
         nodes = job.spec.resources.nodes
         make = partial(ctx.runtime.bootstrap, token=migration.token, nodes=nodes, remote=remote)
-        answer = ctx.begin(key, PLACE, make, UPLOAD_S)
+        answer = ctx.begin(key, PLACE, make, LIMIT_S if remote is None else UPLOAD_S, keep=True)
     return None if answer is None else answer.result()
 
 

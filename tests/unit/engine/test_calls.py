@@ -8,7 +8,18 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.engine.calls import AT_ONCE, HELD_S, LIMIT_S, QUEUES_S, Answer, Calls, Pending, Place, Threads
+from orchestrator.engine.calls import (
+    AT_ONCE,
+    FORGET_S,
+    HELD_S,
+    LIMIT_S,
+    QUEUES_S,
+    Answer,
+    Calls,
+    Pending,
+    Place,
+    Threads,
+)
 from providers.errors import CapacityError, TimedOutError, UnavailableError
 
 HERE, THERE = ("fake", "alpha"), ("fake", "beta")
@@ -39,6 +50,20 @@ def test_an_answer_is_read_once_with_the_instant_of_its_question() -> None:
     assert calls.answer("key", 7.0) == Answer(5_000, 5.0, "value")
     assert calls.answer("key", 7.0) is None
     assert not calls.under_way("key")
+
+
+def test_a_kept_answer_is_there_until_it_is_forgotten_and_an_error_is_not_kept() -> None:
+    calls, silent = _calls()
+    calls.begin("key", HERE, _refuse, 0, 0.0)
+    silent.answer(0, "value")
+    for at_s in (1.0, FORGET_S):
+        assert calls.answer("key", at_s, keep=True) == Answer(0, 0.0, "value")
+    calls.next_tick(FORGET_S + 1.0)
+    assert calls.answer("key", FORGET_S + 1.0, keep=True) is None
+    prompt = Calls()
+    assert prompt.begin("key", HERE, lambda: "value", 0, 0.0, keep=True) == prompt.answer("key", 1.0)
+    prompt.begin("key", HERE, _refuse, 0, 2.0, keep=True)
+    assert prompt.answer("key", 3.0, keep=True) is None
 
 
 def test_an_answer_that_comes_at_once_is_returned_at_once_and_an_error_is_raised_when_it_is_read() -> None:
