@@ -15,8 +15,8 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.quarantine import lift
 from orchestrator.engine.migration import manual, wasted
-from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration
+from orchestrator.engine.migration.limits import check_limits
 from orchestrator.engine.migration.place import apply
 from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job

@@ -72,7 +72,8 @@ class Context:
 
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
-    `calls` under way (engine.calls). `crossing` and `crossed` are called before and after each step, with its
+    `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
+    (monotonic seconds), and on which offer. `crossing` and `crossed` are called before and after each step, with its
     compartment and its job or provider (engine.compartment).
     """
 
@@ -89,6 +90,7 @@ class Context:
     markets: MarketReader = field(default_factory=MarketReader)
     speeds: SpeedReader = field(default_factory=SpeedReader)
     calls: Calls = field(default_factory=Calls)
+    places: dict[str, tuple[float, str]] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
 

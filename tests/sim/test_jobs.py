@@ -10,7 +10,7 @@ import pytest
 from orchestrator.engine.context import FAULT_KEY, REPORTED_AGAIN_S
 from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Job, JobSpec, Step, Where
+from orchestrator.model import Job, JobSpec, Resources, Step, Where
 from providers.base import LaunchSpec
 from providers.errors import TimedOutError
 from providers.money import usd
@@ -217,6 +217,37 @@ def test_no_more_instances_than_the_limits_allow_and_the_reason_is_reported_once
     assert [event.message.partition(":")[0] for event in said] == ["limits.max_instances is reached (1 of 1 machines)"]
     assert len(home.migrations(second)) == 1
     check_truth(home)
+
+
+@pytest.mark.parametrize("limit", [{"limits.max_instances": 2}, {"limits.max_usd_per_hour": 2.1}])
+def test_a_job_that_lost_its_machine_gets_the_next_one_before_new_jobs(
+    install: Install, limit: dict[str, object]
+) -> None:
+    home = install(overrides=limit)
+    home.cloud.set_price(DEAR.id, usd("1.00"))
+    training = [home.submit(f"training-{number}", steps=400) for number in range(2)]
+    for job in training:
+        home.until_step(job, 5)
+    new = [home.submit(f"new-{number}", steps=400) for number in range(6)]
+    for lost in (training[1], training[0], training[1]):
+        home.run_for(20)
+        (machine,) = home.runs(lost)[-1].instance_ids
+        home.cloud.crash(machine)
+        home.until(lambda lost=lost: len(home.runs(lost)) > 1 and home.runs(lost)[-1].end is None)  # type: ignore[misc]
+        home.until_state(lost, "running")
+        assert not any(home.runs(job) for job in new)
+
+
+def test_new_jobs_are_not_held_up_by_one_that_wants_more_than_the_limits_allow(install: Install) -> None:
+    home = install(overrides={"limits.max_usd_per_hour": 3.0})
+    gang = home.submit("gang", steps=400, resources=Resources(nodes=2))
+    run = home.until_step(gang, 5)
+    for offer in (CHEAP, DEAR, RESERVE):
+        home.cloud.set_price(offer.id, usd("2.0"))
+    home.cloud.crash(run.instance_ids[0])
+    new = home.submit("new", steps=10)
+    home.until_state(new, "finished")
+    assert home.job(gang).state == "queued"
 
 
 def test_no_more_money_per_hour_than_the_limits_allow(install: Install) -> None:

@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 
+from orchestrator.engine.calls import Place
 from orchestrator.engine.machines.sweep import SWEEP_EVERY_S
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import Job, Step, Where
@@ -71,7 +72,12 @@ def test_a_store_that_never_answers_while_a_job_is_placed_only_delays_it(home: S
 
 def test_a_launch_that_is_repeated_does_not_ask_the_store_again(home: SimulatedInstallation) -> None:
     asked: list[str] = []
-    home.wires.silent = lambda _place, key: asked.append(key.partition("/")[0]) is not None
+
+    def heard(_place: Place, key: str) -> bool:
+        asked.append(key.partition("/")[0])
+        return False
+
+    home.wires.silent = heard
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 5)
     job = home.submit(steps=20)
     home.until_state(job, "running")

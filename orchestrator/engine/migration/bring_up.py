@@ -15,6 +15,7 @@ from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
+from orchestrator.engine.migration.limits import check_limits
 from orchestrator.engine.migration.move import Move, abort, step
 from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.migration.wasted import Cause
@@ -23,11 +24,9 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Member, Migration, Run, Step
 from orchestrator.nodes.boot.launching import Remote
-from orchestrator.store import Tx
 from providers.base import LaunchSpec
 from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
 from providers.instance import EndReason, InstanceState
-from providers.money import NANO_USD, format_usd
 from providers.offer import provider_of
 from providers.traits import shares_host
 
@@ -159,34 +158,6 @@ def _remote(ctx: Context, migration: Migration, job: Job) -> Remote | None:
     real = offer is not None and offer.gpu is not None and not offer.simulated
     gpu, count = (offer.gpu, offer.gpu_count) if real and offer is not None else (None, 0)
     return Remote(job.id, migration.target_run_id, ctx.checkpoint_root(job), gpu, count)
-
-
-def check_limits(ctx: Context, tx: Tx, offer_id: str, *, nodes: int, besides: str | None = None) -> None:
-    """Check the installation's limits before `nodes` machines more are rented; the run `besides` does not count. Raises
-    LimitError if one would be passed."""
-    limits = ctx.installation.config.limits
-    hidden: list[str] = []  # unreadable runs may have a machine, too
-    up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
-    count = sum(_machines_left(run) for run in up) + len(hidden)
-    if count + nodes > limits.max_instances:
-        wanted = "" if nodes == 1 else f", and {nodes} more are wanted"
-        raise LimitError(
-            f"limits.max_instances is reached ({count} of {limits.max_instances} machines{wanted})",
-            hint="raise limits.max_instances in tradewind.toml, or wait",
-        )
-    points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up)})
-    prices = {point.offer_id: point.nano_usd_per_hour for point in points}
-    rate = sum(_machines_left(run) * prices.get(run.offer_id, 0) for run in up) + nodes * prices.get(offer_id, 0)
-    if rate > limits.max_usd_per_hour * NANO_USD:
-        raise LimitError(
-            f"this would cost {format_usd(rate)}/h, more than limits.max_usd_per_hour ({limits.max_usd_per_hour:g})",
-            hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
-        )
-
-
-def _machines_left(run: Run) -> int:
-    """How many machines of a run are or may be up."""
-    return sum(each.billed_to_ms is None for each in run.machines)
 
 
 def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:

@@ -15,8 +15,8 @@ from orchestrator.engine.compartment import Compartment, contained, contained_wr
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.migration.bring_up import check_limits
 from orchestrator.engine.migration.intent import open_migration, under_way
+from orchestrator.engine.migration.limits import check_limits, keep_a_place
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Placement, Plan, Reason, Run
@@ -172,13 +172,15 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if (missing := ctx.secrets.missing(job)) is not None:
         _report_waiting(ctx, tx, job, missing, plan)
         return False
+    runs = tx.runs(job_id=job.id)
+    current, before = snapshot.current_run(runs), [run for run in runs if run.training_from_ms is not None]
     try:
-        check_limits(ctx, tx, placement.offer_id, nodes=job.spec.resources.nodes)
+        check_limits(ctx, tx, placement.offer_id, nodes=job.spec.resources.nodes, yields=not before)
     except LimitError as error:
+        if before and job.state == "queued":
+            keep_a_place(ctx, job, placement.offer_id)
         _report_waiting(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
-    runs = tx.runs(job_id=job.id)
-    current = snapshot.current_run(runs)
     leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
     to_finish = placement.cost_nano_usd or 0
     if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves, to_finish)) is not None:
@@ -189,7 +191,6 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
             _report_waiting(ctx, tx, job, refusal, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
-    before = [run for run in runs if run.training_from_ms is not None]
     source = current if current is not None else max(before, key=lambda run: run.generation, default=None)
     reason = _reason(placement, source)
     migration = open_migration(

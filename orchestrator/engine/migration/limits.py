@@ -1,0 +1,68 @@
+"""Limits: what the whole installation may rent at once ([limits] in tradewind.toml), and who comes first if that is
+little: a job that trained before and needs a machine again, then new jobs and standbys."""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import Context
+from orchestrator.errors import LimitError
+from orchestrator.model import Job, Run
+from orchestrator.store import Tx
+from providers.money import NANO_USD, format_usd
+
+KEPT_S = 20.0
+"""Wall seconds for which a place is kept for a job that was refused one. It asks again sooner, if it still can."""
+
+
+def check_limits(
+    ctx: Context, tx: Tx, offer_id: str, *, nodes: int, besides: str | None = None, yields: bool = False
+) -> None:
+    """Check the installation's limits before `nodes` machines more are rented; the run `besides` does not count. With
+    `yields`, what is kept for other jobs does. Raises LimitError if a limit would be passed."""
+    limits = ctx.installation.config.limits
+    hidden: list[str] = []  # unreadable runs may have a machine, too
+    up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
+    kept = _kept(ctx) if yields else {}
+    points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up), *kept.values()})
+    prices = {point.offer_id: point.nano_usd_per_hour for point in points}
+    most = limits.max_usd_per_hour * NANO_USD
+    first = [
+        (each, price)
+        for each, price in ((ctx.work.jobs[job_id], prices.get(offer, 0)) for job_id, offer in kept.items())
+        if each.spec.resources.nodes <= limits.max_instances and each.spec.resources.nodes * price <= most
+    ]  # who wants more than there may ever be holds up nobody
+    comes_first = f", and {first[0][0].name}, which trained before, comes first" if first else ""
+    count = sum(_machines_left(run) for run in up) + len(hidden)
+    if count + sum(job.spec.resources.nodes for job, _ in first) + nodes > limits.max_instances:
+        wanted = "" if nodes == 1 else f", and {nodes} more are wanted"
+        raise LimitError(
+            f"limits.max_instances is reached ({count} of {limits.max_instances} machines{wanted}{comes_first})",
+            hint="raise limits.max_instances in tradewind.toml, or wait",
+        )
+    rate = sum(_machines_left(run) * prices.get(run.offer_id, 0) for run in up) + nodes * prices.get(offer_id, 0)
+    if rate + sum(job.spec.resources.nodes * price for job, price in first) > most:
+        much = f"{format_usd(rate)}/h, more than limits.max_usd_per_hour ({limits.max_usd_per_hour:g})"
+        raise LimitError(
+            f"this would cost {much}" if rate > most else f"limits.max_usd_per_hour is reached{comes_first}",
+            hint="raise limits.max_usd_per_hour in tradewind.toml, or wait",
+        )
+
+
+def keep_a_place(ctx: Context, job: Job, offer_id: str) -> None:
+    """Let this job, which trained before and was refused a machine of this offer, come before new ones."""
+    ctx.places[job.id] = (ctx.installation.clock.monotonic_s(), offer_id)
+
+
+def _kept(ctx: Context) -> dict[str, str]:
+    """The jobs for which a place is kept, with the offer on which they want it. Forgets those that need it no more."""
+    now_s, jobs = ctx.installation.clock.monotonic_s(), ctx.work.jobs
+    ctx.places = {
+        job_id: (at_s, offer_id)
+        for job_id, (at_s, offer_id) in ctx.places.items()
+        if now_s - at_s < KEPT_S and job_id in jobs and jobs[job_id].state == "queued"
+    }
+    return {job_id: offer_id for job_id, (_, offer_id) in ctx.places.items()}
+
+
+def _machines_left(run: Run) -> int:
+    """How many machines of a run are or may be up."""
+    return sum(each.billed_to_ms is None for each in run.machines)
