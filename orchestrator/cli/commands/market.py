@@ -51,7 +51,11 @@ def offers(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Show this many of each kind.  [default: {SHOWN} in a table]", show_default=False),
+        typer.Option(
+            min=1,
+            help=f"Show this many that are enabled, and of others.  [default: {SHOWN} in a table]",
+            show_default=False,
+        ),
     ] = None,
     cursor: CursorOption = None,
     wide: WideOption = False,
@@ -59,7 +63,7 @@ def offers(
 ) -> None:
     """List what can be rented, cheapest first.
 
-    Shows the offers of enabled providers at their newest prices, and the catalogue's offers of all other clouds, with
+    Shows the offers of enabled providers at their newest prices, then the catalogue's offers of all other clouds, with
     the age of each price. Needs no account.
     """
     if limit is None and output is Format.TABLE:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from orchestrator.errors import UsageError
 from orchestrator.prices.collected import NOTHING, Collected, collected, elsewhere, may_have_collected
 from orchestrator.services.offers.filters import OfferQuery, select
-from orchestrator.services.offers.views import OfferGroup, OfferList, OfferRow
+from orchestrator.services.offers.views import PARTS, OfferGroup, OfferList, OfferRow
 from orchestrator.services.paging import Cursors, checked_limit
 from providers.traits import traits_of
 
@@ -31,13 +31,13 @@ _Last = tuple[tuple[float, ...], str]  # how an offer compares with the others (
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The end of a page: the market time and real time of its prices, and the last simulated and last real offer up to
-    it."""
+    """The end of a page: the market time and real time of its prices, and the last offer of each part up to it."""
 
     at_ms: int
     now_ms: int
     simulated: _Last | None
-    real: _Last | None
+    enabled: _Last | None
+    elsewhere: _Last | None
 
 
 _CURSORS = Cursors("offers", _Place)
@@ -57,7 +57,8 @@ def offers(
     """The matching offers, cheapest per hour first and those without a price last; with `spec`, those that the job can
     use, ranked as in its plan: a filter hides offers but changes neither figures nor order.
 
-    `limit` applies to simulated and real offers separately; `cursor` continues a listing at the prices of its first
+    The list has three parts: simulated offers, those of enabled providers, and those of clouds that are not enabled.
+    `limit` applies to each part; `cursor` continues a listing at the prices of its first
     page. `installation` is opened only if it may have a matching offer or if the job needs it. `now_ms` is real time,
     used for the age of catalogue prices. Raises UsageError if no offer matches and for an invalid limit, cursor or
     grouping, InfeasibleError if no matching offer fits the job.
@@ -117,13 +118,13 @@ def _by_price(row: OfferRow) -> _Last:
 def _page(
     placed: Sequence[tuple[_Last, OfferRow]], last: _Place | None, most: int | None
 ) -> tuple[list[OfferRow], list[_Last | None], bool]:
-    """The next simulated and real offers, the last of each, and whether there are more."""
+    """The next offers of each part, the last of each, and whether there are more."""
     page: list[OfferRow] = []
     ends: list[_Last | None] = []
     more = False
-    for simulated in (True, False):
-        end = None if last is None else (last.simulated if simulated else last.real)
-        to_come = [each for each in placed if each[1].simulated is simulated and (end is None or each[0] > end)]
+    for part in PARTS:
+        end: _Last | None = None if last is None else getattr(last, part)
+        to_come = [each for each in placed if each[1].part == part and (end is None or each[0] > end)]
         page += [row for _, row in to_come[:most]]
         ends.append(to_come[:most][-1][0] if to_come else end)
         more = more or (most is not None and len(to_come) > most)

@@ -9,6 +9,9 @@ from orchestrator.model import Estimate
 from providers.offer import Offer
 from providers.price import PricePoint
 
+PARTS = ("simulated", "enabled", "elsewhere")
+"""The parts of a list of offers, in order: simulated ones, those of enabled providers, and all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
@@ -41,6 +44,11 @@ class OfferRow:
     cost_low_nano_usd: int | None = None
     cost_high_nano_usd: int | None = None
     relative_speed: Estimate | None = None  # without measurements; relative to the machine in its provenance
+
+    @property
+    def part(self) -> str:
+        """The one of PARTS to which it belongs."""
+        return "simulated" if self.simulated else "enabled" if self.enabled else "elsewhere"
 
     @classmethod
     def of(
@@ -78,8 +86,8 @@ class OfferGroup:
 
 @dataclass(frozen=True, slots=True)
 class OfferList:
-    """A list of offers: first the simulated ones, then the real ones. `count` is the number of matches; `offers` may be
-    fewer.
+    """A list of offers: first the simulated ones, then those of enabled providers, then all others. `count` is the
+    number of matches; `offers` may be fewer.
 
     `not_enabled` are clouds of the catalogue that are not enabled here. `job` is the job for which the offers are
     ranked; `unfit` is the number of matching offers that it cannot use, by constraint.

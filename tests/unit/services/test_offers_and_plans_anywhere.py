@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import Config
+from orchestrator.config import Config, load_config
 from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.formats.documents import to_json
-from orchestrator.installation import Installation
+from orchestrator.installation import Installation, open_installation
 from orchestrator.model import GpuRequest, Resources
 from orchestrator.services.jobs import apply, plan, submit
 from orchestrator.services.offers import listing
@@ -33,8 +33,6 @@ def never() -> Installation:
 @pytest.fixture
 def local(tmp_path: Path) -> Config:
     """The default configuration: only the simulated market is enabled."""
-    from orchestrator.config import load_config
-
     return load_config({"state_dir": str(tmp_path / "state")}, environ={}, cwd=tmp_path)
 
 
@@ -149,6 +147,18 @@ def test_simulated_and_real_offers_are_listed_apart_and_never_ranked_together(in
     assert sum(group.count for group in groups) == found.count
     by_gpu = listing.offers(installation.config, lambda: installation, now_ms=NOW, group_by="gpu").groups
     assert sum(group.name == "H100:8" for group in by_gpu) in (1, 2)
+
+
+def test_what_can_be_rented_here_comes_before_cheaper_offers_of_other_clouds(tmp_path: Path) -> None:
+    host = {"address": "desk1", "vcpus": 8, "memory_gb": 32, "price_per_hour": 5.0}
+    settings = {"providers.enabled": ["static"], "providers.static.hosts": {"desk1": host}}
+    config = load_config(settings | {"state_dir": str(tmp_path / "state")}, environ={}, cwd=tmp_path)
+    installation = open_installation(config)
+    first = listing.offers(installation.config, lambda: installation, now_ms=NOW, limit=2)
+    assert [row.part for row in first.offers] == ["enabled", "elsewhere", "elsewhere"]
+    second = listing.offers(installation.config, lambda: installation, now_ms=NOW, limit=2, cursor=first.next_cursor)
+    assert [row.part for row in second.offers] == ["elsewhere"] * 2
+    assert {row.id for row in second.offers}.isdisjoint(row.id for row in first.offers)
 
 
 def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(installation: Installation) -> None:

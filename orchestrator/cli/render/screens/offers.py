@@ -1,4 +1,4 @@
-"""Offers as text: the simulated ones and the real ones apart, groups, and what a job makes of them."""
+"""Offers as text: what can be rented here and all others apart, groups, and what a job makes of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
-from orchestrator.services.offers.views import OfferList, OfferRow
+from orchestrator.services.offers.views import PARTS, OfferList, OfferRow
 from orchestrator.services.paging import MOST_ROWS
 
 PLACE = (Column("where"), Column("machine", 3), Column("gpu"), Column("type"), numbers("price"))
@@ -47,10 +47,11 @@ def offers(view: OfferList, screen: Screen) -> str:
     if not view.offers:
         return "no offer matches"
     parts: list[str] = []
-    for simulated in (True, False):
-        rows = [row for row in view.offers if row.simulated is simulated]
-        if rows:
-            parts += [" ", _table(rows, view, screen)] if parts else [_table(rows, view, screen)]
+    for part in PARTS:
+        if rows := [row for row in view.offers if row.part == part]:
+            if parts:
+                parts += [" ", screen("not enabled here:", "dim")] if part == "elsewhere" else [" "]
+            parts.append(_table(rows, view, screen))
     return blocks(*parts, _notes(view, screen))
 
 
