@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -191,18 +191,20 @@ def _provider(name: str, config: Config, clock: Clock) -> Provider:
             return factory(config.state_dir / "local", clock, local.seed, background_preemptions=local.hazard)
         if name == "static":
             return factory(config.providers.static.hosts.hosts, config.state_dir / "static", clock)
-        if name == "aws":
-            return _aws(factory, config, clock)
-        return factory(clock)
+        settings = cloud_settings(name, config)
+        return factory(clock) if settings is None else factory(settings, clock)
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
 
 
-def _aws(factory: Callable[..., Provider], config: Config, clock: Clock) -> Provider:
-    from providers.aws.settings import Settings
+def cloud_settings(name: str, config: Config) -> object:
+    """The settings of a cloud's provider, as that takes them; None for a provider without any."""
+    if name == "aws":
+        from providers.aws.settings import Settings
 
-    aws = config.providers.aws
-    return factory(Settings(aws.regions, aws.instance_types, aws.image or "", aws.disk_gb), clock)
+        aws = config.providers.aws
+        return Settings(aws.regions, aws.instance_types, aws.image or "", aws.disk_gb)
+    return None
 
 
 def market_clock(config: Config) -> Clock:

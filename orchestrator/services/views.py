@@ -441,6 +441,19 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class CloudPolicy:
+    """The least policy for Tradewind at a cloud, in the form of the cloud's own tools; `apply` is the command that
+    creates it from a file."""
+
+    kind: ClassVar[str] = "policy"
+
+    cloud: str
+    format: Literal["json", "yaml"]
+    text: str
+    apply: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingList:
     """All settings in force."""
 

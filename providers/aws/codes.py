@@ -34,12 +34,14 @@ NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "Inv
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means. How long to wait is not in it: AWS says so with its answer (Retry-After), if at all."""
+    """What a code means. `action` is the permission that is missing if it is not the call's own. How long to wait is
+    not in it: AWS says so with its answer (Retry-After), if at all."""
 
     kind: type[ProviderError]
     scope: Scope
     source: str
     hint: str = ""
+    action: str = ""
 
 
 _CAPACITY = "it is tried in other zones, with other types and later"
@@ -72,6 +74,8 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("MaxConfigLimitExceeded", ThrottledError, "account", "seen")
     yield from row("UnauthorizedOperation AccessDenied", PermissionDeniedError, "account", "codes")
     yield from row("AccessDeniedException", PermissionDeniedError, "account", "common")
+    role = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"  # of an account's first spot machine
+    yield role, Meaning(PermissionDeniedError, "account", "codes", "", "iam:CreateServiceLinkedRole")
     yield from row("AuthFailure SignatureDoesNotMatch", AuthError, "account", "codes", _KEYS)
     yield from row("OptInRequired Blocked PendingVerification", AuthError, "account", "codes", _KEYS)
     yield from row("InvalidClientTokenId UnrecognizedClientException", AuthError, "account", "common", _KEYS)

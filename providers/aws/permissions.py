@@ -1,36 +1,24 @@
-"""Checks what an AWS account may read. Every call is a dry run or a read."""
+"""Checks what an AWS account may do. Every call is a dry run or a read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from providers.aws.calls import INSTALL
+from providers.aws.images import Images
 from providers.aws.prices.on_demand import API_REGION
-from providers.aws.session import Connections, to_provider_error
-from providers.collect.permissions import Access, examine
-
-POLICY = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Sid": "TradewindReadsPrices",
-            "Effect": "Allow",
-            "Action": [
-                "ec2:DescribeRegions",
-                "ec2:DescribeInstanceTypes",
-                "ec2:DescribeInstanceTypeOfferings",
-                "ec2:DescribeSpotPriceHistory",
-                "ec2:GetSpotPlacementScores",
-                "pricing:GetProducts",
-            ],
-            "Resource": "*",
-        }
-    ],
-}
-"""Everything that the collectors call; `sts:GetCallerIdentity` needs no permission."""
+from providers.aws.session import Connections, error_code, to_provider_error
+from providers.aws.settings import Settings
+from providers.clock import SystemClock
+from providers.collect.permissions import Access, Attempt, examine
 
 
-def access(connections: Connections | None = None) -> list[Access]:
-    """What the credentials of this environment may read, in order of importance. Makes one call per entry."""
+def access(connections: Connections | None = None, settings: Settings | None = None) -> list[Access]:
+    """What the credentials of this environment may read, in order of importance; with `settings`, also whether machines
+    may be rented as they say. Makes one or two calls per entry."""
     made = Connections() if connections is None else connections
 
     def ec2() -> Any:
@@ -60,7 +48,7 @@ def access(connections: Connections | None = None) -> list[Access]:
         made.client("pricing", API_REGION).get_products(ServiceCode="AmazonEC2", MaxResults=1)
         return "pricing:GetProducts"
 
-    attempts = [
+    attempts: list[Attempt] = [
         ("identity", identity),
         ("regions", regions),
         ("instance types", types),
@@ -68,6 +56,68 @@ def access(connections: Connections | None = None) -> list[Access]:
         ("spot prices", spot),
         ("on-demand prices", prices),
     ]
-    return examine(
-        attempts, to_provider_error, optional={"on-demand prices"}
-    )  # without it, the public price list is read
+    if settings is not None:
+        attempts += _machines(made, settings)
+    # Without on-demand prices, the collectors read the public price list; whoever rents needs them.
+    return examine(attempts, to_provider_error, optional={"on-demand prices"} if settings is None else ())
+
+
+def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
+    images = Images(made, SystemClock())
+    for region in settings.regions:
+        of: Callable[[str], str] = f"{{}} in {region}".format
+        yield of("image"), partial(_image, images, settings, region)
+        yield of("launch of machines"), partial(_launch, made, images, settings, region)
+        yield of("list of machines"), partial(_listing, made, region)
+        yield of("end of machines"), partial(_end, made, region)
+
+
+def _image(images: Images, settings: Settings, region: str) -> str:
+    return images.named(settings.image, region).id
+
+
+def _launch(made: Connections, images: Images, settings: Settings, region: str) -> str:
+    tags = [{"Key": INSTALL, "Value": "doctor"}]
+    with _dry_run():
+        made.client("ec2", region, once=True).run_instances(
+            DryRun=True,
+            MinCount=1,
+            MaxCount=1,
+            ImageId=images.named(settings.image, region).id,
+            InstanceType=settings.instance_types[0],
+            InstanceMarketOptions={"MarketType": "spot"},
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+        )
+    return f"a spot machine {settings.instance_types[0]} may be launched (dry run)"
+
+
+def _listing(made: Connections, region: str) -> str:
+    made.client("ec2", region).describe_spot_instance_requests(MaxResults=5)
+    return f"{len(_own(made, region))} running"
+
+
+def _end(made: Connections, region: str) -> str:
+    """EC2 answers only about machines that exist."""
+    if not (own := _own(made, region)):
+        return "not checked: there is no machine of Tradewind to try it on"
+    with _dry_run():
+        made.client("ec2", region).terminate_instances(DryRun=True, InstanceIds=own[:1])
+    with _dry_run():
+        made.client("ec2", region).create_tags(DryRun=True, Resources=own[:1], Tags=[{"Key": INSTALL, "Value": ""}])
+    return "machines may be renewed and ended (dry run)"
+
+
+def _own(made: Connections, region: str) -> list[str]:
+    filters = [{"Name": "tag-key", "Values": [INSTALL]}, {"Name": "instance-state-name", "Values": ["running"]}]
+    pages = made.client("ec2", region).get_paginator("describe_instances").paginate(Filters=filters)
+    return [row["InstanceId"] for page in pages for group in page["Reservations"] for row in group["Instances"]]
+
+
+@contextmanager
+def _dry_run() -> Iterator[None]:
+    """EC2 answers a dry run that is allowed with an error, too."""
+    try:
+        yield
+    except Exception as error:
+        if error_code(error) != "DryRunOperation":
+            raise

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
+from providers.aws.calls import INSTALL
 from providers.aws.codes import NO_INSTANCE, USED_TOKEN
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
@@ -29,7 +30,6 @@ from providers.machine.lifetime import LIVES, lives
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 
-INSTALL = "tradewind-install"
 REGIONS_FRESH_S = 3600.0
 MOST_VALUES = 200
 """Of one filter of a Describe call."""

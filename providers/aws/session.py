@@ -7,6 +7,7 @@ endpoint needs no option here.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from typing import Any
 
@@ -15,6 +16,7 @@ from botocore import exceptions
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from providers.aws.calls import statement_of
 from providers.aws.codes import CODES
 from providers.collect.http import retry_after_s
 from providers.errors import (
@@ -119,15 +121,12 @@ def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
         hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
         return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
     if meaning.kind is PermissionDeniedError:
-        action = f"{_prefix(error)}:{error.operation_name}"
-        return PermissionDeniedError(message, action=action, hint=f"add to the account's policy: {policy_line(action)}")
+        told = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch also needs others
+        action = told[1] if told else meaning.action or f"{_prefix(error)}:{error.operation_name}"
+        hint = f"`tradewind doctor --policy aws` prints the whole policy; this is missing: {statement_of(action)}"
+        return PermissionDeniedError(message, action=action, hint=hint)
     after_s = retry_after_s(about.get("HTTPHeaders", {})) if meaning.kind is ThrottledError else None
     return meaning.kind(message, hint=meaning.hint, scope=meaning.scope, retry_after_s=after_s)
-
-
-def policy_line(action: str) -> str:
-    """The policy statement that grants an action on all resources, as reading prices needs."""
-    return f'{{"Effect": "Allow", "Action": "{action}", "Resource": "*"}}'
 
 
 def _prefix(error: exceptions.ClientError) -> str:

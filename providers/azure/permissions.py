@@ -11,9 +11,6 @@ from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, examine
 from providers.errors import FormatError, NoCredentialsError
 
-ACTIONS = ("Microsoft.Compute/skus/read", "Microsoft.ResourceGraph/resources/read")
-"""Both are included in the role Reader. Retail prices need no account."""
-
 
 def access(connections: Connections | None = None, region: str = "eastus", prices: str = PRICES) -> list[Access]:
     """What may be read: prices without an account, the rest with the credentials of this environment. Makes one call

@@ -1,4 +1,4 @@
-"""Checks call by call what an account may read."""
+"""Checks call by call what an account may do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from providers.errors import NotFoundError, ProviderError, SetupError
 class Access:
     """The result of one check. `remedy` is what would make it work (a policy line, a command); '' if it works.
 
-    If `needed` is False, prices are available without it.
+    If `needed` is False, what is asked for is available without it.
     """
 
     what: str
@@ -27,9 +27,9 @@ class Access:
 CLOUDS = {name: f"providers.{name}.permissions" for name in ("aws", "gcp", "azure")}
 
 
-def cloud_access(cloud: str) -> list[Access]:
-    """Check which account the credentials of this environment belong to and what it may read at a cloud. Calls the
-    cloud.
+def cloud_access(cloud: str, settings: object = None) -> list[Access]:
+    """Check which account the credentials of this environment belong to and what it may read at a cloud; with the
+    `settings` of its provider, also whether machines can be rented as they say. Calls the cloud.
 
     Raises NotFoundError if `cloud` is not one of CLOUDS, and SetupError if its library is not installed.
     """
@@ -40,7 +40,7 @@ def cloud_access(cloud: str) -> list[Access]:
     except ModuleNotFoundError as error:
         remedy = f"pip install 'tradewind[{cloud}]'"
         raise SetupError(f"checking {cloud} needs {error.name}, which is not installed", hint=remedy) from error
-    return cast("list[Access]", module.access())
+    return cast("list[Access]", module.access() if settings is None else module.access(settings=settings))
 
 
 Attempt = tuple[str, Callable[[], str]]

@@ -7,14 +7,6 @@ from providers.collect.permissions import Access, examine
 from providers.gcp.prices.billing import API_KEY, BILLING, BillingCatalog
 from providers.gcp.session import Connections, to_provider_error
 
-PERMISSIONS = (
-    "compute.regions.list",
-    "compute.zones.list",
-    "compute.machineTypes.list",
-    "compute.acceleratorTypes.list",
-)
-"""All are in roles/compute.viewer. The Billing Catalog is public: an API key or any token is enough."""
-
 
 def access(connections: Connections | None = None, billing: str = BILLING) -> list[Access]:
     """What the credentials of this environment may read, in order of importance. Makes one call per entry."""

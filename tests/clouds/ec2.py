@@ -299,10 +299,11 @@ class Ec2:
         return {"Reservations": [self._reservation([each]) for each in found]}
 
     def _requests(self, region: str, asked: Row) -> Row:
-        (only,) = asked["Filters"]
-        assert only["Name"] == "spot-instance-request-id"
         found = [each.request for each in self._visible(region) if each.request is not None]
-        return {"SpotInstanceRequests": [each for each in found if each["SpotInstanceRequestId"] in only["Values"]]}
+        for only in asked.get("Filters", []):
+            assert only["Name"] == "spot-instance-request-id"
+            found = [each for each in found if each["SpotInstanceRequestId"] in only["Values"]]
+        return {"SpotInstanceRequests": found}
 
     def _terminated(self, region: str, asked: Row) -> Row:
         changes = []
@@ -390,4 +391,7 @@ def _matches(instance: Instance, wanted: Mapping[str, set[str]]) -> bool:
         "instance-state-name": instance.state,
         **{f"tag:{key}": value for key, value in instance.tags.items()},
     }
-    return all(known.get(name) in values for name, values in wanted.items())
+    return all(
+        bool(instance.tags.keys() & values) if name == "tag-key" else known.get(name) in values
+        for name, values in wanted.items()
+    )

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from providers.aws.permissions import POLICY, access
+from providers.aws.calls import CALLS
+from providers.aws.permissions import access
 from providers.aws.prices.on_demand import OnDemandPrices
 from providers.aws.prices.risk import Interruptions
 from providers.aws.prices.spot import DAY_MS, SpotPrices
@@ -27,6 +28,7 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.policy import Use, permissions
 from tests.clouds.aws import THROTTLED, AwsCloud, AwsRegion, AwsType, Change, error, price_file
 from tests.clouds.conftest import flags
 from tests.clouds.server import Fault, LoopbackServer, Request, Response
@@ -530,4 +532,4 @@ def test_the_policy_lists_every_action_that_is_called(server, connections, spot,
     )
     called = {f"ec2:{request.form['Action']}" for request in server.requests if b"Action=" in request.body}
     called |= {"pricing:GetProducts" for request in server.requests if "X-Amz-Target" in request.headers}
-    assert called == set(POLICY["Statement"][0]["Action"])
+    assert called == set(permissions(CALLS, Use.PRICES))

@@ -1,10 +1,13 @@
 """The provider of AWS keeps the contract, through the unmodified boto3, on a loopback EC2 whose machines run.
 
+IAM is in force: its user may do what `tradewind doctor --policy aws` says, and nothing else.
+
 Its clock, and that of the machines, is the test's.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,6 +17,7 @@ from typing import ClassVar
 
 import pytest
 
+from providers.aws.calls import policy
 from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
 from providers.aws.settings import Settings
@@ -21,9 +25,11 @@ from providers.base import Provider
 from providers.clock import VirtualClock
 from providers.instance import EndReason
 from providers.machine.lifetime import LIVES
+from providers.policy import Use
 from providers.testing import ProviderContract
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2, Instance
+from tests.clouds.iam import Enforced, User
 from tests.clouds.imds import machines_of
 from tests.clouds.machine_clock import HURRY_S, PROGRAMS, MachineClock
 from tests.clouds.machines import host_of, runner
@@ -44,14 +50,16 @@ def lab() -> Iterator[Laboratory]:
 def server() -> Iterator[LoopbackServer]:
     with serving(AwsCloud({}, {})) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", server.url)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
+        TestAws.user = User(json.loads(policy([Use.PRICES, Use.MACHINES]).text))
+        for name, value in TestAws.user.environment.items():
+            patch.setenv(name, value)
         TestAws.connections = Connections()  # to make boto3's clients takes it a second
         yield server
 
 
 class TestAws(ProviderContract):
     connections: ClassVar[Connections]
+    user: ClassVar[User]
     offer_id = f"aws/us-east-1/{ZONE}/g5.xlarge/spot"
 
     @pytest.fixture(autouse=True)
@@ -68,7 +76,7 @@ class TestAws(ProviderContract):
         self.machines = MachineClock(self.clock, self._keeping)
         start = runner(lab, PROGRAMS, self.machines.show)
         cloud.forward = self.ec2 = Ec2(self.clock, cloud, machines_of(start, lambda: self.ec2.now()))
-        server.serve(cloud)
+        server.serve(Enforced(cloud, self.user, self._tags_of))
         yield
         self.ec2.end_all()
 
@@ -76,6 +84,11 @@ class TestAws(ProviderContract):
         """Nothing on EC2 would end it: it shuts itself down."""
         provider = self.connect()
         (name,) = provider.launch(replace(self._spec(), user_data="exit 0\n"))
+        (instance,) = self.ec2.alive()
+        give_up = time.monotonic() + 20
+        while not instance.machine.off:  # it takes real time
+            assert time.monotonic() < give_up, host_of(instance.machine).processes()
+            time.sleep(HURRY_S)
         ended = self._until(provider, name, lambda found: not found.alive)
         assert ended.end_reason is EndReason.FAILED
 
@@ -93,6 +106,9 @@ class TestAws(ProviderContract):
         os.kill(found[0], signal.SIGKILL)
         self._until(provider, name, lambda found: not found.alive)
         assert host.ended
+
+    def _tags_of(self, machine: str) -> dict[str, str]:
+        return self.ec2.instances[machine].tags if machine in self.ec2.instances else {}
 
     def connect(self) -> Provider:
         settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)

@@ -62,19 +62,37 @@ def doctor(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Check aws, gcp or azure instead: which account, what it may read, which permission is missing.",
+            help="Check aws, gcp or azure instead: which account, what it may do, which permission is missing.",
             show_default=False,
         ),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLOUD",
+            help="Print the least policy for aws (IAM), gcp (custom role) or azure (role definition); calls nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    prices_only: Annotated[
+        bool, typer.Option("--prices-only", help="With --policy: only what reading prices needs.")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Check everything that Tradewind needs, and say how to fix what is missing.
 
     Exit code 8 if a check fails.
     """
-    from orchestrator.errors import PartialFailure
+    from orchestrator.errors import PartialFailure, UsageError
 
+    if prices_only and policy is None:
+        raise UsageError("--prices-only belongs to --policy", hint="tradewind doctor --policy aws --prices-only")
     with session(ctx, output) as (client, out):
+        if policy is not None:
+            made = client.system.policy(policy, prices_only=prices_only)
+            out.show(made)
+            out.note(f"\nto create it, save it as a file and run: {made.apply}")
+            return
         diagnosis = client.system.doctor(cloud or ())
         out.show(diagnosis)
         if diagnosis.failed:

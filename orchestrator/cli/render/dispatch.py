@@ -18,6 +18,7 @@ RENDERERS = {
     "CatalogUpdate": "catalog:update",
     "CatalogVerdict": "catalog:verdict",
     "CatalogView": "catalog:catalog",
+    "CloudPolicy": "system:policy",
     "CollectedRegion": "prices:polled",
     "ControlPlaneView": "system:control_plane",
     "Conversion": "system:conversion",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
-from orchestrator.services.doctor import examine, examine_clouds
+from orchestrator.services.doctor import examine, examine_clouds, policy
 from orchestrator.services.secrets import submission
-from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, SettingList
+from orchestrator.services.views import Accepted, CloudPolicy, ControlPlaneView, Diagnosis, SettingList
 
 
 def _silent(_text: str) -> None:
@@ -62,9 +62,14 @@ class System:
         self._session = session
 
     def doctor(self, clouds: Sequence[str] = ()) -> Diagnosis:
-        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may read
+        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may do
         there. Raises UsageError for an unknown cloud, ProviderFailure when its library is missing."""
-        return examine_clouds(clouds) if clouds else examine(self._session.config)
+        return examine_clouds(clouds, self._session.config) if clouds else examine(self._session.config)
+
+    def policy(self, cloud: str, *, prices_only: bool = False) -> CloudPolicy:
+        """The least permissions that Tradewind needs at a cloud, for everything or for reading prices only, in the form
+        of the cloud's own tools. Calls nothing. Raises UsageError for an unknown cloud."""
+        return policy(cloud, self._session.config, prices_only=prices_only)
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""

@@ -1,6 +1,6 @@
 """Doctor: checks whether everything that Tradewind needs is available. One function per check, each with a remedy."""
 
-from orchestrator.services.doctor.clouds import examine_clouds
+from orchestrator.services.doctor.clouds import examine_clouds, policy
 from orchestrator.services.doctor.examine import examine
 
-__all__ = ["examine", "examine_clouds"]
+__all__ = ["examine", "examine_clouds", "policy"]

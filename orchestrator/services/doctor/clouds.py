@@ -1,31 +1,60 @@
-"""Checks of an account's read permissions at a cloud."""
+"""Checks of an account's permissions at a cloud, and the policy that grants them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from orchestrator.config import Config
 from orchestrator.errors import ProviderFailure, UsageError
-from orchestrator.services.views import Check, Diagnosis
+from orchestrator.installation import cloud_settings
+from orchestrator.services.views import Check, CloudPolicy, Diagnosis
 from providers.collect.permissions import CLOUDS, cloud_access
 from providers.errors import ProviderError
+from providers.policy import Store, Use, cloud_policy
+from trainers.errors import StoreNotFound
+from trainers.objects.bucket import bucket_and_prefix
 
 
-def examine_clouds(clouds: Sequence[str]) -> Diagnosis:
-    """For each cloud, the account, its read permissions and missing policy lines. Calls the clouds.
+def examine_clouds(clouds: Sequence[str], config: Config) -> Diagnosis:
+    """For each cloud, the account, its permissions and missing policy lines; also those for renting, if the cloud is
+    enabled. Calls the clouds.
 
     Raises UsageError for an unknown cloud, ProviderFailure if its library is not installed.
     """
-    if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
-        raise UsageError(f"{unknown[0]} cannot be checked", hint=f"one of {', '.join(CLOUDS)}")
-    return Diagnosis(tuple(check for cloud in dict.fromkeys(clouds) for check in _checks(cloud)))
+    for cloud in clouds:
+        _require_known(cloud)
+    return Diagnosis(tuple(check for cloud in dict.fromkeys(clouds) for check in account(cloud, config)))
 
 
-def _checks(cloud: str) -> Iterator[Check]:
+def account(cloud: str, config: Config) -> Iterator[Check]:
+    """The checks of one cloud. Raises ProviderFailure if its library is not installed."""
     try:
-        found = cloud_access(cloud)
+        found = cloud_access(cloud, cloud_settings(cloud, config) if cloud in config.providers.enabled else None)
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
     for each in found:
         failed: Literal["fail", "warn"] = "fail" if each.needed else "warn"
         yield Check(f"{cloud}: {each.what}", "ok" if each.works else failed, each.detail, each.remedy)
+
+
+def policy(cloud: str, config: Config, *, prices_only: bool = False) -> CloudPolicy:
+    """The least policy for everything that Tradewind does at a cloud, or for reading prices only. Calls nothing. Raises
+    UsageError for an unknown cloud."""
+    _require_known(cloud)
+    made = cloud_policy(cloud, [Use.PRICES] if prices_only else list(Use), _store(config))
+    return CloudPolicy(cloud, made.format, made.text, made.apply)
+
+
+def _store(config: Config) -> Store | None:
+    """The bucket of `store_root`; None if that is a folder."""
+    try:
+        bucket, prefix = bucket_and_prefix(str(config.store_root))
+    except StoreNotFound:
+        return None
+    return Store(bucket, prefix, config.machines.role)
+
+
+def _require_known(cloud: str) -> None:
+    if cloud not in CLOUDS:
+        raise UsageError(f"{cloud} cannot be checked", hint=f"one of {', '.join(CLOUDS)}")

@@ -8,7 +8,9 @@ from orchestrator.config import Config
 from orchestrator.errors import TradewindError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.services.doctor import here, objects, state
+from orchestrator.services.doctor.clouds import account
 from orchestrator.services.views import Check, Diagnosis
+from providers.collect.permissions import CLOUDS
 
 
 def examine(config: Config) -> Diagnosis:
@@ -44,6 +46,11 @@ def _checks(config: Config) -> Iterator[Check]:
         ):
             yield _safely(name, lambda look=look: look(installation))  # type: ignore[misc]
         yield from state.hosts(installation)
+        for cloud in filter(CLOUDS.__contains__, config.providers.enabled):
+            try:
+                yield from account(cloud, config)
+            except TradewindError as error:
+                yield Check(f"{cloud}: account", "fail", str(error), error.hint)
         yield _safely("collected prices", lambda: state.collected_prices(installation))
         for provider in installation.providers:
             name = f"prices of {provider}"

@@ -50,6 +50,7 @@ READING: dict[str, tuple[str, ...]] = {
     "migrate": ("migrate", "conv", "--to", OTHER_SPOT),
     "cancel": ("cancel", "conv", "--yes"),
     "doctor": ("doctor",),
+    "doctor-policy": ("doctor", "--policy", "azure"),
     "config-show": ("config", "show"),
     "catalog-show": ("catalog", "show"),
     "catalog-verify": ("catalog", "verify"),

@@ -6,7 +6,7 @@ from orchestrator.cli.render.table import Column, table
 from orchestrator.cli.render.text import Screen, clean, instant
 from orchestrator.jobfile.convert.task_file import Conversion
 from orchestrator.services.store.views import StoreDiagnosis
-from orchestrator.services.views import Accepted, ControlPlaneView, Diagnosis, SettingList, Version
+from orchestrator.services.views import Accepted, CloudPolicy, ControlPlaneView, Diagnosis, SettingList, Version
 
 
 def accepted(view: Accepted, screen: Screen) -> str:
@@ -42,6 +42,11 @@ def diagnosis(view: Diagnosis | StoreDiagnosis, screen: Screen) -> str:
         if check.fix:
             rows.append(("", "", f"fix: {check.fix}"))
     return table(columns, rows, screen)
+
+
+def policy(view: CloudPolicy, _screen: Screen) -> str:
+    """A policy as its cloud reads it."""
+    return view.text
 
 
 def version(view: Version, screen: Screen) -> str:

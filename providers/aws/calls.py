@@ -1,0 +1,109 @@
+"""The calls that this package makes, and the IAM policy that allows these and nothing else.
+
+Conditions limit what can be done to machines to those that carry Tradewind's tag
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from providers.policy import Call, PolicyDocument, Store, Use, permissions
+
+INSTALL = "tradewind-install"
+"""The tag with which every machine is launched."""
+SPOT_SERVICE = "spot.amazonaws.com"
+
+CALLS = (
+    *(
+        Call(name, Use.PRICES)
+        for name in (
+            "ec2:DescribeRegions",
+            "ec2:DescribeInstanceTypes",
+            "ec2:DescribeInstanceTypeOfferings",
+            "ec2:DescribeSpotPriceHistory",
+            "ec2:GetSpotPlacementScores",
+            "pricing:GetProducts",
+        )
+    ),
+    *(
+        Call(name, Use.MACHINES)
+        for name in (
+            "ec2:RunInstances",
+            "ec2:DescribeInstances",
+            "ec2:DescribeSpotInstanceRequests",
+            "ec2:DescribeImages",
+            "ssm:GetParameter",
+            "ec2:CreateTags",
+            "ec2:TerminateInstances",
+            "iam:CreateServiceLinkedRole",
+        )
+    ),
+    *(
+        Call(name, Use.STORE)
+        for name in (
+            "s3:GetObject",
+            "s3:PutObject",
+            "s3:DeleteObject",
+            "s3:AbortMultipartUpload",
+            "s3:ListBucket",
+            "sts:GetFederationToken",
+            "sts:AssumeRole",
+        )
+    ),
+)
+"""`sts:GetCallerIdentity` is not among them: it needs no permission."""
+
+_OWN = {"StringLike": {f"aws:ResourceTag/{INSTALL}": "*"}}
+_RESTRICTED: dict[str, tuple[dict[str, Any], ...]] = {
+    "ec2:CreateTags": ({"StringEquals": {"ec2:CreateAction": "RunInstances"}}, _OWN),
+    "ec2:TerminateInstances": (_OWN,),
+    "iam:CreateServiceLinkedRole": ({"StringEquals": {"iam:AWSServiceName": SPOT_SERVICE}},),
+}
+"""Permission -> the conditions under which it is given; any of them is enough."""
+_FOLDER = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+
+
+def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
+    """The policy for these uses."""
+    statements: list[dict[str, Any]] = []
+    if Use.PRICES in uses:
+        statements.append(_allow("TradewindReadsPrices", permissions(CALLS, Use.PRICES)))
+    if Use.MACHINES in uses:
+        wanted = permissions(CALLS, Use.MACHINES)
+        statements.append(_allow("TradewindRentsMachines", [each for each in wanted if each not in _RESTRICTED]))
+        for each in (each for each in wanted if each in _RESTRICTED):
+            for number, condition in enumerate(_RESTRICTED[each], start=1):
+                sid = f"Tradewind{each.partition(':')[2]}{number if len(_RESTRICTED[each]) > 1 else ''}"
+                statements.append({**_allow(sid, [each]), "Condition": condition})
+    if Use.STORE in uses and store is not None:
+        statements += _of_store(store)
+    text = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
+    apply = "aws iam put-user-policy --user-name USER --policy-name tradewind --policy-document file://policy.json"
+    return PolicyDocument(text, "json", apply)
+
+
+def statement_of(permission: str) -> str:
+    """The statement that grants one permission, on one line."""
+    conditions: dict[str, Any] = {}
+    for each in _RESTRICTED.get(permission, ())[-1:]:
+        conditions = {"Condition": each}
+    return json.dumps({"Effect": "Allow", "Action": permission, "Resource": "*", **conditions})
+
+
+def _of_store(store: Store) -> Iterator[dict[str, Any]]:
+    """What the control plane does with its bucket, and how it gives machines access to their job's folder."""
+    bucket, below = f"arn:aws:s3:::{store.bucket}", f"{store.prefix}/*" if store.prefix else "*"
+    yield _allow("TradewindKeepsItsStore", list(_FOLDER), f"{bucket}/{below}")
+    # Not limited to the prefix: without this permission S3 answers 403, not 404, to a request for a missing object.
+    yield _allow("TradewindListsItsStore", ["s3:ListBucket"], bucket)
+    if store.role is None:
+        yield _allow("TradewindLendsAccess", ["sts:GetFederationToken"])
+    else:
+        yield _allow("TradewindLendsAccess", ["sts:AssumeRole"], store.role)
+
+
+def _allow(sid: str, actions: list[str], resource: str = "*") -> dict[str, Any]:
+    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}

@@ -1,0 +1,65 @@
+"""Policy: the calls that a cloud's provider makes, and from them the least permissions that its account needs.
+
+Each cloud lists its calls once, in `providers/NAME/calls.py`, which needs none of the cloud's library. `tradewind
+doctor --policy` prints what is generated from that list.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, cast
+
+from providers.errors import NotFoundError
+
+
+class Use(StrEnum):
+    """What a call is needed for."""
+
+    PRICES = "prices"
+    MACHINES = "machines"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One permission in the cloud's own terms, such as `ec2:RunInstances`, and what it is needed for."""
+
+    permission: str
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The bucket that holds orders, reports and checkpoints. `role` is the role whose rights machines get; None: those
+    of the control plane's own user."""
+
+    bucket: str
+    prefix: str
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """A policy as the cloud's own tools take it. `apply` is the command that does so."""
+
+    text: str
+    format: Literal["json", "yaml"]
+    apply: str
+
+
+POLICIES = {name: f"providers.{name}.calls" for name in ("aws", "gcp", "azure")}
+
+
+def cloud_policy(cloud: str, uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
+    """The least policy for these uses. `store` is used with Use.STORE. Calls nothing. Raises NotFoundError."""
+    if cloud not in POLICIES:
+        raise NotFoundError(f"there is no cloud named {cloud!r}", hint=f"known: {', '.join(POLICIES)}")
+    return cast("PolicyDocument", importlib.import_module(POLICIES[cloud]).policy(uses, store))
+
+
+def permissions(calls: Iterable[Call], *uses: Use) -> list[str]:
+    """The permissions of the calls for these uses, in order, each once."""
+    return list(dict.fromkeys(call.permission for call in calls if call.use in uses))

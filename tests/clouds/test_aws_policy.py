@@ -1,0 +1,242 @@
+"""The IAM policy that `tradewind doctor --policy aws` prints is enough and not too much, with IAM in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from providers.aws.calls import CALLS, policy
+from providers.aws.permissions import access
+from providers.aws.prices.risk import Interruptions
+from providers.aws.provider import AwsProvider
+from providers.aws.session import Connections
+from providers.aws.settings import Settings
+from providers.base import LaunchSpec
+from providers.clock import VirtualClock
+from providers.collect.permissions import Access
+from providers.errors import AuthError, PermissionDeniedError, ProviderError
+from providers.policy import Store, Use, permissions
+from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
+from tests.clouds.ec2 import PARAMETER, Ec2
+from tests.clouds.iam import Enforced, User
+from tests.clouds.server import LoopbackServer
+from tests.clouds.test_ec2 import Still
+
+NOW_MS = 1_790_000_000_000
+OFFER = "aws/us-east-1/use1-az1/g5.xlarge/spot"
+SETTINGS = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
+USES = (Use.PRICES, Use.MACHINES)
+NEEDED = permissions(CALLS, *USES)
+TAGS = {"tradewind-install": "tw-1"}
+
+
+@dataclass
+class Account:
+    """One user of an account, clients with that user's own key, and the cloud behind them."""
+
+    server: LoopbackServer
+    ec2: Ec2
+    user: User
+    connections: Connections
+
+    def login(self, **changed: str) -> Connections:
+        """These clients, or new ones with other values in the environment."""
+        if not changed:
+            return self.connections
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in changed.items():
+                patch.setenv(name, value)
+            made = Connections(read_s=5, attempts=1)
+            made.client("sts", "us-east-1")  # boto3 reads the environment now
+        return made
+
+    def provider(self) -> AwsProvider:
+        return AwsProvider(SETTINGS, self.ec2.clock, self.login())
+
+    def checks(self, **changed: str) -> dict[str, Access]:
+        return {each.what: each for each in access(self.login(**changed), SETTINGS)}
+
+
+@pytest.fixture(scope="module")
+def logged_in(server: LoopbackServer, environment: pytest.MonkeyPatch) -> tuple[User, Connections]:
+    user = User(granted())
+    fixed = {"AWS_ENDPOINT_URL": server.url, "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in {**fixed, **user.environment}.items():
+        environment.setenv(name, value)
+    return user, Connections(read_s=5, attempts=1)
+
+
+@pytest.fixture
+def account(server: LoopbackServer, logged_in: tuple[User, Connections]) -> Account:
+    clock, (user, connections) = VirtualClock(start_ms=NOW_MS), logged_in
+    here = AwsRegion(
+        ["use1-az1"], [Change("g5.xlarge", 0, NOW_MS - 10**7, "0.4")], {("g5.xlarge", 0)}, {"g5.xlarge": "1.0"}
+    )
+    prices = AwsCloud({"us-east-1": here}, {"g5.xlarge": AwsType("g5.xlarge", "A10G", 1, 24576, 4, 16384)})
+    prices.advisor = {"spot_advisor": {}}
+    prices.forward = ec2 = Ec2(clock, prices, lambda _, user_data: Still(user_data))
+    user.allow(granted())
+    user.expired, user.has_spot_role, user.demanded = False, False, []
+    server.serve(Enforced(prices, user, lambda name: ec2.instances[name].tags if name in ec2.instances else {}))
+    return Account(server, ec2, user, connections)
+
+
+def granted(*without: str) -> Mapping[str, Any]:
+    document = json.loads(policy(USES).text)
+    for statement in document["Statement"]:
+        statement["Action"] = [each for each in statement["Action"] if each not in without]
+    return {**document, "Statement": [each for each in document["Statement"] if each["Action"]]}
+
+
+def everything(account: Account) -> list[ProviderError]:
+    """Each call of the provider and of the price sources once, and the errors. A machine that cannot be ended would
+    stay; so do its errors."""
+    provider, errors, ids = account.provider(), [], [""]
+
+    def launch() -> None:
+        ids[:] = provider.launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS, time_to_live_s=60))
+
+    def scores() -> None:
+        url = f"{account.server.url}/spot-advisor-data.json"
+        source = Interruptions(url=url, scores=[["a", "b", "c"]], connections=account.login())
+        if error := source.poll("global", NOW_MS, None).error:
+            raise error
+
+    for call in (
+        provider.prices,
+        scores,
+        launch,
+        lambda: provider.describe(ids),
+        lambda: provider.find("token-1", "us-east-1"),
+        lambda: provider.renew(ids, 60),
+        lambda: provider.list_owned("tw-1"),
+        provider.quotas,
+        lambda: provider.terminate(ids[0]),
+    ):
+        try:
+            call()
+        except ProviderError as error:
+            errors.append(error)
+    return errors
+
+
+def test_the_policy_is_enough(account: Account) -> None:
+    assert everything(account) == []
+    assert not account.ec2.alive()
+
+
+def test_nothing_in_the_policy_is_never_asked_for(account: Account) -> None:
+    everything(account)
+    assert set(account.user.demanded) == set(NEEDED)
+
+
+@pytest.mark.parametrize("action", NEEDED)
+def test_without_any_action_something_fails_and_the_error_names_it(account: Account, action: str) -> None:
+    account.user.allow(granted(action))
+    denied = [error for error in everything(account) if isinstance(error, PermissionDeniedError)]
+    assert {error.action for error in denied} == {action}
+    assert f'"{action}"' in denied[0].hint
+
+
+def test_machines_of_others_are_out_of_reach(account: Account) -> None:
+    (name,) = account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    (machine,) = account.ec2.alive()
+    machine.row["Tags"] = [{"Key": "Name", "Value": "database"}]
+    for call in (lambda: account.provider().terminate(name), lambda: account.provider().renew([name], 60)):
+        with pytest.raises(PermissionDeniedError):
+            call()
+    assert account.ec2.alive() == [machine]
+
+
+def test_a_policy_for_prices_allows_nothing_that_costs(account: Account) -> None:
+    account.user.allow(json.loads(policy([Use.PRICES]).text))
+    account.provider().prices()
+    with pytest.raises(PermissionDeniedError, match="ssm:GetParameter"):
+        account.provider().launch(LaunchSpec("token-1", OFFER, "", TAGS))
+    with pytest.raises(PermissionDeniedError, match="ec2:TerminateInstances"):
+        account.provider().terminate("aws-us-east-1-i-00000000000000000")
+
+
+# --- doctor ---
+
+
+def test_with_the_policy_every_check_passes(account: Account) -> None:
+    assert [each for each in account.checks().values() if not each.works] == []
+    assert not account.ec2.instances  # a dry run launches nothing
+    account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    checks = account.checks()
+    assert [each for each in checks.values() if not each.works] == []
+    assert "renewed and ended" in checks["end of machines in us-east-1"].detail
+
+
+def test_without_credentials_one_is_told_where_they_come_from(account: Account) -> None:
+    (found,) = access(account.login(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY=""), SETTINGS)
+    assert "no AWS credentials were found" in found.detail
+    assert "aws configure" in found.remedy
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_a_wrong_key_is_told_from_a_missing_permission(account: Account, name: str) -> None:
+    (found,) = account.checks(**{name: "AKIAWRONGWRONGWRONG1"}).values()
+    assert (found.what, found.works) == ("identity", False)
+    assert "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in found.remedy
+    with pytest.raises(AuthError):
+        AwsProvider(SETTINGS, account.ec2.clock, account.login(**{name: "AKIAWRONGWRONGWRONG1"})).list_owned("tw-1")
+
+
+def test_an_expired_session_says_to_log_in_again(account: Account) -> None:
+    account.user.expired = True
+    (found,) = account.checks().values()
+    assert "expired" in found.detail
+    assert "aws sso login" in found.remedy
+
+
+def test_read_only_credentials_lack_exactly_what_costs_or_changes(account: Account) -> None:
+    reading = [each for each in NEEDED if each.partition(":")[2].startswith(("Describe", "Get"))]
+    account.user.allow(granted(*(each for each in NEEDED if each not in reading)))
+    missing = {each.what: each.remedy for each in account.checks().values() if not each.works}
+    assert list(missing) == ["launch of machines in us-east-1"]
+    assert '"Action": "ec2:RunInstances"' in missing["launch of machines in us-east-1"]
+    assert "tradewind doctor --policy aws" in missing["launch of machines in us-east-1"]
+
+
+@pytest.mark.parametrize(
+    ("action", "check"),
+    [
+        ("ec2:CreateTags", "launch of machines in us-east-1"),
+        ("iam:CreateServiceLinkedRole", "launch of machines in us-east-1"),
+        ("ssm:GetParameter", "image in us-east-1"),
+        ("ec2:DescribeSpotInstanceRequests", "list of machines in us-east-1"),
+    ],
+)
+def test_what_is_missing_is_named_by_the_check_that_needs_it(account: Account, action: str, check: str) -> None:
+    account.user.allow(granted(action))
+    found = account.checks()[check]
+    assert not found.works
+    assert f'"Action": "{action}"' in found.remedy
+
+
+def test_a_machine_that_may_not_be_ended_is_noticed_while_it_runs(account: Account) -> None:
+    account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    account.user.allow(granted("ec2:TerminateInstances"))
+    assert '"ec2:TerminateInstances"' in account.checks()["end of machines in us-east-1"].remedy
+
+
+# --- the store ---
+
+
+@pytest.mark.parametrize(
+    ("role", "lends"), [(None, "sts:GetFederationToken"), ("arn:aws:iam::1:role/m", "sts:AssumeRole")]
+)
+def test_the_store_is_limited_to_its_folder(role: str | None, lends: str) -> None:
+    statements = json.loads(policy([Use.STORE], Store("b", "tw", role)).text)["Statement"]
+    assert statements[0]["Resource"] == "arn:aws:s3:::b/tw/*"
+    assert statements[1] == {
+        "Sid": "TradewindListsItsStore", "Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": "arn:aws:s3:::b"
+    }  # fmt: skip
+    assert statements[2]["Action"] == [lends]
+    assert statements[2]["Resource"] == (role or "*")
