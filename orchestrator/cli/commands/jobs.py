@@ -94,6 +94,9 @@ def ssh(
     command: Annotated[
         list[str] | None, typer.Argument(help="What to run, after `--`; a shell if omitted.", show_default=False)
     ] = None,
+    node: Annotated[
+        int, typer.Option(min=0, help="Which of the job's machines, as `tradewind nodes` numbers them.")
+    ] = 0,
 ) -> None:
     """Log in to the machine that a job trains on, or run a command there.
 
@@ -101,7 +104,7 @@ def ssh(
     code is that of the command.
     """
     with session(ctx, Format.TABLE) as (client, _):
-        line = client.nodes.shell(job, command or ())
+        line = client.nodes.shell(job, command or (), node=node)
     code = subprocess.run(line, check=False).returncode
     raise typer.Exit(code if code >= 0 else 128 - code)  # as shells tell that a signal ended it
 

@@ -21,7 +21,8 @@ class Nodes:
         they cost, and what each reported last. Asks the providers; one that does not answer is in `no_answer`."""
         return nodes(self._session.installation, job)
 
-    def shell(self, job: str, command: Sequence[str] = ()) -> tuple[str, ...]:
-        """The command line that runs `command` (a login shell if empty) on the machine that a job trains on. Raises
-        UsageError if the machine's provider offers no login."""
-        return shell_command(self._session.installation, job, command)
+    def shell(self, job: str, command: Sequence[str] = (), *, node: int = 0) -> tuple[str, ...]:
+        """The command line that runs `command` (a login shell if empty) on the machine that a job trains on; of several
+        machines, on that with the number `node`, from 0. Raises UsageError if there is none, or if the machine's
+        provider offers no login."""
+        return shell_command(self._session.installation, job, command, node=node)

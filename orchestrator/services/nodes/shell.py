@@ -13,8 +13,11 @@ from providers.errors import ProviderError
 from providers.offer import provider_of
 
 
-def shell_command(installation: Installation, ref: str, command: Sequence[str] = ()) -> tuple[str, ...]:
-    """The command line that runs `command` (a login shell if empty) on the machine that a job trains on now.
+def shell_command(
+    installation: Installation, ref: str, command: Sequence[str] = (), *, node: int = 0
+) -> tuple[str, ...]:
+    """The command line that runs `command` (a login shell if empty) on the machine that a job trains on now; of several
+    machines, on that with the number `node`, from 0.
 
     Raises NotFoundError, UsageError if the machine's provider does not allow it, and ProviderFailure.
     """
@@ -24,6 +27,9 @@ def shell_command(installation: Installation, ref: str, command: Sequence[str] =
     run = _on_a_machine(runs)
     if run is None or run.instance_id is None:
         raise NotFoundError(f"{job.name} has no machine now", hint=f"tradewind status {job.name}")
+    if not 0 <= node < run.nodes or (instance_id := run.machines[node].instance_id) is None:
+        has = "one machine" if run.nodes == 1 else f"{run.nodes} machines, 0 to {run.nodes - 1}"
+        raise UsageError(f"{job.name} has no machine {node} now: it has {has}", hint=f"tradewind nodes {job.name}")
     name = provider_of(run.offer_id)
     provider = installation.providers.get(name)
     if not isinstance(provider, AllowsShell):
@@ -32,7 +38,7 @@ def shell_command(installation: Installation, ref: str, command: Sequence[str] =
             hint=f"see what it prints: tradewind logs -f {job.name}",
         )
     try:
-        return tuple(provider.shell(run.instance_id, command))
+        return tuple(provider.shell(instance_id, command))
     except ProviderError as error:
         raise ProviderFailure(str(error), hint=error.hint) from error
 

@@ -21,17 +21,18 @@ def test_the_exit_code_is_that_of_the_command(
 ) -> None:
     asked = []
 
-    def shell(self: Nodes, job: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        asked.append((job, *command))
+    def shell(self: Nodes, job: str, command: tuple[str, ...], node: int) -> tuple[str, ...]:
+        asked.append((job, node, *command))
         return "sh", "-c", "exit 5"
 
     monkeypatch.setattr(Nodes, "shell", shell)
     assert tradewind("ssh", "conv", "--", "ls", "-l").exit_code == 5
-    assert asked == [("conv", "ls", "-l")]
+    assert tradewind("ssh", "--node", "1", "conv").exit_code == 5
+    assert asked == [("conv", 0, "ls", "-l"), ("conv", 1)]
 
 
 def test_a_command_that_a_signal_ended_is_told_as_shells_do(
     tradewind: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Nodes, "shell", lambda *_: ("sh", "-c", "kill -9 $$"))
+    monkeypatch.setattr(Nodes, "shell", lambda *_, node: ("sh", "-c", "kill -9 $$"))
     assert tradewind("ssh", "conv").exit_code == 128 + 9

@@ -38,6 +38,17 @@ def test_the_machine_that_trains_is_logged_in_to(opened: Installation, past: Pas
     assert shell_command(opened, name, ["ls", "-l"]) == ("login", run.instance_id, "ls", "-l")
 
 
+def test_each_of_several_machines_is_logged_in_to_by_its_number(opened: Installation, past: Past) -> None:
+    with opened.store.write() as tx:
+        run = tx.run(past.runs[3])
+        name = tx.job(run.job_id).name
+        tx.set_machines(run.id, [replace(run.machines[0], instance_id=each) for each in ("zero", "one")])
+    assert [shell_command(opened, name, node=number)[1] for number in (0, 1)] == ["zero", "one"]
+    with pytest.raises(UsageError, match="no machine 2 now: it has 2 machines, 0 to 1") as raised:
+        shell_command(opened, name, node=2)
+    assert raised.value.hint == f"tradewind nodes {name}"
+
+
 def test_a_provider_that_allows_no_login_is_named(installation: Installation, past: Past) -> None:
     with pytest.raises(UsageError, match="on a machine of fake, which offers no login") as raised:
         shell_command(installation, "conv")

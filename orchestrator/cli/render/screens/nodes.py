@@ -55,12 +55,12 @@ def nodes(view: NodeList, screen: Screen) -> str:
 
 def _row(node: Node, view: NodeList) -> tuple[str, ...]:
     return (
-        "-" if node.job is None else node.job,
+        "-" if node.job is None else node.job + _number(node),
         node.state,
         where(node.offer_id),
         machine(node.offer_id),
         capacity(node.offer_id),
-        node.instance_id if node.nodes == 1 else f"{node.instance_id} ({_place(node)})",
+        node.instance_id,
         "-" if node.since_ms is None else span(max(0, view.at_ms - node.since_ms) / 1000),
         rate(node.nano_usd_per_hour),
         amount(node.cost_nano_usd),
@@ -70,8 +70,9 @@ def _row(node: Node, view: NodeList) -> tuple[str, ...]:
     )
 
 
-def _place(node: Node) -> str:
-    return f"1 of {node.nodes}" if node.rank is None else f"rank {node.rank} of {node.nodes}"
+def _number(node: Node) -> str:
+    """Which of its job's machines it is, if there are several."""
+    return "" if node.nodes == 1 else f" (1 of {node.nodes})" if node.rank is None else f" (node {node.rank})"
 
 
 def _words(node: Node, silent_after_s: float) -> Iterator[str]:
