@@ -61,7 +61,7 @@ class Provider(Protocol):
       reports TERMINATED;
     - `describe` and `find` report an ended instance for at least an hour and may forget it after that;
     - an instance whose `time_to_live_s` is not renewed ends by itself, without any call to the provider, and is not
-      billed beyond that time;
+      billed beyond that time (a cloud that bills machines which are off: beyond the next call about it);
     - all errors are those of providers.errors; UnavailableError means that the call may have taken effect.
     """
 

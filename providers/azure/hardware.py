@@ -14,10 +14,10 @@ from providers.hardware import GIB
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A machine size with whole GPUs; `gpu` is the canonical name."""
+    """A machine size with whole GPUs, of which `gpu` is the canonical name, or without any."""
 
     name: str
-    gpu: str
+    gpu: str | None
     gpu_count: int
     vcpu: int
     memory_bytes: int

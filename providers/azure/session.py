@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from azure.core import exceptions
-from azure.core.pipeline.policies import RetryPolicy
+from azure.core.pipeline import policies
+from azure.mgmt.core.exceptions import ARMErrorFormat
 
+from providers.azure.codes import meaning
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.collect.pages import Pages
 from providers.errors import (
     AuthError,
     ClockSkewError,
+    ConflictError,
     CutOffError,
     ExpiredCredentialsError,
     FormatError,
@@ -34,9 +37,11 @@ MANAGEMENT = "https://management.azure.com"
 GRAPH_VERSION = "2021-03-01"
 SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
 LONGEST_WAIT_S = 20.0
+ONCE: dict[str, Any] = {"retry_total": 0}
+"""The option of a call that azure-core must not repeat: Azure may have carried it out."""
 
 
-class ShortWaits(RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
+class ShortWaits(policies.RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
     """Limits how long azure-core waits for `Retry-After`, which it otherwise follows without limit; long waits are left
     to the schedule.
     """
@@ -89,32 +94,64 @@ class Connections:
                 self._credential = DefaultAzureCredential(process_timeout=int(self._call_s))
             return self._credential
 
-    def resource_skus(self, region: str) -> Iterator[Any]:
-        """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions; FormatError
-        for pages that do not end.
+    @property
+    def compute(self) -> Any:
+        """The client of azure-mgmt-compute, made at first use. Its calls raise azure.core's exceptions; those with ONCE
+        are sent once. It does not register the subscription for a service, as it otherwise would, waiting for minutes.
         """
         credential = self.credential
         with self._making:
             if self._compute is None:
                 from azure.mgmt.compute import ComputeManagementClient
+                from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 
                 self._compute = ComputeManagementClient(
                     credential,
                     self.subscription,
                     base_url=self._management,
-                    credential_scopes=[f"{self._management}/.default"],
                     connection_verify=self._ca_file or True,
-                    retry_policy=ShortWaits(retry_total=self._attempts - 1, retry_backoff_max=self._call_s),
                     connection_timeout=5,
                     read_timeout=self._call_s,
-                    timeout=self._call_s * self._attempts,
+                    policies=[
+                        policies.RequestIdPolicy(),
+                        policies.HeadersPolicy(),
+                        policies.UserAgentPolicy("tradewind"),
+                        policies.ProxyPolicy(),
+                        policies.ContentDecodePolicy(),
+                        ShortWaits(
+                            retry_total=self._attempts - 1,
+                            retry_backoff_max=self._call_s,
+                            timeout=self._call_s * self._attempts,
+                        ),
+                        ARMChallengeAuthenticationPolicy(credential, f"{self._management}/.default"),
+                    ],
                 )
+            return self._compute
+
+    def resource_skus(self, region: str) -> Iterator[Any]:
+        """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions; FormatError
+        for pages that do not end.
+        """
         links = Pages(f"ARM's resource SKUs of {region}")
-        pages = self._compute.resource_skus.list(filter=f"location eq '{region}'").by_page()
+        pages = self.compute.resource_skus.list(filter=f"location eq '{region}'").by_page()
         for page in pages:
             yield from page
             if pages.continuation_token:
                 links.follow(pages.continuation_token)
+
+    def send(self, method: str, path: str, version: str, body: object = None, **options: Any) -> Any:
+        """The answer to a request that no client library is used for: `path` begins with a slash or is a whole address.
+        Raises azure.core's exceptions, also for an unsuccessful answer."""
+        from azure.core.rest import HttpRequest
+
+        url = path if path.startswith("https://") else f"{self._management}{path}"
+        query = {} if "api-version=" in url else {"api-version": version}
+        request = HttpRequest(method, url, params=query, json=body)
+        answer = self.compute.send_request(request, **options)
+        answer.read()
+        if answer.status_code >= 400:
+            raise exceptions.HttpResponseError(response=answer, error_format=ARMErrorFormat)
+        return answer
 
     def graph(self, query: str) -> Iterator[list[dict[str, Any]]]:
         """The pages of a Resource Graph query. Raises ProviderError and azure.core's exceptions."""
@@ -155,22 +192,41 @@ def to_provider_error(error: Exception) -> ProviderError | None:
     return ProviderError(f"azure-core: {error}") if isinstance(error, exceptions.AzureError) else None
 
 
-def _refused(error: exceptions.HttpResponseError) -> ProviderError:
-    message, status = str(error.message)[:400], int(error.status_code or 0)
-    code = getattr(error.error, "code", "") or ""
-    if status == 429:
-        headers = {} if error.response is None else error.response.headers
-        return ThrottledError(message, retry_after_s=retry_after_s(headers))
-    if code in ("ExpiredAuthenticationToken", "ExpiredToken"):
-        return ExpiredCredentialsError(message, hint="run: az login")
+def error_code(error: BaseException) -> str:
+    """Azure's code of a refusal; "" for any other exception."""
+    return _code(error) if isinstance(error, exceptions.HttpResponseError) else ""
+
+
+def refusal(code: str, message: str, status: int = 0, headers: Mapping[str, str] | None = None) -> ProviderError:
+    """The error that stands for a refusal with this code: of a call, or of a long operation."""
+    text = f"{code}: {message}"[:400] if code else message[:400]
+    found = meaning(code, message)
+    if status == 429 or (found is not None and found.kind is ThrottledError):
+        return ThrottledError(text, retry_after_s=retry_after_s(headers or {}))
     if code == "InvalidAuthenticationToken" and "not yet valid" in message:
-        return ClockSkewError(message, hint="set this machine's clock (timedatectl set-ntp true)")
+        return ClockSkewError(text, hint="set this machine's clock (timedatectl set-ntp true)")
+    if found is not None and found.kind is PermissionDeniedError:
+        action = re.search(r"action '([^']+)'", message)
+        return denied(text, action.group(1) if action else "")
+    if found is not None:
+        return found.kind(text, hint=found.hint, scope=found.scope)
     if status == 401:
-        return AuthError(message, hint="run: az login")
+        return AuthError(text, hint="run: az login")
     if status == 403:
-        found = re.search(r"action '([^']+)'", message)
-        return denied(message, found.group(1) if found else "")
-    return UnavailableError(message) if status >= 500 else ProviderError(message)
+        return denied(text, "")
+    if status in (409, 412):
+        return ConflictError(text)
+    return UnavailableError(text) if status >= 500 else ProviderError(text)
+
+
+def _refused(error: exceptions.HttpResponseError) -> ProviderError:
+    headers = {} if error.response is None else error.response.headers
+    message = str(getattr(error.error, "message", None) or error.message)
+    return refusal(_code(error), message, int(error.status_code or 0), headers)
+
+
+def _code(error: exceptions.HttpResponseError) -> str:
+    return str(getattr(error.error, "code", "") or "")
 
 
 def _no_token(text: str) -> ProviderError:

@@ -23,22 +23,29 @@ cd "$HOME" || exit 1
 {end}
 /bin/bash /run/tradewind/work < /dev/null &
 wait -n
-shutdown -h now || poweroff -f
+{last}shutdown -h now || poweroff -f
 """
 _GUARD = """python3 -I -S - {seconds} <<'{end}' &
+{program}
+{end}
+"""
+_LAST = """python3 -I -S - <<'{end}'
 {program}
 {end}
 """
 _ELSEWHERE = re.compile(r"^from (?:__future__|providers\.machine\.lifetime) import .*\n", re.MULTILINE)
 
 
-def script(cloud: str, work: str, time_to_live_s: int | None) -> str:
-    """What a machine of `cloud` runs as root: the same for the same arguments. Raises SetupError."""
+def script(cloud: str, work: str, time_to_live_s: int | None, *, takes_leave: bool = False) -> str:
+    """What a machine of `cloud` runs as root: the same for the same arguments. `takes_leave`: its program also runs,
+    without an argument, before the machine shuts down. Raises SetupError.
+    """
     guard = ""
     if time_to_live_s is not None:
         guard = _GUARD.format(seconds=time_to_live_s, end=_END, program=program(cloud))
-    whole = _SCRIPT.format(cloud=cloud, guard=guard, end=_END, work=work)
-    if whole.count(f"\n{_END}\n") != 1 + bool(guard):
+    last = _LAST.format(end=_END, program=program(cloud)) if takes_leave else ""
+    whole = _SCRIPT.format(cloud=cloud, guard=guard, end=_END, work=work, last=last)
+    if whole.count(f"\n{_END}\n") != 1 + bool(guard) + takes_leave:
         raise SetupError(f"the user data of a machine has a line {_END}")
     return whole
 

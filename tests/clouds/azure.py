@@ -1,7 +1,7 @@
 """Azure on loopback: the Retail Prices interface, ARM's resource SKUs, Resource Graph. ARM is served over TLS.
 
 A throw-away authority signs for 127.0.0.1, so that the product's own code path is taken (azure-core refuses tokens over
-plain http). Virtual machines are to be added beside the SKUs; `forward` takes what is not served here.
+plain http). Virtual machines are beside it (tests.clouds.arm): `forward` takes what is not served here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,16 @@ def row(
     }  # fmt: skip
 
 
-def resource_sku(name: str, region: str, *, restriction: str = "", spot: bool = True, gpus: int = 8) -> dict[str, Any]:
+def resource_sku(
+    name: str,
+    region: str,
+    *,
+    restriction: str = "",
+    spot: bool = True,
+    gpus: int = 8,
+    vcpus: int = 96,
+    memory_gb: float = 1900,
+) -> dict[str, Any]:
     """A resource SKU of ARM's."""
     restrictions = []
     if restriction:
@@ -49,11 +58,13 @@ def resource_sku(name: str, region: str, *, restriction: str = "", spot: bool = 
     return {
         "resourceType": "virtualMachines",
         "name": name,
+        "family": f"{name.split('_')[1].rstrip('0123456789')}Family",
         "locations": [region.upper()],
         "locationInfo": [{"location": region, "zones": ["1", "2"]}],
         "capabilities": [
-            {"name": "vCPUs", "value": "96"},
-            {"name": "GPUs", "value": str(gpus)},
+            {"name": "vCPUs", "value": str(vcpus)},
+            {"name": "MemoryGB", "value": str(memory_gb)},
+            *([{"name": "GPUs", "value": str(gpus)}] if gpus else []),
             {"name": "LowPriorityCapable", "value": str(spot)},
         ],
         "restrictions": restrictions,
@@ -96,10 +107,11 @@ class AzureCloud:
         only = request.query.get("$filter", "")
         region = re.search(r"armRegionName eq '(\w+)'", only)
         part = re.search(r"contains\(armSkuName, '(\w+)'\)", only)
+        names = re.findall(r"armSkuName eq '(\w+)'", only)
         rows = self.rows
-        if not self.ignores_filter and region and part:
+        if not self.ignores_filter and region and (part or names):
             rows = [row for row in rows if row["armRegionName"].lower() == region.group(1)]
-            rows = [row for row in rows if part.group(1) in row["armSkuName"]]
+            rows = [row for row in rows if row["armSkuName"] in names or (part and part.group(1) in row["armSkuName"])]
         first = int(request.query.get("$skip") or 0)
         if first and first >= len(rows):
             return error("BadRequest", "Invalid skip", 400)
@@ -141,7 +153,7 @@ class Token:
         return AccessToken("header.eyJhcHBpZCI6ICJ0cmFkZXdpbmQifQ.signature", 4_000_000_000)
 
 
-def loopback_tls(folder: Path) -> tuple[ssl.SSLContext, str]:
+def loopback_tls(folder: Path, address: str = "127.0.0.1") -> tuple[ssl.SSLContext, str]:
     """(a server's context, the file of the authority that signed it)."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -158,7 +170,7 @@ def loopback_tls(folder: Path) -> tuple[ssl.SSLContext, str]:
         .serial_number(1)
         .not_valid_before(start)
         .not_valid_after(start + datetime.timedelta(days=36500))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -162,7 +162,7 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
                 return
             self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
 
-        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
         def log_message(self, *arguments: Any) -> None:
             return

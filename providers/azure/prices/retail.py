@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from providers.azure.hardware import REGIONS, sizes
+from providers.azure.hardware import REGIONS, Size, sizes
 from providers.collect.facts import Finding, Flag, PollResult, SkipReason, gather, hourly_price, instant_ms
 from providers.collect.http import Http, Patience, RefusedError
 from providers.collect.pages import Pages
@@ -48,7 +48,7 @@ class RetailPrices:
     """Source `azure-prices`. `subscription` True: omit what the account (AZURE_SUBSCRIPTION_ID) may not start.
 
     `currency` is what prices are requested in; rows in a currency other than USD are flagged unless `usd_per_unit`
-    gives its rate in USD.
+    gives its rate in USD. `only`: these sizes, by lower-case name, instead of those of the catalogue.
     """
 
     provider = "azure"
@@ -65,8 +65,10 @@ class RetailPrices:
         read_s: float = 30.0,
         attempts: int = 3,
         connections: Connections | None = None,
+        only: Mapping[str, Size] | None = None,
     ) -> None:
         self.name = name
+        self._sizes = only
         self._only = tuple(region.lower() for region in regions)
         self._url = url
         self._currency = currency
@@ -106,16 +108,21 @@ class RetailPrices:
                     newest[key] = max(newest.get(key, meter), meter)
         finally:  # keep the pages that came before an error
             for (name, capacity_type), meter in sorted(newest.items()):
-                _add(finding, name, capacity_type, meter, now_ms, refused)
+                size = (sizes() if self._sizes is None else self._sizes).get(name.lower())
+                _add(finding, name, size, capacity_type, meter, now_ms, refused)
 
     def _rows(self, finding: Finding) -> Iterator[Mapping[str, Any]]:
         """All rows of a region. Azure answers 400 to a page past the end, so that ends the list."""
+        which = f"contains(armSkuName, '{GPU_SIZES}')"
+        if self._sizes is not None:
+            which = " or ".join(f"armSkuName eq '{size.name}'" for size in self._sizes.values())
+            which = f"({which})"
         only = " and ".join(
             (
                 "serviceName eq 'Virtual Machines'",
                 "priceType eq 'Consumption'",
                 f"armRegionName eq '{finding.region}'",
-                f"contains(armSkuName, '{GPU_SIZES}')",
+                which,
             )
         )
         links = Pages("the retail prices", MOST_PAGES)
@@ -226,12 +233,12 @@ def _word(value: Any) -> str:
 def _add(
     finding: Finding,
     name: str,
+    size: Size | None,
     capacity_type: CapacityType,
     meter: _Meter,
     now_ms: int,
     refused: Mapping[tuple[str, CapacityType], str] | None,
 ) -> None:
-    size = sizes().get(name.lower())
     if size is None:
         subject = f"azure/{finding.region}/{name}/{capacity_type.value}"
         finding.flag(Flag.UNKNOWN_GPU, subject, "the size is not in the catalogue, or has only part of a GPU")

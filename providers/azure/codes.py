@@ -1,0 +1,118 @@
+"""Azure's error codes and what they mean here: the one table of them.
+
+Sources: [arm] "Troubleshoot common Azure deployment errors" (learn.microsoft.com/azure/azure-resource-manager/
+troubleshooting/common-deployment-errors); [vm] "Troubleshoot allocation failures when you create VMs"
+(learn.microsoft.com/troubleshoot/azure/virtual-machines) and "Understand common error messages" there; [spot] "Error
+messages for Azure Spot Virtual Machines" (learn.microsoft.com/azure/virtual-machines/error-codes-spot); [karpenter]
+the codes that Azure's own autoscaler tells apart (github.com/Azure/karpenter-provider-azure, pkg/providers/instance/
+offerings); [seen] not documented there, but sent. Codes that are missing here are judged by their HTTP status.
+
+The HTTP status says less than the code: a lack of capacity is 409, like a name that is taken, or arrives in a long
+operation that is answered with 200.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from providers.errors import (
+    AuthError,
+    CapacityError,
+    ConflictError,
+    ExpiredCredentialsError,
+    NotFoundError,
+    PermissionDeniedError,
+    PriceError,
+    ProviderError,
+    QuotaError,
+    Scope,
+    SetupError,
+    ThrottledError,
+    UnavailableError,
+)
+
+NO_RESOURCE = ("ResourceNotFound", "NotFound")
+NO_GROUP = "ResourceGroupNotFound"
+ABSENT = (*NO_RESOURCE, NO_GROUP)
+"""That a resource does not exist, or its whole group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code means. How long to wait is not in it: Azure says so with its answer (Retry-After), if at all."""
+
+    kind: type[ProviderError]
+    scope: Scope
+    source: str
+    hint: str = ""
+
+
+_CAPACITY = "it is tried in other regions, with other sizes and later"
+_QUOTA = "ask for more: az quota, or Quotas in the portal; or end other machines"
+_IMAGE = "correct providers.azure.image in tradewind.toml: publisher:offer:sku:version, or the id of an image"
+_GROUP = "create it: tradewind up --cloud azure; or correct providers.azure.resource_group in tradewind.toml"
+_REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network)"
+_SUBSCRIPTION = "check AZURE_SUBSCRIPTION_ID and the state of the subscription: az account list"
+_LOGIN = "run: az login"
+_POLICY = "a policy of the organisation forbids it: ask for an exemption, or use another region or size"
+
+
+def _rows() -> Iterator[tuple[str, Meaning]]:
+    def row(
+        codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
+    ) -> Iterator[tuple[str, Meaning]]:
+        return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())
+
+    yield from row("SkuNotAvailable", CapacityError, "region", "spot", _CAPACITY)
+    yield from row("AllocationFailed", CapacityError, "region", "vm", _CAPACITY)
+    yield from row("ZonalAllocationFailed", CapacityError, "zone", "vm", _CAPACITY)
+    yield from row("OverconstrainedAllocationRequest", CapacityError, "region", "karpenter", _CAPACITY)
+    yield from row("OverconstrainedZonalAllocationRequest", CapacityError, "zone", "karpenter", _CAPACITY)
+    yield from row("SpotPriceGreaterThanProvidedMaxPrice", PriceError, "region", "spot")
+    yield from row("QuotaExceeded ResourceQuotaExceeded", QuotaError, "region", "arm", _QUOTA)
+    yield from row("PublicIPCountLimitReached", QuotaError, "region", "seen", _QUOTA)
+    yield from row("TooManyRequests", ThrottledError, "account", "arm")
+    yield from row("OperationNotAllowed Conflict", ConflictError, "request", "arm")
+    yield from row("AnotherOperationInProgress RetryableError", UnavailableError, "request", "arm")
+    yield from row("ResourceGroupBeingDeleted", UnavailableError, "account", "arm", "wait until it is deleted")
+    yield from row("PreconditionFailed ConditionNotMet", ConflictError, "request", "seen")
+    for code in NO_RESOURCE:
+        yield from row(code, NotFoundError, "request", "arm")
+    yield from row(NO_GROUP, SetupError, "account", "arm", _GROUP)
+    yield from row("InvalidResourceReference", SetupError, "region", "seen", "create the network: see docs/azure.md")
+    yield from row("PlatformImageNotFound ImageNotFound", SetupError, "region", "vm", _IMAGE)
+    yield from row("GalleryImageNotFound MarketplacePurchaseEligibilityFailed", SetupError, "region", "arm", _IMAGE)
+    yield from row("VMMarketplaceInvalidInput", SetupError, "region", "vm", _IMAGE)
+    yield from row("MissingSubscriptionRegistration NoRegisteredProviderFound", SetupError, "account", "arm", _REGISTER)
+    yield from row("RequestDisallowedByPolicy", SetupError, "region", "arm", _POLICY)
+    yield from row("AzureSpotFeatureNotEnabledForSubscription", SetupError, "account", "spot", _SUBSCRIPTION)
+    yield from row("ReadOnlyDisabledSubscription SubscriptionNotFound", AuthError, "account", "arm", _SUBSCRIPTION)
+    yield from row("DisallowedOperation", AuthError, "account", "arm", _SUBSCRIPTION)
+    yield from row("AuthorizationFailed LinkedAuthorizationFailed", PermissionDeniedError, "account", "arm")
+    yield from row(
+        "ExpiredAuthenticationToken ExpiredToken", ExpiredCredentialsError, "account", "arm", "run: az login"
+    )
+    yield from row("InvalidAuthenticationToken InvalidAuthenticationTokenTenant", AuthError, "account", "arm", _LOGIN)
+    yield from row("InternalServerError InternalError InternalExecutionError", UnavailableError, "region", "vm")
+    yield from row("ServiceUnavailable ServerTimeout OperationTimedOut", UnavailableError, "region", "seen")
+    yield from row("InternalOperationError NetworkingInternalOperationError", UnavailableError, "region", "vm")
+
+
+CODES: Mapping[str, Meaning] = dict(_rows())
+
+_BY_TEXT = (
+    (re.compile(r"quota|approved .*cores", re.I), CODES["QuotaExceeded"]),
+    (re.compile(r"max ?price|spot price", re.I), CODES["SpotPriceGreaterThanProvidedMaxPrice"]),
+    (re.compile(r"being deleted|in progress|marked for deletion", re.I), CODES["AnotherOperationInProgress"]),
+)
+
+
+def meaning(code: str, message: str) -> Meaning | None:
+    """What a refusal means. One code stands for quotas, prices and forbidden changes: its text tells them apart."""
+    if code in ("OperationNotAllowed", "Conflict", "BadRequest"):
+        for pattern, found in _BY_TEXT:
+            if pattern.search(message):
+                return found
+    return CODES.get(code)

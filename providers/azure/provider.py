@@ -1,0 +1,154 @@
+"""AzureProvider: rents virtual machines on Azure, spot and on-demand.
+
+A machine is created by one PUT under a name that follows from our launch token, with its disk, its network interface
+and its address, and is deleted with them. No call that may have taken effect is repeated by the client library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from providers.azure import rows
+from providers.azure.codes import ABSENT
+from providers.azure.launches import Launches
+from providers.azure.machines import LISTING_LAG_S, Machines
+from providers.azure.market import Market
+from providers.azure.session import Connections, error_code, to_provider_error
+from providers.azure.settings import Settings
+from providers.azure.skus import CORES, SPOT_CORES
+from providers.base import LaunchSpec, Quota
+from providers.clock import Clock
+from providers.errors import NotFoundError, ProviderError, UnavailableError
+from providers.instance import EndReason, Instance
+from providers.machine.lifetime import LIVES, lives
+from providers.offer import Offer, OfferId
+from providers.price import PricePoint
+
+CALL_S = 15.0
+ATTEMPTS = 2
+
+
+class AzureProvider:
+    """The provider `azure`. Credentials are found by azure-identity's chain (DefaultAzureCredential)."""
+
+    name = rows.PROVIDER
+    simulated = False
+    listing_lag_s = LISTING_LAG_S  # lists come from a cache of Azure Resource Manager's, without a promise
+    describe_every_s = 25.0  # one GET per machine, of which Azure allows 12 a minute; five times as many at a change
+
+    def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
+        self._settings, self._clock = settings, clock
+        if connections is None:
+            connections = Connections(settings.subscription, settings.management, call_s=CALL_S, attempts=ATTEMPTS)
+        self._connections = connections
+        self._market = Market(settings, connections, clock)
+        self._machines = Machines(settings, connections, clock)
+        self._launches = Launches(settings, connections, clock, self._machines, self.classify)
+
+    # --- Provider ---
+
+    def offers(self) -> Sequence[Offer]:
+        """The configured sizes in the configured regions, as far as the subscription may start them."""
+        return self._market.offers()
+
+    def prices(self) -> Sequence[PricePoint]:
+        """The present prices."""
+        return self._market.prices()
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """See Provider.launch. Waits some seconds for Azure to say that it has no capacity."""
+        offer = self._offered(spec.offer_id)
+        with self._converted():
+            return self._launches.launch(spec, offer)
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        """See Provider.describe. Deletes machines that have shut down, whose time is over or which failed."""
+        places = [place for place in map(rows.place_of, instance_ids) if place is not None]
+        with self._converted():
+            return [each for each in self._machines.look_at_all(places) if each is not None]
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        """See Provider.find."""
+        (first,) = rows.names(token, 1)
+        with self._converted():
+            record = self._machines.records.get(first)
+            if record is None or record.region != region:
+                return []
+            names = rows.names(token, int(record.tags[rows.COUNT]))
+            found = self._machines.look_at_all([(region, name) for name in names])
+            return [each for each in found if each is not None]
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """See Provider.renew: sets a tag, which the machine and the provider read."""
+        tag = {LIVES: lives(time_to_live_s, self._clock.now_ms())}
+        with self._converted():
+            for _, name in filter(None, map(rows.place_of, instance_ids)):
+                machine = f"{self._settings.group}/providers/Microsoft.Compute/virtualMachines/{name}"
+                try:
+                    self._machines.records.tag(machine, tag)
+                except Exception as error:
+                    if error_code(error) not in ABSENT:
+                        raise
+
+    def terminate(self, instance_id: str) -> None:
+        """See Provider.terminate."""
+        place = rows.place_of(instance_id)
+        if place is not None:
+            with self._converted():
+                self._machines.end(place[1], EndReason.USER)
+
+    def list_owned(self, install: str) -> Sequence[Instance]:
+        """See Provider.list_owned: the machines in the resource group, whatever their region."""
+        with self._converted():
+            return self._machines.owned(install)
+
+    def quotas(self) -> Sequence[Quota]:
+        """The quotas, in vCPUs, that machines of the configured sizes count against, by region."""
+        found = []
+        with self._converted():
+            for region in self._settings.regions:
+                names = {CORES, SPOT_CORES, *(sku.family for sku in self._market.skus(region).values())}
+                for row in self._connections.compute.usage.list(region):
+                    if str(row.name.value) in names:
+                        limit, used = int(row.limit), int(row.current_value)
+                        found.append(Quota(str(row.name.value), region, max(limit, used), used))
+        return found
+
+    def classify(self, error: BaseException) -> ProviderError:
+        """See providers.azure.codes; ProviderErrors unchanged."""
+        if isinstance(error, ProviderError):
+            return error
+        known = to_provider_error(error) if isinstance(error, Exception) else None
+        return known or UnavailableError(f"the azure provider failed: {error!r}", hint="run: tradewind doctor")
+
+    # --- for the methods above ---
+
+    def _offered(self, offer_id: str) -> OfferId:
+        """The parts of an offer of ours. Raises NotFoundError."""
+        try:
+            offer = OfferId.parse(offer_id)
+        except ValueError as error:
+            raise NotFoundError(str(error)) from error
+        settings = self._settings
+        if (
+            offer.provider != self.name
+            or offer.region not in settings.regions
+            or offer.instance_type not in settings.instance_types
+        ):
+            raise NotFoundError(
+                f"{offer_id} is not an offer of this installation",
+                hint="providers.azure.regions and providers.azure.instance_types in tradewind.toml say what may be "
+                "rented",
+            )
+        return offer
+
+    @contextmanager
+    def _converted(self) -> Iterator[None]:
+        """azure.core's exceptions as errors of ours."""
+        try:
+            yield
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise self.classify(error) from error

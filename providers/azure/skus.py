@@ -1,0 +1,49 @@
+"""What a subscription may start in one region: sizes, of which kind, and the quotas that they count against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from providers.azure.hardware import Size, sizes
+from providers.hardware import GIB
+
+SPOT_CORES, CORES = "lowPriorityCores", "cores"
+"""The quotas of a region for all spot machines, and for all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """A size, whether it is sold as spot, and the quota of its family (for machines that are not spot)."""
+
+    size: Size
+    spot: bool
+    family: str
+
+
+def rentable(found: Iterable[Any], names: Iterable[str]) -> dict[str, Sku]:
+    """The sizes of these names that may be started, by lower-case name; without those whose GPUs are unknown. `found`
+    is what `Connections.resource_skus` returns."""
+    wanted = {name.lower() for name in names}
+    skus: dict[str, Sku] = {}
+    for each in found:
+        if each is None or each.resource_type != "virtualMachines" or str(each.name).lower() not in wanted:
+            continue
+        about = {str(row.name): str(row.value) for row in each.capabilities or ()}
+        size = _size(str(each.name), about)
+        barred = any(str(getattr(row.type, "value", row.type)) == "Location" for row in each.restrictions or ())
+        if size is not None and not barred:
+            skus[size.name.lower()] = Sku(size, about.get("LowPriorityCapable") == "True", str(each.family or ""))
+    return skus
+
+
+def _size(name: str, about: Mapping[str, str]) -> Size | None:
+    """A size of the catalogue, or one without GPUs."""
+    known = sizes().get(name.lower())
+    if known is not None or int(about.get("GPUs", "0") or 0):
+        return known
+    try:
+        return Size(name, None, 0, int(about["vCPUs"]), round(float(about["MemoryGB"]) * GIB))
+    except (KeyError, ValueError):
+        return None
