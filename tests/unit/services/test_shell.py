@@ -9,6 +9,8 @@ import pytest
 
 from orchestrator.errors import NotFoundError, ProviderFailure, UsageError
 from orchestrator.installation import Installation
+from orchestrator.nodes.channel import Channel, control_store, places
+from orchestrator.nodes.messages import NodeFacts
 from orchestrator.services.nodes.shell import shell_command
 from providers.errors import AuthError
 from providers.fake import FakeProvider
@@ -38,13 +40,22 @@ def test_the_machine_that_trains_is_logged_in_to(opened: Installation, past: Pas
     assert shell_command(opened, name, ["ls", "-l"]) == ("login", run.instance_id, "ls", "-l")
 
 
-def test_each_of_several_machines_is_logged_in_to_by_its_number(opened: Installation, past: Past) -> None:
+def test_each_of_several_machines_is_logged_in_to_by_the_number_that_it_gave_itself(
+    opened: Installation, past: Past
+) -> None:
     with opened.store.write() as tx:
         run = tx.run(past.runs[3])
         name = tx.job(run.job_id).name
-        tx.set_machines(run.id, [replace(run.machines[0], instance_id=each) for each in ("zero", "one")])
+        (token,) = (each.token for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
+        tx.set_machines(run.id, [replace(run.machines[0], instance_id=each) for each in ("one", "zero")])
+    store = control_store(opened.control_root)
+    first, second = (Channel(store, place) for place in places(token, 2))
+    first.put_facts(NodeFacts("boot", "key", "proof", instance="zero"))
+    with pytest.raises(NotFoundError, match="not known yet which machine of conv has the number 1"):
+        shell_command(opened, name, node=1)
+    second.put_facts(NodeFacts("boot", "key", "proof", instance="one"))
     assert [shell_command(opened, name, node=number)[1] for number in (0, 1)] == ["zero", "one"]
-    with pytest.raises(UsageError, match="no machine 2 now: it has 2 machines, 0 to 1") as raised:
+    with pytest.raises(UsageError, match="no machine 2: it has 2 machines, 0 to 1") as raised:
         shell_command(opened, name, node=2)
     assert raised.value.hint == f"tradewind nodes {name}"
 
