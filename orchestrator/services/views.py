@@ -129,7 +129,7 @@ class ControlPlaneView:
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """One job in detail."""
+    """One job in detail. `unbooked_nano_usd` is an estimate of what its machines have cost besides what is booked."""
 
     kind: ClassVar[str] = "status"
 
@@ -139,6 +139,7 @@ class StatusView:
     migration: Migration | None  # the one in progress
     events: tuple[Event, ...]  # newest last
     control_plane: ControlPlaneView
+    unbooked_nano_usd: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs.snapshot import current_run, left_out
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
 from orchestrator.engine.migration.move import attempt_failed, waits
@@ -95,13 +96,18 @@ def status(installation: Installation, ref: str, *, events: int = 8) -> StatusVi
         found = tx.find_job(ref)
         newest = tx.events(job_id=found.id, limit=events, newest_first=True)
         open_ones = tx.migrations(job_id=found.id, open=True, unreadable=left_out)
+        now_ms, runs = installation.clock.now_ms(), tuple(tx.runs(job_id=found.id, unreadable=left_out))
+        view = job_view(installation, tx, found, forecasts(installation, tx, [found])[found.id])
+        unsettled = tx.runs(job_id=found.id, unsettled=True, unreadable=left_out)
+        spent = job_cost_nano_usd(tx, found.id, unsettled, now_ms)
         return StatusView(
-            at_ms=installation.clock.now_ms(),
-            job=job_view(installation, tx, found, forecasts(installation, tx, [found])[found.id]),
-            runs=tuple(tx.runs(job_id=found.id, unreadable=left_out)),
+            at_ms=now_ms,
+            job=view,
+            runs=runs,
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
             control_plane=control_plane(installation),
+            unbooked_nano_usd=max(0, spent - view.paid_nano_usd),
         )
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.engine.billing.accrue import book
+from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
+from orchestrator.engine.machines.collect import collect
 from orchestrator.errors import (
     InfeasibleError,
     LimitError,
@@ -49,6 +52,23 @@ def test_a_job_shows_its_progress_its_price_and_its_moves(installation: Installa
     assert (conv.offer_id, conv.zone) == (SPOT, "fake/alpha-1")
     assert conv.nano_usd_per_hour == 1_020_000_000
     assert conv.simulated
+
+
+def test_the_status_tells_what_running_machines_cost_before_it_is_booked(
+    installation: Installation, past: Past
+) -> None:
+    before = current.status(installation, "conv")
+    with installation.store.read() as tx:
+        (run,) = tx.runs(job_id=past.conv, unsettled=True)
+        cost = machine_cost_nano_usd(tx, run, installation.clock.now_ms())
+    assert before.unbooked_nano_usd == cost - before.job.paid_nano_usd > 0
+    collect(installation)
+    with installation.store.write() as tx:
+        book(tx, run.id, installation.clock.now_ms())
+    after = current.status(installation, "conv")
+    assert after.job.paid_nano_usd + after.unbooked_nano_usd == cost  # its disk is booked when it has ended
+    assert 0 < after.unbooked_nano_usd < before.unbooked_nano_usd
+    assert current.status(installation, "gpt").unbooked_nano_usd == 0
 
 
 def test_the_status_holds_runs_and_the_last_events_in_order(installation: Installation, past: Past) -> None:

@@ -83,8 +83,9 @@ def _state(job: JobView) -> str:
     return job.state if job.quarantine is None else "quarantined"
 
 
-def job(view: JobView, screen: Screen) -> str:
+def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
     """One job, a field to a line."""
+    unbooked = f", and about {amount(unbooked_nano_usd)} not booked yet" if unbooked_nano_usd else ""
     rows = [
         ("job", f"{view.name} ({view.id})"),
         ("state", view.state if view.quarantine is None else f"{view.state}, in quarantine"),
@@ -97,7 +98,7 @@ def job(view: JobView, screen: Screen) -> str:
         ("budget", amount(view.budget_nano_usd)),
         ("runs on", view.offer_id or "-"),
         ("price", rate(view.nano_usd_per_hour)),
-        ("paid", amount(view.paid_nano_usd)),
+        ("paid", amount(view.paid_nano_usd) + unbooked),
         ("to go", _to_go(view)),
         ("runs", f"{view.runs}; migrations: {view.migrations}; steps repeated: {view.steps_repeated}"),
         ("why" if view.state == "paused" else "last", view.note),
@@ -125,7 +126,7 @@ def status(view: StatusView, screen: Screen) -> str:
         migration = clean(f"moving to {move.offer_id}: step {move.step.value}, because {move.reason} ({move.id})")
     plane = "" if view.control_plane.running else "no control plane is running here; start it: tradewind up"
     return blocks(
-        job(view.job, screen),
+        job(view.job, screen, unbooked_nano_usd=view.unbooked_nano_usd),
         screen(migration, "cyan") if migration else "",
         plane,
         " ",
