@@ -204,6 +204,12 @@ def cloud_settings(name: str, config: Config) -> object:
 
         aws = config.providers.aws
         return Settings(aws.regions, aws.instance_types, aws.image or "", aws.disk_gb)
+    if name == "gcp":
+        from providers.gcp.settings import Settings as GcpSettings
+
+        gcp = config.providers.gcp
+        places = gcp.project, gcp.endpoint, gcp.catalog
+        return GcpSettings(gcp.regions, gcp.machine_types, gcp.image or "", gcp.disk_gb, *places)
     return None
 
 

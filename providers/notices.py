@@ -18,6 +18,10 @@ def notices(where: str) -> Callable[[], Notice | None]:
         from providers.aws.metadata import SpotNotices
 
         return SpotNotices().started()
+    if where == "gcp":
+        from providers.gcp.metadata import PreemptionNotices
+
+        return PreemptionNotices().started()
     from providers.local.metadata import read_notice
 
     return partial(read_notice, Path(where))

@@ -10,10 +10,10 @@ from orchestrator.config.settings import (
     PriceSources,
     Providers,
     Secrets,
-    Setting,
     Site,
 )
 from orchestrator.config.show import ShownSetting, shown_settings
+from orchestrator.config.values import Setting
 
 __all__ = [
     "SETTINGS",

@@ -21,11 +21,11 @@ from orchestrator.config.settings import (
     SETTINGS,
     Config,
     PriceSources,
-    Setting,
     section_of,
 )
 from orchestrator.config.store_url import url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
+from orchestrator.config.values import Setting
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from providers.traits import traits_of
 
@@ -162,6 +162,10 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
     values.setdefault("site.temp_dir", temp_dir)
 
 
+_REQUIRED = {"aws": ("regions", "instance_types", "image"), "gcp": ("regions", "machine_types", "image")}
+"""Settings of a provider without which it cannot rent anything."""
+
+
 def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given], wrong: Collection[str]) -> Iterator[Problem]:
     real = _real_clouds(values)
     factor = used.get("providers.local.clock_factor")
@@ -172,10 +176,11 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given], wrong: 
     if enabled is not None and "static" in _enabled(values) and not has_hosts:
         where = "[providers.static.hosts.NAME] (docs/owned-machines.md)"
         yield enabled.problem("static has no hosts", f"declare one in {where}")
-    if enabled is not None and "aws" in _enabled(values):
-        for name in ("providers.aws.regions", "providers.aws.instance_types", "providers.aws.image"):
-            if name not in values and name not in wrong:
-                yield enabled.problem(f"aws needs {name}", f"set it, such as {SETTINGS[name].example} (docs/aws.md)")
+    for cloud in _enabled(values) if enabled is not None else ():
+        for name in (f"providers.{cloud}.{setting}" for setting in _REQUIRED.get(cloud, ())):
+            if enabled is not None and name not in values and name not in wrong:
+                remedy = f"set it, such as {SETTINGS[name].example} (docs/{cloud}.md)"
+                yield enabled.problem(f"{cloud} needs {name}", remedy)
     temp_dir = used.get("site.temp_dir")
     if temp_dir is not None and len(os.fsencode(str(values[temp_dir.name]))) > MAX_TEMP_DIR_BYTES:
         yield temp_dir.problem(

@@ -8,94 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.config.aws import read_image, read_instance_types, read_regions
+from orchestrator.config.clouds import AwsProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
-from orchestrator.config.paths import why_no_path
+from orchestrator.config.values import Setting, names, number, path, root, setting, text, url, whole, yes_no
 from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
 PRICED_CLOUDS = ("aws", "gcp", "azure")
 MAX_TEMP_DIR_BYTES = 31  # a cluster's folder takes 7 bytes, Ray up to 69, and a unix socket's path has at most 107
-
-Read = Callable[[object], object]
-"""Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting by its dotted `name`. If `default` is None, `default_text` says how it follows from other
-    settings."""
-
-    name: str
-    meaning: str
-    default: object
-    default_text: str
-    example: str
-    read: Read
-
-    @property
-    def variable(self) -> str:
-        """The name of the environment variable that sets it."""
-        return "TRADEWIND_" + self.name.upper().replace(".", "_")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str) and value.strip() and "\0" not in value:
-        return value.strip()
-    raise ValueError("must be text and not empty")
-
-
-def _path(value: object) -> Path:
-    text = str(value) if isinstance(value, Path) else _text(value)
-    if wrong := why_no_path(text):
-        raise ValueError(wrong)
-    return Path(text)
-
-
-def _url(value: object) -> str:
-    text = _text(value)
-    if not re.match(r"(sqlite|postgresql)(\+\w+)?://", text):
-        raise ValueError('must be a database URL, such as "postgresql://user@host/tradewind"')
-    return text
-
-
-def _root(value: object) -> Path | str:
-    text = _text(value)
-    if "://" not in text:
-        return Path(text)
-    if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", text):
-        raise ValueError('must be a folder, or a bucket such as "s3://bucket/tradewind"')
-    return text.rstrip("/")
-
-
-def _yes_no(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-    if isinstance(value, str) and value.strip().lower() in words:
-        return words[value.strip().lower()]
-    raise ValueError("must be true or false")
-
-
-def _names(value: object) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise ValueError("must be a list of names")
-    names = tuple(item.strip() for item in items)
-    if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
-        raise ValueError("must be a list of at least one name of lower-case letters and digits")
-    if len(set(names)) < len(names):
-        raise ValueError("has a duplicate")
-    return names
 
 
 def _clouds(value: object) -> tuple[str, ...]:
@@ -169,58 +96,26 @@ def _check_source(name: str, options: Mapping[str, Any]) -> None:
         raise ValueError(f"{name}: options must be text, numbers, booleans, or lists or tables of these") from None
 
 
-def _whole(least: int) -> Read:
-    def read(value: object) -> int:
-        if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-            raise ValueError(f"must be a whole number, at least {least}")
-        return value
-
-    return read
-
-
-def _number(*, above: float | None = None, least: float = 0.0) -> Read:
-    def read(value: object) -> float:
-        try:
-            number = float(value) if isinstance(value, str | int | float) else math.nan
-        except (ValueError, OverflowError):
-            number = math.nan
-        wrong = not math.isfinite(number) or isinstance(value, bool) or number < least
-        if wrong or (above is not None and number <= above):
-            raise ValueError(
-                f"must be a number, {f'more than {above:g}' if above is not None else f'at least {least:g}'}"
-            )
-        return number
-
-    return read
-
-
-def _setting(default: object, meaning: str, read: Read, example: str, default_text: str = "") -> Any:
-    about = {"meaning": meaning, "read": read, "example": example, "default_text": default_text}
-    return field(default=default, metadata=about)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalProvider:
     """The simulated market on this machine."""
 
-    seed: int = _setting(7, "Random seed for its prices, capacity and preemptions.", _whole(0), "11")
-    clock_factor: float = _setting(
+    seed: int = setting(7, "Random seed for its prices, capacity and preemptions.", whole(0), "11")
+    clock_factor: float = setting(
         None,
         "Market seconds per real second; 1 if a real cloud is enabled.",
-        _number(above=0),
+        number(above=0),
         "60",
         f"{CLOCK_FACTOR:.0f}; 1 with a real cloud",
     )
-    hazard: bool = _setting(True, "Whether its spot machines are preempted now and then.", _yes_no, "false")
+    hazard: bool = setting(True, "Whether its spot machines are preempted now and then.", yes_no, "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticProvider:
     """Machines that somebody owns."""
 
-    hosts: OwnedHosts = _setting(  # noqa: RUF009 - it is dataclasses.field
+    hosts: OwnedHosts = setting(  # noqa: RUF009 - it is dataclasses.field
         OwnedHosts(),
         "Machines that you own and reach through SSH, by name, each with its options (docs/owned-machines.md); JSON in "
         "the environment.",
@@ -231,41 +126,14 @@ class StaticProvider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwsProvider:
-    """Machines of AWS (docs/aws.md)."""
-
-    regions: tuple[str, ...] = _setting(
-        (),
-        "The regions in which machines may be rented.",
-        read_regions,
-        '["us-east-1", "eu-west-1"]',
-        "none: required if aws is enabled",
-    )
-    instance_types: tuple[str, ...] = _setting(
-        (),
-        "The instance types that may be rented, with or without GPUs.",
-        read_instance_types,
-        '["g5.xlarge", "g6.xlarge"]',
-        "none: required if aws is enabled",
-    )
-    image: str | None = _setting(
-        None,
-        "What machines start from: an AMI, or `ssm:` and the name of a parameter of AWS Systems Manager that has one.",
-        read_image,
-        '"ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"',
-        "none: required if aws is enabled",
-    )
-    disk_gb: int = _setting(100, "The size of a machine's disk in GiB.", _whole(1), "200")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
     """Where machines come from."""
 
-    enabled: tuple[str, ...] = _setting(("local",), "The providers that jobs may use.", _names, '["local"]')
+    enabled: tuple[str, ...] = setting(("local",), "The providers that jobs may use.", names, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
     static: StaticProvider = field(default_factory=StaticProvider)
     aws: AwsProvider = field(default_factory=AwsProvider)
+    gcp: GcpProvider = field(default_factory=GcpProvider)
 
     @property
     def clock_factor(self) -> float:
@@ -277,31 +145,31 @@ class Providers:
 class Prices:
     """Which prices the control plane collects besides those of enabled providers, and for how long."""
 
-    clouds: tuple[str, ...] = _setting(
+    clouds: tuple[str, ...] = setting(
         (),
         f"Clouds whose prices the control plane collects: {', '.join(PRICED_CLOUDS)} (docs/collectors.md).",
         _clouds,
         '["azure"]',
         "none",
     )
-    sources: PriceSources = _setting(  # noqa: RUF009 - it is dataclasses.field
+    sources: PriceSources = setting(  # noqa: RUF009 - it is dataclasses.field
         PriceSources(),
         "More sources, such as feeds, and options of the sources of `clouds`; JSON in the environment.",
         _sources,
         '{ "feed:verda" = { at = "prices.csv" }, azure-prices = { regions = ["eastus"], every_s = 7200 } }',
         "none",
     )
-    max_age_days: int = _setting(
+    max_age_days: int = setting(
         365,
         "`plan --anywhere` and `offers --for` ignore prices last confirmed more than this many days ago, and report "
         "how many.",
-        _whole(1),
+        whole(1),
         "90",
     )
-    keep_days: int = _setting(
+    keep_days: int = setting(
         400,
         "Prices older than this many days are deleted from the store once they are in the monthly archive.",
-        _whole(31),
+        whole(31),
         "90",
     )
 
@@ -310,11 +178,11 @@ class Prices:
 class Site:
     """Machines on this host."""
 
-    temp_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
+    temp_dir: Path = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
         "The folder of the Ray clusters of machines on this host. Its path has at most "
         f"{MAX_TEMP_DIR_BYTES} bytes, because it holds sockets.",
-        _path,
+        path,
         '"/tmp/tw"',
         "`tw-` and a digest of state_dir, in the temporary folder",
     )
@@ -324,14 +192,14 @@ class Site:
 class Policy:
     """When jobs are moved. Seconds and days are market time."""
 
-    min_dwell_s: float = _setting(
-        3600.0, "A run is not moved to a better price before it has trained this long.", _number(), "1800"
+    min_dwell_s: float = setting(
+        3600.0, "A run is not moved to a better price before it has trained this long.", number(), "1800"
     )
-    max_migrations_per_day: int = _setting(4, "The most planned moves of one job in 24 hours.", _whole(0), "2")
-    decide_every_s: float = _setting(
+    max_migrations_per_day: int = setting(4, "The most planned moves of one job in 24 hours.", whole(0), "2")
+    decide_every_s: float = setting(
         86_400.0,
         "How often to decide again, besides after each price change, loss or back-off.",
-        _number(above=0),
+        number(above=0),
         "3600",
     )
 
@@ -340,14 +208,14 @@ class Policy:
 class Limits:
     """Limits that apply to all jobs, whatever their job files say."""
 
-    max_usd_per_hour: float = _setting(
-        100.0, "The highest total cost of all machines per hour, in US dollars.", _number(above=0), "20"
+    max_usd_per_hour: float = setting(
+        100.0, "The highest total cost of all machines per hour, in US dollars.", number(above=0), "20"
     )
-    max_instances: int = _setting(16, "The most machines that may run at once.", _whole(0), "4")
-    max_unattended_s: float = _setting(
+    max_instances: int = setting(16, "The most machines that may run at once.", whole(0), "4")
+    max_unattended_s: float = setting(
         86_400.0,
         "A machine ends by itself if no control plane has renewed it for this many real seconds.",
-        _number(least=60.0),
+        number(least=60.0),
         "345600",
     )
 
@@ -356,11 +224,11 @@ class Limits:
 class Secrets:
     """Where the control plane keeps jobs' secrets."""
 
-    key_file: Path | None = _setting(  # noqa: RUF009 - it is dataclasses.field
+    key_file: Path | None = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
         "Keep the values of secrets in state_dir, encrypted with the key in this file, so that a restarted control "
         "plane has them. The file is created if missing (0600), outside of state_dir. Needs `tradewind[secrets]`.",
-        _path,
+        path,
         '"~/.config/tradewind/secrets.key"',
         "none: only in the control plane's memory",
     )
@@ -370,18 +238,18 @@ class Secrets:
 class Machines:
     """How machines of other hosts reach `store_root`. They get credentials that are limited to their job."""
 
-    role: str | None = _setting(
+    role: str | None = setting(
         None,
         "The role whose rights machines get, limited to their job (AWS: its ARN, for `sts:AssumeRole`).",
-        _text,
+        text,
         '"arn:aws:iam::123456789012:role/tradewind-machines"',
         "none: those of the control plane's own user (`sts:GetFederationToken`)",
     )
-    share_credentials: bool = _setting(
+    share_credentials: bool = setting(
         False,
         "Whether machines get the control plane's own credentials, for stores that issue no limited ones. Then every "
         "job's program can read and delete whatever the control plane can.",
-        _yes_no,
+        yes_no,
         "true",
     )
 
@@ -391,41 +259,41 @@ class Stalls:
     """Stalled runs: a step or a save does not come, or the program does not start or end. Time spent restoring,
     quiesced and waiting does not count. A job file may set its own limit (train.stall_after)."""
 
-    after_steps: float = _setting(
+    after_steps: float = setting(
         50.0,
         "A run counts as stalled if a step or save takes this many times as long as usual, and at least `after_s`.",
-        _number(above=0),
+        number(above=0),
         "200",
     )
-    after_s: float = _setting(
+    after_s: float = setting(
         300.0,
         "The minimum for that in seconds: longer than anything between two steps, such as an evaluation.",
-        _number(above=0),
+        number(above=0),
         "1800",
     )
-    fail_after_s: float = _setting(
+    fail_after_s: float = setting(
         3600.0,
         "A run that has stalled for this many seconds fails and is retried from its last checkpoint.",
-        _number(above=0),
+        number(above=0),
         "14400",
     )
-    setup_fail_after_s: float = _setting(
+    setup_fail_after_s: float = setting(
         1800.0,
         "A set-up (`train.setup`, `train.requirements`) that takes so many seconds has failed.",
-        _number(above=0),
+        number(above=0),
         "3600",
     )
-    outside_after_s: float = _setting(
+    outside_after_s: float = setting(
         900.0,
         "Like `after_s`, for a program that has not started to train (imports, loading data) or does not exit after "
         "its last step. Programs without `train.steps` and `train.epochs` are not watched before they start.",
-        _number(above=0),
+        number(above=0),
         "3600",
     )
-    outside_fail_after_s: float = _setting(
+    outside_fail_after_s: float = setting(
         14400.0,
         "Like `fail_after_s`, for these programs.",
-        _number(above=0),
+        number(above=0),
         "43200",
     )
 
@@ -438,36 +306,36 @@ class Config:
     Paths are absolute. Created by `load_config`.
     """
 
-    state_dir: Path = _setting(  # noqa: RUF009 - it is dataclasses.field
+    state_dir: Path = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
         "The folder for all data: store, checkpoints, runs, outputs.",
-        _path,
+        path,
         '"/data/tradewind"',
         "`tradewind` in the user's state folder (`~/.local/state` on Linux)",
     )
-    store_url: str = _setting(
+    store_url: str = setting(
         None,
         "The URL of the database: SQLite or Postgres.",
-        _url,
+        url,
         '"postgresql://tw@db/tradewind"',
         "SQLite, `tradewind.db` in state_dir",
     )
-    store_root: Path | str = _setting(  # noqa: RUF009 - it is dataclasses.field
+    store_root: Path | str = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
         "Where orders for machines, their reports and checkpoints are kept: a folder, or a bucket (`s3://bucket/prefix`).",
-        _root,
+        root,
         '"s3://bucket/tradewind"',
         "state_dir",
     )
-    lease_s: float = _setting(
+    lease_s: float = setting(
         90.0,
         "A run without contact to the control plane for this long stops itself and may be replaced. So long "
         "may the store be out of reach.",
-        _number(above=0),
+        number(above=0),
         "30",
     )
-    suspect_after_s: float = _setting(
-        5.0, "A run without contact for this long is suspected to be lost.", _number(above=0), "10"
+    suspect_after_s: float = setting(
+        5.0, "A run without contact for this long is suspected to be lost.", number(above=0), "10"
     )
     providers: Providers = field(default_factory=Providers)
     prices: Prices = field(default_factory=Prices)

@@ -6,16 +6,33 @@ from collections.abc import Collection
 
 from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
-CALLS = tuple(
-    Call(name, Use.PRICES)
-    for name in (
-        "compute.regions.list",
-        "compute.zones.list",
-        "compute.machineTypes.list",
-        "compute.acceleratorTypes.list",
-    )
+INSTALL = "tradewind-install"
+"""The label with which every machine is launched."""
+
+CALLS = (
+    *(
+        Call(name, Use.PRICES)
+        for name in (
+            "compute.regions.list",
+            "compute.zones.list",
+            "compute.machineTypes.list",
+            "compute.acceleratorTypes.list",
+        )
+    ),
+    *(
+        Call(name, Use.MACHINES)
+        for name in (
+            *("compute.instances.create", "compute.instances.setMetadata", "compute.instances.setLabels"),
+            *("compute.disks.create", "compute.disks.setLabels", "compute.images.useReadOnly"),
+            *("compute.subnetworks.use", "compute.subnetworks.useExternalIp"),
+            *("compute.images.get", "compute.images.getFromFamily"),
+            *("compute.instances.get", "compute.instances.list", "compute.instances.delete"),
+            *("compute.zoneOperations.get", "compute.globalOperations.list", "compute.projects.get"),
+        )
+    ),
 )
-"""All are in roles/compute.viewer. The Billing Catalog is public: an API key or any token is enough."""
+"""Those for prices are all in roles/compute.viewer, the others in roles/compute.instanceAdmin.v1. The Billing Catalog
+is public: an API key or any token is enough."""
 
 
 def policy(uses: Collection[Use], _store: Store | None = None) -> PolicyDocument:

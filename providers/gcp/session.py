@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from google.api_core import exceptions
@@ -26,14 +28,19 @@ from providers.errors import (
     NoCredentialsError,
     PermissionDeniedError,
     ProviderError,
+    QuotaError,
     ThrottledError,
     TimedOutError,
     UnavailableError,
 )
+from providers.gcp.codes import ALL_REGIONS, CODES, Meaning
 
 LONGEST_WAIT_S = 20.0
+PAGE_ROWS = 500
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-THROTTLE_REASONS = ("rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "quotaExceeded")
+_RATE = "quota metric"
+"""In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
+_BY_STATUS = {401: "authError", 403: "forbidden", 404: "notFound", 409: "alreadyExists", 412: "conditionNotMet"}
 
 
 class Connections:
@@ -98,6 +105,31 @@ class Connections:
                 options = {"api_endpoint": self._endpoint} if self._endpoint else None
                 self._clients[name] = getattr(compute_v1, name)(credentials=credentials, client_options=options)
             return self._clients[name]
+
+    def ask(self, client: str, method: str, **fields: Any) -> Any:
+        """What a call answers; it is repeated while GCP is busy. Raises ProviderError."""
+        return self._call(client, method, self.retry, self.call_s, fields)
+
+    def once(self, client: str, method: str, timeout_s: float | None = None, **fields: Any) -> Any:
+        """What a call answers that is sent once. Raises ProviderError."""
+        return self._call(client, method, None, self.call_s if timeout_s is None else timeout_s, fields)
+
+    def _call(self, client: str, method: str, retry: Any, timeout_s: float, fields: Mapping[str, Any]) -> Any:
+        with converted():
+            request = {"project": self.project, **fields} if "project" not in fields else dict(fields)
+            return getattr(self.client(client), method)(request=request, timeout=timeout_s, retry=retry)
+
+    def aggregated(self, client: str, wanted: str) -> Iterator[tuple[str, Any]]:
+        """(zone, its list) of all zones, page by page. Raises ProviderError."""
+        links = Pages(f"GCP's answer to {client}")
+        with converted():
+            pager = self.ask(client, "aggregated_list", filter=wanted, max_results=PAGE_ROWS)
+            for page in pager.pages:
+                for scope, listed in page.items.items():
+                    if scope.startswith("zones/"):
+                        yield scope.removeprefix("zones/"), listed
+                if page.next_page_token:
+                    links.follow(page.next_page_token)
 
     def bearer(self) -> dict[str, str]:
         """The header that authorises a plain HTTP call. Raises google.auth's exceptions."""
@@ -202,20 +234,58 @@ def _not_refreshed(text: str) -> ProviderError:
 
 
 def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
-    message, code = str(error.message), int(error.code or 0)
+    message, status = str(error.message), int(error.code or 0)
     reasons = [str(row.get("reason", "")) for row in error.errors if isinstance(row, dict)]
-    if code == 429 or any(reason in THROTTLE_REASONS for reason in reasons):
-        return ThrottledError(message, retry_after_s=retry_after_s(getattr(error.response, "headers", {})))
-    if code == 401:
-        return ExpiredCredentialsError(message, hint="run: gcloud auth application-default login")
-    if code == 403 and ("accessNotConfigured" in reasons or "has not been used in project" in message):
-        return PermissionDeniedError(
-            message, action="compute.googleapis.com", hint="run: gcloud services enable compute.googleapis.com"
-        )
-    if code == 403:
+    if status == 429 or _RATE in message:
+        reasons.insert(0, "rateLimitExceeded")
+    elif status == 403 and "has not been used in project" in message:
+        reasons.insert(0, "accessNotConfigured")
+    reasons.append(_BY_STATUS.get(status, ""))
+    reason = next((reason for reason in reasons if reason in CODES), None)
+    if reason is None:
+        return UnavailableError(message) if status >= 500 else ProviderError(message)
+    after_s = retry_after_s(getattr(error.response, "headers", {}))
+    return _error(CODES[reason], f"{reason}: {message}", after_s)
+
+
+def is_done(operation: Any) -> bool:
+    """Whether an operation has ended, well or not."""
+    return bool(operation.status.name == "DONE")
+
+
+def failure(operation: Any) -> ProviderError | None:
+    """Why an operation failed; None if it did not, or has not yet."""
+    if not operation.error.errors:
+        return None
+    rows: Sequence[Any] = operation.error.errors
+    row = next((row for row in rows if row.code in CODES), rows[0])
+    text = f"{operation.operation_type}: {row.code}: {row.message}"
+    return _error(CODES[row.code], text, None) if row.code in CODES else ProviderError(text)
+
+
+def _error(meaning: Meaning, message: str, after_s: float | None) -> ProviderError:
+    if meaning.kind is PermissionDeniedError:
         action = permission_in(message)
-        return PermissionDeniedError(message, action=action, hint=grant(action))
-    return UnavailableError(message) if code >= 500 else ProviderError(message)
+        if "enable" in meaning.hint:
+            return PermissionDeniedError(message, action="compute.googleapis.com", hint=meaning.hint)
+        return PermissionDeniedError(message, action=action, hint=meaning.hint or grant(action))
+    scope = "account" if meaning.kind is QuotaError and ALL_REGIONS in message else meaning.scope
+    after_s = after_s if meaning.kind is ThrottledError else None
+    return meaning.kind(message, hint=meaning.hint, scope=scope, retry_after_s=after_s)
+
+
+@contextmanager
+def converted() -> Iterator[None]:
+    """The exceptions of Google's libraries as errors of ours."""
+    try:
+        yield
+    except ProviderError:
+        raise
+    except Exception as error:
+        known = to_provider_error(error)
+        if known is None:
+            raise
+        raise known from error
 
 
 def permission_in(text: str) -> str:
@@ -225,18 +295,14 @@ def permission_in(text: str) -> str:
 
 
 def grant(permission: str) -> str:
-    """The command that grants what reading prices needs."""
-    role = "roles/compute.viewer"
+    """The command that grants a permission of the Compute API."""
+    reads = permission.endswith((".list", ".get", ".aggregatedList")) or not permission
+    role = "roles/compute.viewer" if reads else "roles/compute.instanceAdmin.v1"
     text = f"gcloud projects add-iam-policy-binding PROJECT --member=MEMBER --role={role}"
     return f"{text} (the role includes {permission})" if permission else text
 
 
 def listed_regions(connections: Connections) -> list[str]:
     """The project's regions, sorted. Raises ProviderError."""
-    try:
+    with converted():
         return sorted(connections.zones_by_region())
-    except Exception as error:
-        known = error if isinstance(error, ProviderError) else to_provider_error(error)
-        if known is None:
-            raise
-        raise known from error

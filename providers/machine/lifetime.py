@@ -52,6 +52,13 @@ def wait_for_the_end(
         sleep(max(0.0, min(LOOK_S, deadline - now())))
 
 
+def since_boot_s() -> float:
+    """How long ago this machine's first process started. Raises OSError and ValueError."""
+    with open("/proc/1/stat", encoding="ascii", errors="replace") as file:
+        started = file.read().rpartition(")")[2].split()[19]  # the 22nd field of proc_pid_stat(5), in ticks
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / os.sysconf("SC_CLK_TCK")
+
+
 def keep(age_s: Callable[[], float], said: Callable[[], str | None]) -> None:
     """Return when this machine has to end. Its time to live is the program's only argument."""
     parent = os.getppid()

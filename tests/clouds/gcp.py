@@ -102,6 +102,7 @@ class GcpCloud:
     history: dict[str, dict[str, Any]] = field(default_factory=dict)
     api_key: str = ""
     bearer: str = ""
+    quotas: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     forward: Cloud | None = None
 
     def __call__(self, request: Request) -> Response:
@@ -132,7 +133,8 @@ class GcpCloud:
     def _region(self, name: str) -> dict[str, Any]:
         base = "https://www.googleapis.com/compute/v1/projects/p/zones"
         zones = [zone for zone in self.zones if zone.rpartition("-")[0] == name]
-        return {"name": name, "status": "UP", "zones": [f"{base}/{zone}" for zone in zones]}
+        links = [f"{base}/{zone}" for zone in zones]
+        return {"name": name, "status": "UP", "zones": links, "quotas": self.quotas.get(name, [])}
 
     def _machines(self, zone: str, wanted: str) -> list[dict[str, Any]]:
         pattern = re.fullmatch(r'name eq "(.*)"', wanted)

@@ -81,10 +81,15 @@ class CatalogSource(ABC):
 
 
 class ListPrices(CatalogSource):
-    """Source `gcp-prices`: current prices of machine types, spot and on-demand."""
+    """Source `gcp-prices`: current prices, spot and on-demand, of `machine_types`, with or without GPUs, or else of all
+    types with GPUs."""
 
     kind = "gcp-prices"
     _prices: PriceList | ProviderError | None = None
+
+    def __init__(self, *, machine_types: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(**options)
+        self._machine_types = tuple(machine_types)
 
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
         prices = self._all_prices(finding, now_ms)
@@ -92,7 +97,7 @@ class ListPrices(CatalogSource):
         failed: ProviderError | None = None
         for zone in self._connections.zones_by_region().get(finding.region, []):
             try:
-                found = machines_in(self._connections, zone, finding)
+                found = machines_in(self._connections, zone, finding, self._machine_types)
             except Exception as error:
                 failed = to_provider_error(error)
                 if failed is None:
@@ -120,9 +125,12 @@ class ListPrices(CatalogSource):
             return self._prices
 
 
-def machines_in(connections: Connections, zone: str, finding: Finding) -> list[Machine]:
-    """The GPU machine types that a zone really offers; those with an unknown GPU are flagged."""
-    rows = connections.list("MachineTypesClient", finding.page, zone=zone, filter=WANTED, max_results=500)
+def machines_in(connections: Connections, zone: str, finding: Finding, only: Sequence[str] = ()) -> list[Machine]:
+    """The machine types that a zone really offers: of `only`, else all with GPUs. Those with an unknown GPU are
+    flagged."""
+    shapes_of_only = "|".join(sorted({name.partition("+")[0] for name in only}))
+    wanted = f'name eq "({shapes_of_only})"' if only else WANTED
+    rows = connections.list("MachineTypesClient", finding.page, zone=zone, filter=wanted, max_results=500)
     cards = connections.list("AcceleratorTypesClient", finding.page, zone=zone)
     found = []
     shapes = {}
@@ -132,6 +140,10 @@ def machines_in(connections: Connections, zone: str, finding: Finding) -> list[M
             continue
         if not row.accelerators:
             shapes[row.name] = row
+            if row.name in only and row.is_shared_cpu:
+                finding.skip(SkipReason.OTHER_PRODUCT)  # it is billed for a part of its cores
+            elif row.name in only:
+                found.append(Machine(row.name, row.guest_cpus, row.memory_mb, "", 0))
             continue
         accelerator, count = row.accelerators[0].guest_accelerator_type, row.accelerators[0].guest_accelerator_count
         ssd = row.bundled_local_ssds.partition_count * SSD_GIB
@@ -148,7 +160,8 @@ def machines_in(connections: Connections, zone: str, finding: Finding) -> list[M
             shape = shapes.get(f"n1-standard-{N1_VCPU_PER_GPU * count}")
             if shape is not None and count <= card.maximum_cards_per_instance and _goes_with_n1(card.name):
                 name = f"{shape.name}+{count}x{card.name}"
-                found.append(Machine(name, shape.guest_cpus, shape.memory_mb, card.name, count))
+                if not only or name in only:
+                    found.append(Machine(name, shape.guest_cpus, shape.memory_mb, card.name, count))
     return found
 
 
@@ -164,8 +177,8 @@ def sold_as(machine: Machine) -> Iterator[CapacityType]:
 
 
 def offer_of(region: str, zone: str, machine: Machine, capacity_type: CapacityType) -> Offer:
-    """The offer of a machine type in a zone. Its `gpu` is None if the GPU is not in providers.hardware."""
-    gpu = canonical_gpu(GPUS[machine.accelerator][0])
+    """The offer of a machine type in a zone. Its `gpu` is None if it has none, or none of providers.hardware."""
+    gpu = canonical_gpu(GPUS[machine.accelerator][0]) if machine.accelerator else None
     memory_bytes = machine.memory_mib << 20
     return Offer("gcp", region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, memory_bytes, capacity_type)
 
@@ -180,7 +193,7 @@ def _add(finding: Finding, zone: str, machine: Machine, prices: PriceList, now_m
             finding.flag(Flag.RENAMED_SKU, offer.id, text, offer)
             continue
         point = PricePoint(offer.id, price, now_ms, now_ms, SOURCE)
-        if offer.gpu is None:
+        if offer.gpu is None and machine.accelerator:
             finding.flag(Flag.UNKNOWN_GPU, offer.id, f"unknown GPU: {machine.accelerator}", offer, point)
         else:
             finding.price(offer, point)

@@ -63,8 +63,8 @@ WHOLE_SLICE = {"a4"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine type of a zone. `accelerator` is GCP's name of its GPU; `local_ssd_gib` are the disks that always come
-    with it.
+    """A machine type of a zone. `accelerator` is GCP's name of its GPU, "" if there is none; `local_ssd_gib` are the
+    disks that always come with it.
     """
 
     name: str
@@ -86,7 +86,7 @@ class PriceList:
 
     def price(self, machine: Machine, region: str, spot: bool) -> int:
         """nano-USD per hour for the whole machine. Raises LookupError that names the part without a SKU."""
-        gpu = self._gpu(machine.accelerator, region, spot) * machine.gpu_count
+        gpu = self._gpu(machine.accelerator, region, spot) * machine.gpu_count if machine.accelerator else 0
         family = machine.name.split("-")[0]
         if family in WHOLE_SLICE:
             return gpu

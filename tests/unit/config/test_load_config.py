@@ -99,11 +99,11 @@ def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: 
 
 
 def test_market_time_is_wall_time_with_a_real_cloud(home: Path) -> None:
-    assert config_of(home, {"providers.enabled": "local, gcp"}).providers.local.clock_factor == 1.0
+    assert config_of(home, {"providers.enabled": "local, verda"}).providers.local.clock_factor == 1.0
     assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 60.0
-    flags = {"providers.enabled": ("local", "gcp"), "providers.local.clock_factor": 600}
+    flags = {"providers.enabled": ("local", "verda"), "providers.local.clock_factor": 600}
     assert problems_of(home, flags) == [
-        "command line: providers.local.clock_factor: must be 1 if a real cloud is enabled (gcp) (remove this setting)"
+        "command line: providers.local.clock_factor: must be 1 if a real cloud is enabled (verda) (remove this setting)"
     ]
 
 

@@ -1,0 +1,82 @@
+"""The settings of clouds that rent out machines. Their tables name what may be rented."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.config import gcp
+from orchestrator.config.aws import read_image, read_instance_types, read_regions
+from orchestrator.config.values import setting, whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsProvider:
+    """Machines of AWS (docs/aws.md)."""
+
+    regions: tuple[str, ...] = setting(
+        (),
+        "The regions in which machines may be rented.",
+        read_regions,
+        '["us-east-1", "eu-west-1"]',
+        "none: required if aws is enabled",
+    )
+    instance_types: tuple[str, ...] = setting(
+        (),
+        "The instance types that may be rented, with or without GPUs.",
+        read_instance_types,
+        '["g5.xlarge", "g6.xlarge"]',
+        "none: required if aws is enabled",
+    )
+    image: str | None = setting(
+        None,
+        "What machines start from: an AMI, or `ssm:` and the name of a parameter of AWS Systems Manager that has one.",
+        read_image,
+        '"ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"',
+        "none: required if aws is enabled",
+    )
+    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcpProvider:
+    """Machines of GCP (docs/gcp.md)."""
+
+    regions: tuple[str, ...] = setting(
+        (),
+        "The regions in which machines may be rented.",
+        gcp.read_regions,
+        '["us-central1", "europe-west4"]',
+        "none: required if gcp is enabled",
+    )
+    machine_types: tuple[str, ...] = setting(
+        (),
+        "The machine types that may be rented, with or without GPUs; those that are attached to N1 after a plus.",
+        gcp.read_machine_types,
+        '["g2-standard-8", "n1-standard-8+1xnvidia-tesla-t4"]',
+        "none: required if gcp is enabled",
+    )
+    image: str | None = setting(
+        None,
+        "What machines start from: an image, or a family of images, of which the newest is used.",
+        gcp.read_image,
+        '"projects/deeplearning-platform-release/global/images/family/pytorch-2-7-cu128-ubuntu-2204-nvidia-570"',
+        "none: required if gcp is enabled",
+    )
+    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+    project: str | None = setting(
+        None, "The project that pays.", gcp.read_project, '"my-project-1234"', "that of the credentials"
+    )
+    endpoint: str | None = setting(
+        None,
+        "The address of the Compute API, such as a private one. With plain http, no credentials are sent.",
+        gcp.read_address,
+        '"https://compute-mine.p.googleapis.com"',
+        "Google's",
+    )
+    catalog: str | None = setting(
+        None,
+        "The address of the Billing Catalog.",
+        gcp.read_address,
+        '"https://cloudbilling-mine.p.googleapis.com"',
+        "Google's",
+    )

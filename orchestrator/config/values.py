@@ -1,0 +1,126 @@
+"""What a setting is, and how values of common kinds are read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.paths import why_no_path
+
+Read = Callable[[object], object]
+"""Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting by its dotted `name`. If `default` is None, `default_text` says how it follows from other
+    settings."""
+
+    name: str
+    meaning: str
+    default: object
+    default_text: str
+    example: str
+    read: Read
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable that sets it."""
+        return "TRADEWIND_" + self.name.upper().replace(".", "_")
+
+
+def text(value: object) -> str:
+    """Text that is not empty."""
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return value.strip()
+    raise ValueError("must be text and not empty")
+
+
+def path(value: object) -> Path:
+    """A path."""
+    given = str(value) if isinstance(value, Path) else text(value)
+    if wrong := why_no_path(given):
+        raise ValueError(wrong)
+    return Path(given)
+
+
+def url(value: object) -> str:
+    """The URL of a database."""
+    given = text(value)
+    if not re.match(r"(sqlite|postgresql)(\+\w+)?://", given):
+        raise ValueError('must be a database URL, such as "postgresql://user@host/tradewind"')
+    return given
+
+
+def root(value: object) -> Path | str:
+    """A folder, or the URL of a bucket."""
+    given = text(value)
+    if "://" not in given:
+        return Path(given)
+    if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", given):
+        raise ValueError('must be a folder, or a bucket such as "s3://bucket/tradewind"')
+    return given.rstrip("/")
+
+
+def yes_no(value: object) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError("must be true or false")
+
+
+def names(value: object) -> tuple[str, ...]:
+    """Names of providers."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of names")
+    names = tuple(item.strip() for item in items)
+    if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
+        raise ValueError("must be a list of at least one name of lower-case letters and digits")
+    if len(set(names)) < len(names):
+        raise ValueError("has a duplicate")
+    return names
+
+
+def whole(least: int) -> Read:
+    """A reader of whole numbers from `least` on."""
+
+    def read(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+            raise ValueError(f"must be a whole number, at least {least}")
+        return value
+
+    return read
+
+
+def number(*, above: float | None = None, least: float = 0.0) -> Read:
+    """A reader of numbers."""
+
+    def read(value: object) -> float:
+        try:
+            number = float(value) if isinstance(value, str | int | float) else math.nan
+        except (ValueError, OverflowError):
+            number = math.nan
+        wrong = not math.isfinite(number) or isinstance(value, bool) or number < least
+        if wrong or (above is not None and number <= above):
+            raise ValueError(
+                f"must be a number, {f'more than {above:g}' if above is not None else f'at least {least:g}'}"
+            )
+        return number
+
+    return read
+
+
+def setting(default: object, meaning: str, read: Read, example: str, default_text: str = "") -> Any:
+    """A field that is a setting."""
+    about = {"meaning": meaning, "read": read, "example": example, "default_text": default_text}
+    return field(default=default, metadata=about)

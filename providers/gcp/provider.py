@@ -1,0 +1,245 @@
+"""GcpProvider: rents machines on Compute Engine, spot and on-demand.
+
+A launch is one call for all its machines, in the zone of its offer: GCP starts all of them or none. It is sent once and
+never repeated by the library; its request id and the names of its machines follow from the launch token, so that
+repeating it by ourselves is safe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from providers.base import LaunchSpec, Quota
+from providers.clock import Clock
+from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
+from providers.gcp.calls import INSTALL
+from providers.gcp.codes import CHANGED
+from providers.gcp.images import Images
+from providers.gcp.market import Market
+from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone
+from providers.gcp.request import call, fingerprint
+from providers.gcp.rows import Row, forgotten, instance, launch_of
+from providers.gcp.session import Connections, failure, is_done, to_provider_error
+from providers.gcp.settings import Settings
+from providers.instance import Instance, InstanceState
+from providers.machine.lifetime import LIVES, lives
+from providers.offer import Offer, OfferId
+from providers.price import PricePoint
+
+CALL_S, PATIENCE_S = 10.0, 12.0
+REFUSED_S = 15.0
+"""How long a launch is watched: that there is no capacity shows only in its operation, mostly within seconds."""
+MOST_NAMES = 50
+"""Of one filter."""
+
+
+class GcpProvider:
+    """The provider `gcp`. Credentials are those that google.auth finds (application default)."""
+
+    name = PROVIDER
+    simulated = False
+    listing_lag_s = 120.0  # GCP promises no time; a launch of minutes is shown as soon as its operation has begun
+    describe_every_s = 5.0  # one or two calls; GCP allows 1500 reads a minute and project
+
+    def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
+        if connections is None:
+            connections = Connections(settings.project, settings.endpoint, CALL_S, PATIENCE_S)
+        self._settings, self._clock, self._connections = settings, clock, connections
+        self._market = Market(settings, connections, clock)
+        self._images = Images(connections, clock)
+        self._launched: dict[str, float] = {}  # id -> when, of machines that GCP may not show yet
+        self._ended: dict[str, Instance] = {}  # what was first said of a machine that has ended
+        self._last: dict[str, dict[str, list[Instance]]] = {}  # installation -> zone -> what it last answered
+
+    # --- Provider ---
+
+    def offers(self) -> Sequence[Offer]:
+        """The configured types in all zones of the configured regions that have them."""
+        return self._market.offers()
+
+    def prices(self) -> Sequence[PricePoint]:
+        """The present prices."""
+        return self._market.prices()
+
+    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+        """See Provider.launch. Waits up to REFUSED_S for a refusal."""
+        offer = self._offered(spec.offer_id)
+        image = self._images.named(spec.image or self._settings.image, self._settings.disk_gb)
+        method, fields = call(spec, offer, image, self._settings.disk_gb)
+        ids = tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count))
+        try:
+            operation = self._connections.once("InstancesClient", method, **fields)
+            if not is_done(operation):
+                with suppress(ProviderError):  # it was accepted: what becomes of it is described
+                    operation = self._connections.once(
+                        "ZoneOperationsClient", "wait", REFUSED_S, zone=offer.zone, operation=operation.name
+                    )
+            if (refused := failure(operation)) is not None:
+                raise refused
+        except ConflictError:
+            self._launched_before(spec, offer, ids)
+        self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
+        return ids
+
+    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        """See Provider.describe."""
+        places = list(filter(None, map(place_of, instance_ids)))
+        found: dict[str, Instance] = {}
+        for start in range(0, len(places), MOST_NAMES):
+            wanted = set(places[start : start + MOST_NAMES])
+            each_name = "|".join(sorted({re.escape(name) for _, name in wanted}))
+            found |= {each.id: each for each in self._found(each_name, wanted)}
+        return [found[each] for each in instance_ids if each in found]
+
+    def find(self, token: str, region: str) -> Sequence[Instance]:
+        """See Provider.find."""
+        found = self._found(pattern(token), None)
+        return [each for each in found if OfferId.parse(each.offer_id).region == region]
+
+    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
+        """See Provider.renew: sets metadata, which the machine reads."""
+        value = lives(time_to_live_s, self._clock.now_ms())
+        for zone, name in filter(None, map(place_of, instance_ids)):
+            with suppress(NotFoundError):
+                try:
+                    self._set_lives(zone, name, value)
+                except UnavailableError as error:
+                    if not any(code in str(error) for code in CHANGED):
+                        raise
+                    self._set_lives(zone, name, value)  # somebody else changed its metadata meanwhile
+
+    def terminate(self, instance_id: str) -> None:
+        """See Provider.terminate. Raises UnavailableError for a machine that GCP does not show yet."""
+        place = place_of(instance_id)
+        if place is None:
+            return
+        zone, name = place
+        try:
+            self._connections.ask("InstancesClient", "delete_unary", zone=zone, instance=name)
+        except NotFoundError as error:
+            since_s = self._clock.monotonic_s() - self._launched.get(instance_id, -self.listing_lag_s)
+            if since_s < self.listing_lag_s and not self.describe([instance_id]):
+                raise UnavailableError(
+                    f"GCP does not know {instance_id} yet", hint="it is ended when GCP shows it"
+                ) from error
+
+    def list_owned(self, install: str) -> Sequence[Instance]:
+        """See Provider.list_owned. Asks all zones of the project; for a silent one: what it last said.
+
+        A machine that has shut down by itself keeps its disk, so it is deleted here.
+        """
+        found: dict[str, list[Instance]] = {}
+        silent: set[str] = set()
+        wanted = f"labels.{INSTALL} = {label(install)}"
+        for zone, listed in self._connections.aggregated("InstancesClient", wanted):
+            rows = [instance(zone, row, self._clock.now_ms()) for row in listed.instances]
+            found.setdefault(zone, []).extend(rows)
+            if listed.warning.code == "UNREACHABLE":
+                silent.add(zone)
+        last = self._last.get(install, {})
+        found |= {zone: last.get(zone, []) for zone in silent}
+        for each in (each for rows in found.values() for each in rows if not each.alive):
+            self._ended.setdefault(each.id, each)
+            with suppress(ProviderError):  # tried again by the next list
+                self.terminate(each.id)
+        self._last[install] = {zone: [each for each in rows if each.alive] for zone, rows in found.items()}
+        return [each for _, rows in sorted(self._last[install].items()) for each in rows]
+
+    def quotas(self) -> Sequence[Quota]:
+        """The limits of vCPUs and GPUs in the configured regions, and those of the project."""
+        rows = [(region.name, region.quotas) for region in self._regions()]
+        project = self._connections.ask("ProjectsClient", "get")
+        return [
+            Quota(quota.metric, scope, int(quota.limit), min(int(quota.usage), int(quota.limit)))
+            for scope, quotas in [*rows, (self._connections.project, project.quotas)]
+            for quota in quotas
+            if "CPUS" in quota.metric or "GPUS" in quota.metric
+        ]
+
+    def classify(self, error: BaseException) -> ProviderError:
+        """See providers.gcp.codes; ProviderErrors unchanged."""
+        if isinstance(error, ProviderError):
+            return error
+        known = to_provider_error(error) if isinstance(error, Exception) else None
+        return known or UnavailableError(f"the gcp provider failed: {error!r}", hint="run: tradewind doctor")
+
+    # --- launching ---
+
+    def _offered(self, offer_id: str) -> OfferId:
+        """The parts of an offer of ours. Raises NotFoundError."""
+        try:
+            offer = OfferId.parse(offer_id)
+        except ValueError as error:
+            raise NotFoundError(str(error)) from error
+        settings = self._settings
+        if (
+            offer.provider != PROVIDER
+            or offer.region not in settings.regions
+            or region_of_zone(offer.zone) != offer.region
+            or offer.instance_type not in settings.machine_types
+        ):
+            raise NotFoundError(
+                f"{offer_id} is not an offer of this installation",
+                hint="providers.gcp.regions and providers.gcp.machine_types in tradewind.toml say what may be rented",
+            )
+        return offer
+
+    def _launched_before(self, spec: LaunchSpec, offer: OfferId, ids: Sequence[str]) -> None:
+        """Compare with the machines that have these names already. Raises ConflictError if they were launched
+        otherwise, and UnavailableError if GCP does not show them yet."""
+        shown = self._rows(f'name eq "{pattern(spec.token)}"')
+        rows = {instance_id(zone, row.name): row for zone, row in shown if zone == offer.zone}
+        if not rows:
+            raise UnavailableError(f"GCP does not show yet what it launched with the token {spec.token}")
+        if any(launch_of(row).get("request") != fingerprint(spec) for row in rows.values()):
+            raise ConflictError("the token was used for another request", hint="use a new token for a new request")
+        if rows.keys() != set(ids):
+            raise UnavailableError(f"GCP does not show yet all that it launched with the token {spec.token}")
+
+    # --- asking ---
+
+    def _regions(self) -> Iterator[Any]:
+        wanted = self._settings.regions
+        return (region for region in self._connections.list("RegionsClient") if region.name in wanted)
+
+    def _rows(self, wanted: str) -> Iterator[tuple[str, Row]]:
+        for zone, listed in self._connections.aggregated("InstancesClient", wanted):
+            for row in listed.instances:
+                yield zone, row
+
+    def _found(self, each_name: str, wanted: set[tuple[str, str]] | None) -> list[Instance]:
+        """Machines whose names match a pattern, at these places only: those with a row, then those that have ended."""
+        now_ms = self._clock.now_ms()
+        found: dict[tuple[str, str], Instance] = {}
+        for zone, row in self._rows(f'name eq "{each_name}"'):
+            if wanted is None or (zone, row.name) in wanted:
+                found[zone, row.name] = instance(zone, row, now_ms)
+        if wanted is None or len(found) < len(wanted):
+            operations: dict[tuple[str, str], list[Row]] = {}
+            for zone, listed in self._connections.aggregated(
+                "GlobalOperationsClient", f'targetLink eq ".*/instances/({each_name})"'
+            ):
+                for row in listed.operations:
+                    operations.setdefault((zone, row.target_link.rpartition("/")[2]), []).append(row)
+            for (zone, name), rows in operations.items():
+                if (zone, name) not in found and (wanted is None or (zone, name) in wanted):
+                    ended = forgotten(zone, name, rows, self._settings.machine_types)
+                    if ended is not None and place_of(ended.id):
+                        found[zone, name] = ended
+        for place, each in found.items():
+            if each.state is InstanceState.TERMINATED:
+                found[place] = self._ended.setdefault(each.id, each)
+        return [found[place] for place in sorted(found)]
+
+    def _set_lives(self, zone: str, name: str, value: str) -> None:
+        row = self._connections.ask("InstancesClient", "get", zone=zone, instance=name)
+        if not instance(zone, row, self._clock.now_ms()).alive:
+            return
+        items = [{"key": item.key, "value": item.value} for item in row.metadata.items if item.key != LIVES]
+        resource = {"fingerprint": row.metadata.fingerprint, "items": [*items, {"key": LIVES, "value": value}]}
+        self._connections.ask(
+            "InstancesClient", "set_metadata_unary", zone=zone, instance=name, metadata_resource=resource
+        )

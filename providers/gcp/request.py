@@ -1,0 +1,127 @@
+"""What a launch on GCP asks for: the fields of a machine, and the call that creates one or several of them.
+
+One machine is created by `instances.insert`, several by `instances.bulkInsert`, which creates all or none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from providers.base import LaunchSpec
+from providers.errors import SetupError
+from providers.gcp.images import Image
+from providers.gcp.metadata import NOTICE_S
+from providers.gcp.names import PROVIDER, label, names, request_id
+from providers.machine.lifetime import LIVES
+from providers.machine.user_data import script
+from providers.offer import OfferId
+
+LAUNCH = "tradewind-launch"
+"""The metadata key with the token, the tags and the fingerprint of the launch."""
+LONGEST_RUN_S = 7 * 86_400
+"""GCP deletes a machine that has run so long. It cannot be extended while a machine runs
+(docs.cloud.google.com/compute/docs/instances/limit-vm-runtime: at most 120 days)."""
+MOST_BYTES = 256 << 10
+"""Of one value of a machine's metadata (docs.cloud.google.com/compute/docs/metadata/setting-custom-metadata)."""
+WITH_GPUS = re.compile(r"(a2|a3|a4|g2|g4)-.*|.*\+.*")
+"""Machine types with GPUs, which GCP cannot move to another host."""
+ATTACHED = re.compile(r"(?P<shape>[a-z0-9-]+)\+(?P<count>\d+)x(?P<card>[a-z0-9-]+)")
+HYPERDISK = re.compile(r"(a3-ultragpu|a4|a4x|c4|c4a|c4d|g4|h4d|m4|n4|n4a|n4d|x4)-.*")
+"""Types without persistent disks (docs.cloud.google.com/compute/docs/disks/hyperdisks)."""
+
+
+def fingerprint(spec: LaunchSpec) -> str:
+    """The same for the same request, and different for any other."""
+    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
+    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def call(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int) -> tuple[str, dict[str, Any]]:
+    """The method of the InstancesClient and its arguments, apart from the project. Raises SetupError."""
+    made = names(spec.token, offer, spec.count)
+    fields = {"zone": offer.zone, "request_id": request_id(spec.token, fingerprint(spec))}
+    if spec.count == 1:
+        machine = _machine(spec, offer, image, disk_gb, f"zones/{offer.zone}/")
+        return "insert_unary", {**fields, "instance_resource": {"name": made[0], **machine}}
+    resource = {
+        "count": spec.count,
+        "min_count": spec.count,
+        "per_instance_properties": {name: {"name": name} for name in made},
+        "instance_properties": _machine(spec, offer, image, disk_gb, ""),
+    }
+    return "bulk_insert_unary", {**fields, "bulk_insert_instance_resource_resource": resource}
+
+
+def _machine(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int, below: str) -> dict[str, Any]:
+    """The fields of an Instance, or of InstanceProperties, which names types without what is `below` a zone."""
+
+    def typed(kind: str, name: str) -> str:
+        return f"{below}{kind}/{name}" if below else name
+
+    attached = ATTACHED.fullmatch(offer.instance_type)
+    shape = attached["shape"] if attached else offer.instance_type
+    labels = {label(key): label(value) for key, value in spec.tags.items()}
+    disk_type = "hyperdisk-balanced" if HYPERDISK.fullmatch(shape) else "pd-balanced"
+    machine: dict[str, Any] = {
+        "machine_type": typed("machineTypes", shape),
+        "labels": labels,
+        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(spec).items()]},
+        "scheduling": _scheduling(spec, offer),
+        "disks": [
+            {
+                "boot": True,
+                "auto_delete": True,
+                "initialize_params": {
+                    "source_image": image.name,
+                    "disk_size_gb": disk_gb,
+                    "disk_type": typed("diskTypes", disk_type),
+                    "labels": labels,
+                },
+            }
+        ],
+        "network_interfaces": [
+            {
+                "network": "global/networks/default",
+                "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+            }
+        ],
+    }
+    if attached:
+        card = typed("acceleratorTypes", attached["card"])
+        machine["guest_accelerators"] = [{"accelerator_type": card, "accelerator_count": int(attached["count"])}]
+    return machine
+
+
+def _scheduling(spec: LaunchSpec, offer: OfferId) -> dict[str, Any]:
+    fixed = offer.spot or WITH_GPUS.fullmatch(offer.instance_type)
+    scheduling: dict[str, Any] = {
+        "provisioning_model": "SPOT" if offer.spot else "STANDARD",
+        "instance_termination_action": "DELETE",
+        "on_host_maintenance": "TERMINATE" if fixed else "MIGRATE",
+        "automatic_restart": False,
+        "max_run_duration": {"seconds": max(LONGEST_RUN_S, spec.time_to_live_s or 0)},
+    }
+    if offer.spot:
+        scheduling["preemption_notice_duration"] = {"seconds": NOTICE_S}
+    return scheduling
+
+
+def _metadata(spec: LaunchSpec) -> Mapping[str, str]:
+    launch = {"token": spec.token, "tags": dict(spec.tags), "request": fingerprint(spec)}
+    values = {
+        "startup-script": script(PROVIDER, spec.user_data, spec.time_to_live_s),
+        LAUNCH: json.dumps(launch, sort_keys=True),
+        "block-project-ssh-keys": "TRUE",
+        "install-nvidia-driver": "True",  # read by Google's images for deep learning
+    }
+    if spec.time_to_live_s is not None:
+        values[LIVES] = str(spec.time_to_live_s)
+    for key, value in values.items():
+        if len(value.encode()) > MOST_BYTES:
+            text = f"{key} of a machine on GCP has {len(value.encode())} bytes; the limit is {MOST_BYTES}"
+            raise SetupError(text, hint="make the job's set-up shorter")
+    return values

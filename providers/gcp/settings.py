@@ -1,0 +1,23 @@
+"""What `[providers.gcp]` of tradewind.toml says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`regions` and `machine_types` may be rented; a type of N1 may have GPUs (`n1-standard-8+1xnvidia-tesla-t4`).
+
+    `image` is `projects/PROJECT/global/images/NAME`, or `.../images/family/NAME` for the newest image of a family;
+    `disk_gb` the size of a machine's disk in GiB. `project` None: that of the credentials. `endpoint` and `catalog` are
+    the addresses of the Compute API and of the Billing Catalog; None: Google's.
+    """
+
+    regions: tuple[str, ...]
+    machine_types: tuple[str, ...]
+    image: str
+    disk_gb: int
+    project: str | None = None
+    endpoint: str | None = None
+    catalog: str | None = None
