@@ -4,18 +4,19 @@ A provider starts machines with the `user_data` that it is given and never reads
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
 Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
-`AllowsShell`, `ExaminesHosts`); callers test for them with isinstance.
+`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from providers.billing.charges import Usage
 from providers.errors import ProviderError
 from providers.instance import Instance
+from providers.network import Network
 from providers.offer import Offer
 from providers.price import PricePoint
 
@@ -208,4 +209,34 @@ class ExaminesHosts(Protocol):
 
     def examine(self, host_name: str) -> str:
         """What was found on a host, in one line. Raises ProviderError, with the remedy, if no machine can start."""
+        ...
+
+
+@runtime_checkable
+class NeedsNetworks(Protocol):
+    """Rents machines only in networks that were made for the installation, in which nothing is let in from outside and
+    machines reach each other and the internet.
+
+    - everything is tagged with the installation (`tradewind-install`) in the call that creates it, and found by that;
+    - `set_up` and `tear_down` may be called again at any time, also after they were killed at any call: they do what
+      is left to do. Each goes on in other regions if one fails, and raises the first error at the end;
+    - both raise UnavailableError for what needs time: call them again;
+    - `launch` raises SetupError, with the scope "region", where the network is not there, and sends nothing.
+
+    `progress` is called with a line about each thing that was made or removed.
+    """
+
+    def networks(self, install: str) -> Sequence[Network]:
+        """One for each configured region, and for any other that has something of this installation."""
+        ...
+
+    def set_up(self, install: str, progress: Callable[[str], None]) -> None:
+        """Make or correct what is missing in the configured regions. Raises ProviderError."""
+        ...
+
+    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
+        """Remove everything of the installation, in all regions. The caller makes sure that no machine of it is up.
+
+        Raises UnavailableError while something is still used, e.g. by a machine that is ending.
+        """
         ...

@@ -20,6 +20,7 @@ class Use(StrEnum):
 
     PRICES = "prices"
     MACHINES = "machines"
+    NETWORKS = "networks"
     STORE = "store"
 
 

@@ -7,7 +7,8 @@
         def advance(self, market_s): ...
 
 The tests are plain asserts in methods named test_*, which pytest collects; pytest is not imported. Each test needs a
-cloud that has no instances yet (use a fresh account, or a fresh tag through `install`).
+cloud that has no instances yet (use a fresh account, or a fresh tag through `install`). Where machines need networks,
+those of `install` have been set up before.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from providers.base import KeepsClaims, LaunchSpec, MetersUsage, Provider, ProvidesBill, ProvidesPriceHistory
+from providers.base import (
+    KeepsClaims,
+    LaunchSpec,
+    MetersUsage,
+    NeedsNetworks,
+    Provider,
+    ProvidesBill,
+    ProvidesPriceHistory,
+)
 from providers.billing.charges import Usage, charges, rate_card
-from providers.errors import ConflictError, NotFoundError, ProviderError
+from providers.errors import ConflictError, NotFoundError, ProviderError, SetupError, UnavailableError
 from providers.instance import EndReason, Instance, InstanceState
 from providers.money import cost_nano_usd
 from providers.offer import location_of, region_of
@@ -380,6 +389,52 @@ class ProviderContract(ABC):
         assert provider.claim(self.install) == "two"
         assert provider.claim(f"{self.install}-other") is None
 
+    # --- networks ---
+
+    def test_networks_are_made_once_and_removed_to_the_last_part(self) -> None:
+        """`set_up` and `tear_down` may be repeated, from any client; nothing is left."""
+        provider, install = self.connect(), f"{self.install}-networks"
+        if not isinstance(provider, NeedsNetworks):
+            return
+        assert not any(network.parts for network in provider.networks(install))
+        self._patiently(lambda: provider.set_up(install, _ignore))
+        self.advance(provider.listing_lag_s)
+        again = self.connect()
+        assert isinstance(again, NeedsNetworks)
+        made = again.networks(install)
+        assert made
+        assert all(network.ready and network.parts for network in made)
+        self._patiently(lambda: again.set_up(install, _ignore))
+        assert list(again.networks(install)) == list(made)
+        for _ in range(2):
+            self._patiently(lambda: again.tear_down(install, _ignore))
+        self.advance(provider.listing_lag_s)
+        assert not any(network.parts for network in again.networks(install))
+
+    def test_nothing_is_launched_without_a_network(self) -> None:
+        """`launch` raises SetupError for an installation that has none, and does not use up the token."""
+        provider = self.connect()
+        if not isinstance(provider, NeedsNetworks):
+            return
+        other = f"{self.install}-without"
+        spec = replace(self._spec(), tags={**self._spec().tags, "tradewind-install": other})
+        _raises(SetupError, lambda: provider.launch(spec))
+        self.advance(provider.listing_lag_s)
+        assert not provider.list_owned(other)
+        assert not provider.find(spec.token, self._region)
+
+    def test_a_network_with_a_machine_in_it_is_not_removed(self) -> None:
+        """`tear_down` raises UnavailableError, and the machine keeps all that it needs."""
+        provider = self.connect()
+        if not isinstance(provider, NeedsNetworks):
+            return
+        (instance_id,) = provider.launch(self._spec())
+        self._until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        _raises(UnavailableError, lambda: provider.tear_down(self.install, _ignore))
+        here = [network for network in provider.networks(self.install) if network.region == self._region]
+        assert [network.ready for network in here] == [True]
+        self._release(provider, instance_id)
+
     # --- quotas, errors ---
 
     def test_quotas_count_what_is_used(self) -> None:
@@ -417,6 +472,14 @@ class ProviderContract(ABC):
             self.advance(self.step_s)
         raise AssertionError(f"the instance never reached the expected state: {instance}")
 
+    def _patiently(self, do: Callable[[], None]) -> None:
+        for _ in range(_ROUNDS):
+            try:
+                return do()
+            except UnavailableError:
+                self.advance(self.step_s)
+        raise AssertionError("it never finished")
+
     def _listed(self, provider: Provider, count: int) -> list[Instance]:
         for _ in range(_ROUNDS):
             found = list(provider.list_owned(self.install))
@@ -430,6 +493,10 @@ class ProviderContract(ABC):
         for instance_id in instance_ids:
             provider.terminate(instance_id)
         return [self._until(provider, instance_id, lambda found: not found.alive) for instance_id in instance_ids][-1]
+
+
+def _ignore(_line: str) -> None:
+    return None
 
 
 def _raises(kind: type[ProviderError], call: Callable[[], object]) -> None:

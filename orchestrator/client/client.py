@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks th
     from orchestrator.client.namespaces.job_files import JobFiles
     from orchestrator.client.namespaces.jobs import Jobs
     from orchestrator.client.namespaces.ledger import Ledger
+    from orchestrator.client.namespaces.networks import Networks
     from orchestrator.client.namespaces.nodes import Nodes
     from orchestrator.client.namespaces.offers import Offers
     from orchestrator.client.namespaces.plans import Plans
@@ -179,6 +180,13 @@ class Client:
         from orchestrator.client.namespaces.control_plane import ControlPlane
 
         return ControlPlane(self._session)
+
+    @cached_property
+    def networks(self) -> Networks:
+        """What clouds need before machines can be rented there."""
+        from orchestrator.client.namespaces.networks import Networks
+
+        return Networks(self._session)
 
     @cached_property
     def secrets(self) -> Secrets:

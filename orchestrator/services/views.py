@@ -31,6 +31,7 @@ from orchestrator.model import (
     Trace,
 )
 from providers.money import about_usd
+from providers.network import Network
 from providers.offer import location_of
 
 NOT_ASKED = "shown by queue, status and report"
@@ -452,6 +453,15 @@ class CloudPolicy:
     format: Literal["json", "yaml"]
     text: str
     apply: str
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkList:
+    """What clouds have for machines of this installation, by cloud and region."""
+
+    kind: ClassVar[str] = "networks"
+
+    networks: tuple[Network, ...]
 
 
 @dataclass(frozen=True, slots=True)

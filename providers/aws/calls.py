@@ -1,6 +1,6 @@
 """The calls that this package makes, and the IAM policy that allows these and nothing else.
 
-Conditions limit what can be done to machines to those that carry Tradewind's tag
+Conditions limit what can be done to machines and networks to those that carry Tradewind's tag
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
 INSTALL = "tradewind-install"
-"""The tag with which every machine is launched."""
+"""The tag with which everything is made."""
 SPOT_SERVICE = "spot.amazonaws.com"
 
 CALLS = (
@@ -35,10 +35,35 @@ CALLS = (
             "ec2:DescribeInstances",
             "ec2:DescribeSpotInstanceRequests",
             "ec2:DescribeImages",
+            "ec2:DescribeVpcs",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeInternetGateways",
+            "ec2:DescribeSecurityGroups",
             "ssm:GetParameter",
             "ec2:CreateTags",
             "ec2:TerminateInstances",
             "iam:CreateServiceLinkedRole",
+        )
+    ),
+    *(
+        Call(name, Use.NETWORKS)
+        for name in (
+            "ec2:DescribeAvailabilityZones",
+            "ec2:DescribeRouteTables",
+            "ec2:CreateVpc",
+            "ec2:CreateSubnet",
+            "ec2:CreateInternetGateway",
+            "ec2:AttachInternetGateway",
+            "ec2:CreateRoute",
+            "ec2:ReplaceRoute",
+            "ec2:CreateSecurityGroup",
+            "ec2:AuthorizeSecurityGroupIngress",
+            "ec2:RevokeSecurityGroupIngress",
+            "ec2:DeleteSecurityGroup",
+            "ec2:DeleteSubnet",
+            "ec2:DetachInternetGateway",
+            "ec2:DeleteInternetGateway",
+            "ec2:DeleteVpc",
         )
     ),
     *(
@@ -57,10 +82,23 @@ CALLS = (
 """`sts:GetCallerIdentity` is not among them: it needs no permission."""
 
 _OWN = {"StringLike": {f"aws:ResourceTag/{INSTALL}": "*"}}
+_CREATING = ["RunInstances", "CreateVpc", "CreateSubnet", "CreateInternetGateway", "CreateSecurityGroup"]
 _RESTRICTED: dict[str, tuple[dict[str, Any], ...]] = {
-    "ec2:CreateTags": ({"StringEquals": {"ec2:CreateAction": "RunInstances"}}, _OWN),
+    "ec2:CreateTags": ({"StringEquals": {"ec2:CreateAction": _CREATING}}, _OWN),
     "ec2:TerminateInstances": (_OWN,),
     "iam:CreateServiceLinkedRole": ({"StringEquals": {"iam:AWSServiceName": SPOT_SERVICE}},),
+    **dict.fromkeys(
+        (
+            "ec2:AuthorizeSecurityGroupIngress",
+            "ec2:RevokeSecurityGroupIngress",
+            "ec2:DeleteSecurityGroup",
+            "ec2:DeleteSubnet",
+            "ec2:DetachInternetGateway",
+            "ec2:DeleteInternetGateway",
+            "ec2:DeleteVpc",
+        ),
+        (_OWN,),
+    ),
 }
 """Permission -> the conditions under which it is given; any of them is enough."""
 _FOLDER = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -71,13 +109,11 @@ def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
     statements: list[dict[str, Any]] = []
     if Use.PRICES in uses:
         statements.append(_allow("TradewindReadsPrices", permissions(CALLS, Use.PRICES)))
-    if Use.MACHINES in uses:
-        wanted = permissions(CALLS, Use.MACHINES)
-        statements.append(_allow("TradewindRentsMachines", [each for each in wanted if each not in _RESTRICTED]))
-        for each in (each for each in wanted if each in _RESTRICTED):
-            for number, condition in enumerate(_RESTRICTED[each], start=1):
-                sid = f"Tradewind{each.partition(':')[2]}{number if len(_RESTRICTED[each]) > 1 else ''}"
-                statements.append({**_allow(sid, [each]), "Condition": condition})
+    for use, sid in ((Use.MACHINES, "TradewindRentsMachines"), (Use.NETWORKS, "TradewindMakesNetworks")):
+        if use in uses:
+            wanted = permissions(CALLS, use)
+            statements.append(_allow(sid, [each for each in wanted if each not in _RESTRICTED]))
+            statements += _restricted([each for each in wanted if each in _RESTRICTED])
     if Use.STORE in uses and store is not None:
         statements += _of_store(store)
     text = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
@@ -91,6 +127,18 @@ def statement_of(permission: str) -> str:
     for each in _RESTRICTED.get(permission, ())[-1:]:
         conditions = {"Condition": each}
     return json.dumps({"Effect": "Allow", "Action": permission, "Resource": "*", **conditions})
+
+
+def _restricted(wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """A statement for each condition; permissions with the same conditions share it."""
+    alike: dict[str, list[str]] = {}
+    for each in wanted:
+        for condition in _RESTRICTED[each]:
+            alike.setdefault(json.dumps(condition), []).append(each)
+    for condition, actions in alike.items():
+        names = [each.partition(":")[2] for each in actions]
+        sid = f"Tradewind{names[0]}" if len(names) == 1 else f"TradewindOwn{names[0]}AndOthers"
+        yield {**_allow(sid, actions), "Condition": json.loads(condition)}
 
 
 def _of_store(store: Store) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,22 @@ from providers.errors import (
 
 USED_TOKEN = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidID")
+NO_NETWORK = (
+    "InvalidVpcID.NotFound",
+    "InvalidSubnetID.NotFound",
+    "InvalidInternetGatewayID.NotFound",
+    "InvalidRouteTableID.NotFound",
+    "InvalidGroup.NotFound",
+    "InvalidSecurityGroupID.NotFound",
+    "Gateway.NotAttached",
+)
+MADE_BEFORE = (
+    "Resource.AlreadyAssociated",
+    "RouteAlreadyExists",
+    "InvalidPermission.Duplicate",
+    "InvalidGroup.Duplicate",
+    "InvalidSubnet.Conflict",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,9 @@ class Meaning:
 _CAPACITY = "it is tried in other zones, with other types and later"
 _QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
 _IMAGE = "correct providers.aws.image in tradewind.toml: an AMI belongs to one region; a parameter works in all"
-_NETWORK = "create a default VPC in this region: aws ec2 create-default-vpc"
+_NETWORK = "make it again: tradewind up --cloud aws"
+_NETWORK_QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code vpc; or remove others"
+_USED = "end or remove what uses it; then run the command again"
 _KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _CLOCK = "set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes"
 _LOGIN = "get new credentials: aws sso login, or a new session token"
@@ -62,7 +80,7 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("InsufficientInstanceCapacity InsufficientCapacity", CapacityError, "zone", "codes", _CAPACITY)
     yield from row("UnfulfillableCapacity", CapacityError, "zone", "seen", _CAPACITY)
     yield from row("Unsupported", CapacityError, "zone", "codes", "the zone does not have this type")
-    yield from row("InsufficientFreeAddressesInSubnet", CapacityError, "zone", "codes", "the default subnet is full")
+    yield from row("InsufficientFreeAddressesInSubnet", CapacityError, "zone", "codes", "the zone's subnet is full")
     yield from row("SpotMaxPriceTooLow", PriceError, "zone", "codes")
     yield from row("VcpuLimitExceeded InstanceLimitExceeded", QuotaError, "region", "codes", _QUOTA)
     yield from row("MaxSpotInstanceCountExceeded", QuotaError, "region", "codes", _QUOTA)
@@ -91,8 +109,13 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("InvalidAMIID.NotFound InvalidAMIID.Malformed", SetupError, "region", "codes", _IMAGE)
     yield from row("InvalidAMIID.Unavailable ParameterNotFound", SetupError, "region", "codes", _IMAGE)
     yield from row("InvalidBlockDeviceMapping", SetupError, "region", "codes", "raise providers.aws.disk_gb")
-    yield from row("VPCIdNotSpecified DefaultVpcDoesNotExist", SetupError, "region", "codes", _NETWORK)
-    yield from row("MissingInput", SetupError, "region", "codes", _NETWORK)
+    for code in NO_NETWORK:
+        yield from row(code, SetupError, "region", "codes", _NETWORK)
+    yield from row("DependencyViolation", UnavailableError, "region", "codes", _USED)
+    for code in MADE_BEFORE:
+        yield from row(code, UnavailableError, "region", "codes", "EC2 does not show it yet: repeat it")
+    yield from row("VpcLimitExceeded InternetGatewayLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
+    yield from row("SubnetLimitExceeded SecurityGroupLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
     yield from row("InvalidAvailabilityZone InvalidInstanceType", NotFoundError, "request", "codes")
     yield from row("InternalError InternalFailure ServerInternal", UnavailableError, "region", "codes")
     yield from row("ServiceUnavailable Unavailable", UnavailableError, "region", "codes")

@@ -7,16 +7,17 @@ sent once and never repeated by boto3; its ClientToken is our launch token, so t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
 from providers.aws.calls import INSTALL
-from providers.aws.codes import NO_INSTANCE, USED_TOKEN
+from providers.aws.codes import NO_INSTANCE, NO_NETWORK, USED_TOKEN
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
+from providers.aws.networks import Networks
 from providers.aws.regions import enabled_regions, pages_of
 from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, place_of, tags_of
 from providers.aws.session import Connections, error_code, to_provider_error
@@ -27,6 +28,7 @@ from providers.clock import Clock
 from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
+from providers.network import Network, in_each
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 
@@ -49,6 +51,7 @@ class AwsProvider:
         self._connections = Connections() if connections is None else connections
         self._market = Market(settings, self._connections, clock)
         self._images = Images(self._connections, clock)
+        self._networks = Networks(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
         self._launched: dict[str, float] = {}  # id -> when, of machines that EC2 may not show yet
@@ -75,6 +78,8 @@ class AwsProvider:
             except Exception as error:
                 if error_code(error) in USED_TOKEN:
                     return self._launched_before(spec, offer.region)
+                if error_code(error) in NO_NETWORK:
+                    self._networks.forget(_install(spec), offer.region)
                 raise
         rows = sorted(answer["Instances"], key=lambda row: int(row["AmiLaunchIndex"]))
         ids = tuple(instance_id(offer.region, row) for row in rows)
@@ -164,6 +169,37 @@ class AwsProvider:
         """See ProvidesPriceHistory."""
         return self._market.prices(since_ms)
 
+    # --- NeedsNetworks ---
+
+    def networks(self, install: str) -> Sequence[Network]:
+        """See NeedsNetworks."""
+        wanted = self._settings.regions
+
+        def look(region: str) -> Network | None:
+            with self._converted(region):
+                return self._networks.network(install, region, wanted=region in wanted)
+
+        with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+            return [found for found in pool.map(look, dict.fromkeys([*wanted, *self._regions()])) if found is not None]
+
+    def set_up(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+
+        def make(region: str) -> None:
+            with self._converted(region):
+                self._networks.set_up(install, region, progress)
+
+        in_each(self._settings.regions, make)
+
+    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+
+        def remove(region: str) -> None:
+            with self._converted(region):
+                self._networks.tear_down(install, region, progress)
+
+        in_each([found.region for found in self.networks(install) if found.parts], remove)
+
     # --- launching ---
 
     def _offered(self, offer_id: str) -> OfferId:
@@ -192,6 +228,14 @@ class AwsProvider:
             tags[LIVES] = str(spec.time_to_live_s)
         tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
         kinds = ("instance", "volume", "network-interface", *(("spot-instances-request",) if offer.spot else ()))
+        subnet, group = self._networks.place(_install(spec), offer.region, offer.zone)
+        card = {
+            "DeviceIndex": 0,
+            "SubnetId": subnet,
+            "Groups": [group],
+            "AssociatePublicIpAddress": True,  # the way out; the group lets nothing in
+            "DeleteOnTermination": True,
+        }
         disk = {"VolumeSize": self._settings.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
         request: dict[str, Any] = {
             "ClientToken": spec.token,
@@ -200,6 +244,7 @@ class AwsProvider:
             "ImageId": image.id,
             "InstanceType": offer.instance_type,
             "Placement": {"AvailabilityZoneId": offer.zone},
+            "NetworkInterfaces": [card],
             "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
             "UserData": user_data(spec.user_data, spec.time_to_live_s),
             "InstanceInitiatedShutdownBehavior": "terminate",
@@ -281,6 +326,10 @@ class AwsProvider:
 
 def _pieces(values: Sequence[str]) -> Iterator[list[str]]:
     return (list(values[at : at + MOST_VALUES]) for at in range(0, len(values), MOST_VALUES))
+
+
+def _install(spec: LaunchSpec) -> str:
+    return spec.tags.get(INSTALL, "")
 
 
 def _fingerprint(spec: LaunchSpec) -> str:

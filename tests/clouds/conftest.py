@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.clouds.server import LoopbackServer, Request, Response, serving
+
+if TYPE_CHECKING:
+    from providers.aws.session import Connections
+    from tests.clouds.ec2_account import Account
+    from tests.clouds.ec2_networks import Networks
 
 
 def nothing(request: Request) -> Response:
@@ -29,6 +34,39 @@ def environment() -> Iterator[pytest.MonkeyPatch]:
         for name in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_SUBSCRIPTION_ID", "http_proxy", "https_proxy"):
             patch.delenv(name, raising=False)
         yield patch
+
+
+@pytest.fixture(scope="module")
+def ec2_clients() -> Iterator[tuple[LoopbackServer, Connections]]:
+    """A server for loopback EC2s, and boto3's clients of it: to make those takes time."""
+    from providers.aws.session import Connections
+
+    with serving(nothing) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", server.url)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_REGION", "us-east-1")
+        yield server, Connections(read_s=5, attempts=1)
+
+
+@pytest.fixture(scope="module")
+def ec2_networks() -> Networks:
+    """The networks of all tests of a module."""
+    from tests.clouds.ec2_networks import Networks
+
+    return Networks()
+
+
+@pytest.fixture
+def account(ec2_clients: tuple[LoopbackServer, Connections], ec2_networks: Networks) -> Account:
+    """An account whose networks have been made."""
+    from tests.clouds.ec2_account import opened
+
+    found = opened(*ec2_clients, ec2_networks)
+    if not ec2_networks.parts("us-east-1"):
+        found.connect().set_up("tw-1", lambda _: None)
+        found.server.requests.clear()
+    return found
 
 
 def flags(result: Any) -> list[tuple[str, str]]:

@@ -4,7 +4,8 @@ Requests and answers are in EC2's own protocol: botocore's model of the service 
 code reads and writes it. moto's own machines are not used: they have no idempotency, capacity, lag or reasons for an
 end, and run nothing. What happens inside a machine is `Machine`'s business.
 
-Times are those of `clock`. Not modelled: networks, volumes, images' contents, IAM, CreateFleet, stopping, hibernating.
+Times are those of `clock`. Networks are moto's (tests/clouds/ec2_networks.py). Not modelled: volumes, images' contents,
+IAM, CreateFleet, stopping, hibernating.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from moto.core.utils import get_service_model
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
 from tests.clouds.aws import AwsCloud, error, signed_region
+from tests.clouds.ec2_networks import ACTIONS, Networks
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
 
@@ -57,6 +59,7 @@ class Instance:
     region: str
     machine: Machine
     shown_at: datetime
+    card: Row
     request: Row | None = None
     began_at: datetime = field(init=False)
     ended_at: datetime | None = None
@@ -89,7 +92,13 @@ class Ec2:
     machines take to start and to end; they are billed from the launch to the request to end them.
     """
 
-    def __init__(self, clock: Clock, prices: AwsCloud, start: Callable[[Row, bytes], Machine]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        prices: AwsCloud,
+        start: Callable[[Row, bytes], Machine],
+        networks: Networks | None = None,
+    ) -> None:
         self.clock, self.prices, self._start = clock, prices, start
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.quota: dict[str, int] = {}
@@ -98,6 +107,8 @@ class Ec2:
         self.images = {IMAGE}
         self.parameters = {PARAMETER: IMAGE}
         self.instances: dict[str, Instance] = {}
+        self.networks = Networks() if networks is None else networks
+        self.networks.cards = self._cards
         self._launched: dict[tuple[str, str, str], tuple[Mapping[str, Any], list[str]]] = {}
         self._lock = threading.RLock()
         self._model = get_service_model("ec2")
@@ -148,6 +159,10 @@ class Ec2:
             path = sorted((each.at_ms, usd(each.usd)) for each in changes)
         return cost_nano_usd(path, began_ms, max(ended_ms, began_ms + 60_000 * (instance.ended_at is not None)))
 
+    def tags_of(self, thing: str) -> dict[str, str]:
+        """The tags of a machine or a part of a network, by its id."""
+        return self.instances[thing].tags if thing in self.instances else self.networks.tags(thing)
+
     def end_all(self) -> None:
         for instance in self.alive():
             instance.machine.end()
@@ -159,11 +174,15 @@ class Ec2:
             return self._parameter(json.loads(request.body))
         form, region = request.form, signed_region(request)
         action = form.get("Action", "")
+        if action in self.denied:
+            return error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+        if action in ACTIONS:
+            with self._lock:
+                self._pass()
+                return self.networks(request)
         served = _SERVED.get(action)
         if served is None:
             return error("InvalidAction", f"The action {action} is not valid for this web service.", 400)
-        if action in self.denied:
-            return error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
         operation = self._model.operation_model(action)
         asked = EC2QueryParser(operation).parse(
             {"headers": {}, "body": "", "url_params": {}, "url_path": "/", "method": "POST", "values": form}
@@ -183,6 +202,17 @@ class Ec2:
             return Response(400, json.dumps(refusal).encode(), "application/x-amz-json-1.1")
         found = {"Parameter": {"Name": body["Name"], "Type": "String", "Value": value}}
         return Response(200, json.dumps(found).encode(), "application/x-amz-json-1.1")
+
+    def _cards(self, region: str) -> list[Row]:
+        alive = [each for each in self.instances.values() if each.region == region and each.state in ALIVE]
+        return [each.card for each in alive]
+
+    def _zones(self, region: str, asked: Row) -> Row:
+        rows = [
+            {"ZoneId": each, "RegionName": region, "State": "available"}
+            for each in self.prices.regions[region].zone_ids
+        ]
+        return {"AvailabilityZones": rows}
 
     def _images(self, _: str, asked: Row) -> Row:
         for image in asked["ImageIds"]:
@@ -211,15 +241,18 @@ class Ec2:
             if all(self.instances[each].state == "terminated" for each in ids if each in self.instances):
                 raise Refused("IdempotentInstanceTerminated", "The instance of this client token was terminated.")
             return self._reservation([self.instances[each] for each in ids])
-        self._check(asked, zone_id, here.zone_name(region, here.zone_ids.index(zone_id)))
+        self._check(region, asked, zone_id, here.zone_name(region, here.zone_ids.index(zone_id)))
         made = [self._made(region, asked, number) for number in range(asked["MinCount"])]
         self._launched[place] = (asked, [each.id for each in made])
         return self._reservation(made)
 
-    def _check(self, asked: Row, zone_id: str, zone: str) -> None:
+    def _check(self, region: str, asked: Row, zone_id: str, zone: str) -> None:
         kind, count = asked["InstanceType"], asked["MinCount"]
         if kind not in self.prices.types:
             raise Refused("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
+        (card,) = asked["NetworkInterfaces"]
+        if refusal := self.networks.refusal(region, zone_id, card):
+            raise Refused(*refusal)
         if asked["ImageId"] not in self.images:
             raise Refused("InvalidAMIID.NotFound", f"The image id '[{asked['ImageId']}]' does not exist")
         if asked["MaxCount"] != count:
@@ -253,7 +286,7 @@ class Ec2:
 
     def _made(self, region: str, asked: Row, number: int) -> Instance:
         here = self.prices.regions[region]
-        zone_id = asked["Placement"]["AvailabilityZoneId"]
+        zone_id, (card,) = asked["Placement"]["AvailabilityZoneId"], asked["NetworkInterfaces"]
         launched = self.now().replace(microsecond=0)
         row: Row = {
             "InstanceId": f"i-0{secrets.token_hex(8)}",
@@ -268,6 +301,7 @@ class Ec2:
                 "AvailabilityZoneId": zone_id,
             },
             "StateTransitionReason": "",
+            "SubnetId": card["SubnetId"],
             "Tags": _tags_of(asked, "instance"),
         }
         request: Row | None = None
@@ -281,7 +315,7 @@ class Ec2:
             row |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": request["SpotInstanceRequestId"]}
         machine = self._start(row, base64.b64decode(asked["UserData"]))
         shown_at = self.now() + timedelta(seconds=self.lag_s)
-        instance = Instance(row, region, machine, shown_at, request)
+        instance = Instance(row, region, machine, shown_at, card, request)
         instance.state = "pending"
         self.instances[instance.id] = instance
         return instance
@@ -369,6 +403,7 @@ _SERVED: Mapping[str, Callable[[Ec2, str, Row], Row]] = {
     "DescribeInstances": Ec2._described,
     "DescribeSpotInstanceRequests": Ec2._requests,
     "DescribeImages": Ec2._images,
+    "DescribeAvailabilityZones": Ec2._zones,
     "TerminateInstances": Ec2._terminated,
     "CreateTags": Ec2._tagged,
 }

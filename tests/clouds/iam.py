@@ -23,6 +23,7 @@ from tests.clouds.aws import error
 from tests.clouds.server import Cloud, Request, Response
 
 ACCOUNT = "123456789012"
+_PARTS = ("VpcId", "SubnetId", "InternetGatewayId", "GroupId")
 _SPOT = "spot.amazonaws.com"
 _DENIED = (
     "User: {user} is not authorized to perform: {action} on resource: {resource} because no identity-based policy "
@@ -72,7 +73,8 @@ class User:
 
 
 class Enforced:
-    """A cloud that only this user may use. `tags_of` are the tags of a machine by its id."""
+    """A cloud that only this user may use. `tags_of` are the tags of a machine, or of a part of a
+    network, by its id."""
 
     def __init__(self, cloud: Cloud, user: User, tags_of: Any = lambda _: {}) -> None:
         self.cloud, self.user, self._tags_of = cloud, user, tags_of
@@ -142,6 +144,12 @@ class Enforced:
             for each in machines:
                 tags = {f"aws:ResourceTag/{key}": value for key, value in self._tags_of(each).items()}
                 yield Demand(f"{service}:{action}", f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/{each}", tags)
+            return
+        parts = [form[key] for key in _PARTS if key in form]
+        if parts and not action.startswith(("Create", "Describe")):
+            for each in parts:
+                tags = {f"aws:ResourceTag/{key}": value for key, value in self._tags_of(each).items()}
+                yield Demand(f"{service}:{action}", "*", tags)
             return
         yield Demand(f"{service}:{action}", "*", {})
         if any(key.startswith("TagSpecification") for key in form):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from providers.aws.calls import CALLS, policy
 from providers.aws.permissions import access
@@ -22,14 +23,14 @@ from providers.errors import AuthError, PermissionDeniedError, ProviderError
 from providers.policy import Store, Use, permissions
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2
+from tests.clouds.ec2_account import Still
 from tests.clouds.iam import Enforced, User
 from tests.clouds.server import LoopbackServer
-from tests.clouds.test_ec2 import Still
 
 NOW_MS = 1_790_000_000_000
 OFFER = "aws/us-east-1/use1-az1/g5.xlarge/spot"
 SETTINGS = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
-USES = (Use.PRICES, Use.MACHINES)
+USES = (Use.PRICES, Use.MACHINES, Use.NETWORKS)
 NEEDED = permissions(CALLS, *USES)
 TAGS = {"tradewind-install": "tw-1"}
 
@@ -81,7 +82,7 @@ def account(server: LoopbackServer, logged_in: tuple[User, Connections]) -> Acco
     prices.forward = ec2 = Ec2(clock, prices, lambda _, user_data: Still(user_data))
     user.allow(granted())
     user.expired, user.has_spot_role, user.demanded = False, False, []
-    server.serve(Enforced(prices, user, lambda name: ec2.instances[name].tags if name in ec2.instances else {}))
+    server.serve(Enforced(prices, user, ec2.tags_of))
     return Account(server, ec2, user, connections)
 
 
@@ -92,6 +93,12 @@ def granted(*without: str) -> Mapping[str, Any]:
     return {**document, "Statement": [each for each in document["Statement"] if each["Action"]]}
 
 
+def with_networks(account: Account) -> AwsProvider:
+    provider = account.provider()
+    provider.set_up("tw-1", lambda _: None)
+    return provider
+
+
 def everything(account: Account) -> list[ProviderError]:
     """Each call of the provider and of the price sources once, and the errors. A machine that cannot be ended would
     stay; so do its errors."""
@@ -99,6 +106,11 @@ def everything(account: Account) -> list[ProviderError]:
 
     def launch() -> None:
         ids[:] = provider.launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS, time_to_live_s=60))
+
+    def networks() -> None:
+        account.provider().set_up("tw-1", lambda _: None)
+        account.ec2.networks.spoil("us-east-1")
+        account.provider().set_up("tw-1", lambda _: None)
 
     def scores() -> None:
         url = f"{account.server.url}/spot-advisor-data.json"
@@ -109,6 +121,7 @@ def everything(account: Account) -> list[ProviderError]:
     for call in (
         provider.prices,
         scores,
+        networks,
         launch,
         lambda: provider.describe(ids),
         lambda: provider.find("token-1", "us-east-1"),
@@ -116,6 +129,7 @@ def everything(account: Account) -> list[ProviderError]:
         lambda: provider.list_owned("tw-1"),
         provider.quotas,
         lambda: provider.terminate(ids[0]),
+        lambda: provider.tear_down("tw-1", lambda _: None),
     ):
         try:
             call()
@@ -143,13 +157,19 @@ def test_without_any_action_something_fails_and_the_error_names_it(account: Acco
 
 
 def test_machines_of_others_are_out_of_reach(account: Account) -> None:
-    (name,) = account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    (name,) = with_networks(account).launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
     (machine,) = account.ec2.alive()
     machine.row["Tags"] = [{"Key": "Name", "Value": "database"}]
     for call in (lambda: account.provider().terminate(name), lambda: account.provider().renew([name], 60)):
         with pytest.raises(PermissionDeniedError):
             call()
     assert account.ec2.alive() == [machine]
+
+
+def test_networks_of_others_are_out_of_reach(account: Account) -> None:
+    network = account.ec2.networks.others("us-east-1")
+    with pytest.raises(ClientError, match="not authorized to perform: ec2:DeleteVpc"):
+        account.connections.client("ec2", "us-east-1").delete_vpc(VpcId=network)
 
 
 def test_a_policy_for_prices_allows_nothing_that_costs(account: Account) -> None:
@@ -167,7 +187,7 @@ def test_a_policy_for_prices_allows_nothing_that_costs(account: Account) -> None
 def test_with_the_policy_every_check_passes(account: Account) -> None:
     assert [each for each in account.checks().values() if not each.works] == []
     assert not account.ec2.instances  # a dry run launches nothing
-    account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    with_networks(account).launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
     checks = account.checks()
     assert [each for each in checks.values() if not each.works] == []
     assert "renewed and ended" in checks["end of machines in us-east-1"].detail
@@ -221,7 +241,7 @@ def test_what_is_missing_is_named_by_the_check_that_needs_it(account: Account, a
 
 
 def test_a_machine_that_may_not_be_ended_is_noticed_while_it_runs(account: Account) -> None:
-    account.provider().launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
+    with_networks(account).launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
     account.user.allow(granted("ec2:TerminateInstances"))
     assert '"ec2:TerminateInstances"' in account.checks()["end of machines in us-east-1"].remedy
 

@@ -5,19 +5,11 @@ The machines are not started here; tests/contract/test_aws.py and tests/e2e/test
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
-
 import pytest
 
 from providers.aws.codes import CODES
 from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
-from providers.aws.settings import Settings
-from providers.base import LaunchSpec
-from providers.clock import VirtualClock
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -31,96 +23,9 @@ from providers.errors import (
 )
 from providers.instance import EndReason, InstanceState
 from providers.money import usd
-from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change, error
-from tests.clouds.ec2 import IMAGE, PARAMETER, Ec2, Instance
-from tests.clouds.server import Fault, LoopbackServer, Request, serving
-
-HOUR_S = 3600
-NOW_MS = 1_790_000_000_000  # after the date of the prices
-SPOT = "aws/us-east-1/use1-az1/g5.xlarge/spot"
-ON_DEMAND = "aws/us-east-1/use1-az2/g5.xlarge/on_demand"
-KINDS = [
-    AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384),
-    AwsType("m7i.large", gpu="", gpu_count=0, vcpu=2, memory_mib=8192),
-    AwsType("p3.2xlarge", gpu="V100", gpu_count=1, gpu_mib=16384, vcpu=8, memory_mib=62464, hypervisor="xen"),
-]
-NAMES = tuple(kind.name for kind in KINDS)
-
-
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    user_data: bytes
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
-
-
-@dataclass
-class Account:
-    """A provider, and the cloud behind it."""
-
-    server: LoopbackServer
-    ec2: Ec2
-    prices: AwsCloud
-    clock: VirtualClock
-    connections: Connections
-
-    def connect(self, **options: Any) -> AwsProvider:
-        settings = Settings(("us-east-1", "eu-west-1"), NAMES, f"ssm:{PARAMETER}", 100)
-        return AwsProvider(replace(settings, **options), self.clock, self.connections)
-
-    def launches(self) -> list[Request]:
-        return self.server.asked("Action=RunInstances")
-
-    def fails(self, action: str, *, times: int | None = 1, region: str = "", **how: Any) -> None:
-        """Calls of this action in this region fail."""
-
-        def match(request: Request) -> bool:
-            return f"Action={action}&".encode() in request.body and region in request.headers.get("Authorization", "")
-
-        self.server.faults.append(Fault(match, times, **how))
-
-
-def spec(offer_id: str = SPOT, *, token: str = "token-1", **options: Any) -> LaunchSpec:
-    tags = {"tradewind-install": "tw-1", "tradewind-job": "job-1"}
-    return LaunchSpec(token, offer_id, options.pop("user_data", "sleep 1\n"), tags, **options)
-
-
-@pytest.fixture(scope="module")
-def clients() -> Iterator[tuple[LoopbackServer, Connections]]:
-    with serving(AwsCloud({}, {})) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", server.url)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_REGION", "us-east-1")
-        yield server, Connections(read_s=5, attempts=1)
-
-
-@pytest.fixture
-def account(clients: tuple[LoopbackServer, Connections]) -> Account:
-    clock = VirtualClock(start_ms=NOW_MS)
-    before_ms = clock.now_ms() - 86_400_000
-    regions = {}
-    for name, zones in {"us-east-1": ["use1-az1", "use1-az2"], "eu-west-1": ["euw1-az1"]}.items():
-        offered = {(kind.name, zone) for kind in KINDS for zone in range(len(zones))}
-        changes = [Change(kind, zone, before_ms, "0.40") for kind, zone in offered]
-        regions[name] = AwsRegion(zones, changes, offered, {"g5.xlarge": "1.006", "m7i.large": "0.1008"})
-    regions["ap-east-1"] = AwsRegion(["ape1-az1"], opt_in="not-opted-in")
-    prices = AwsCloud(regions, {kind.name: kind for kind in KINDS})
-    prices.forward = ec2 = Ec2(clock, prices, lambda _, user_data: Still(user_data))
-    server, connections = clients
-    server.serve(prices)
-    return Account(server, ec2, prices, clock, connections)
+from tests.clouds.aws import error
+from tests.clouds.ec2 import IMAGE, PARAMETER, Instance
+from tests.clouds.ec2_account import HOUR_S, ON_DEMAND, SPOT, Account, spec
 
 
 def the_machine(account: Account) -> Instance:

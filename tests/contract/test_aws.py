@@ -50,7 +50,7 @@ def lab() -> Iterator[Laboratory]:
 def server() -> Iterator[LoopbackServer]:
     with serving(AwsCloud({}, {})) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", server.url)
-        TestAws.user = User(json.loads(policy([Use.PRICES, Use.MACHINES]).text))
+        TestAws.user = User(json.loads(policy([Use.PRICES, Use.MACHINES, Use.NETWORKS]).text))
         for name, value in TestAws.user.environment.items():
             patch.setenv(name, value)
         TestAws.connections = Connections()  # to make boto3's clients takes it a second
@@ -61,6 +61,7 @@ class TestAws(ProviderContract):
     connections: ClassVar[Connections]
     user: ClassVar[User]
     offer_id = f"aws/us-east-1/{ZONE}/g5.xlarge/spot"
+    settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
 
     @pytest.fixture(autouse=True)
     def _cloud(self, lab: Laboratory, server: LoopbackServer) -> Iterator[None]:
@@ -76,7 +77,8 @@ class TestAws(ProviderContract):
         self.machines = MachineClock(self.clock, self._keeping)
         start = runner(lab, PROGRAMS, self.machines.show)
         cloud.forward = self.ec2 = Ec2(self.clock, cloud, machines_of(start, lambda: self.ec2.now()))
-        server.serve(Enforced(cloud, self.user, self._tags_of))
+        server.serve(Enforced(cloud, self.user, lambda thing: self.ec2.tags_of(thing)))
+        AwsProvider(self.settings, self.clock, self.connections).set_up(self.install, lambda _: None)
         yield
         self.ec2.end_all()
 
@@ -107,12 +109,8 @@ class TestAws(ProviderContract):
         self._until(provider, name, lambda found: not found.alive)
         assert host.ended
 
-    def _tags_of(self, machine: str) -> dict[str, str]:
-        return self.ec2.instances[machine].tags if machine in self.ec2.instances else {}
-
     def connect(self) -> Provider:
-        settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
-        return AwsProvider(settings, self.clock, self.connections)
+        return AwsProvider(self.settings, self.clock, self.connections)
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

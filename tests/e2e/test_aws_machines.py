@@ -91,6 +91,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
             TRADEWIND_SUSPECT_AFTER_S="5",
         )
         try:
+            tradewind.command("up", "--cloud", "aws")
             tradewind.command("up")
             yield Account(lab, ec2, tradewind)
         finally:
@@ -138,3 +139,7 @@ def test_a_job_outlives_two_spot_machines_of_aws_to_the_same_bits(account: Accou
     assert [run.end for run in tradewind.runs(job)][-2:] == ["preempted", "finished"]
     until("the books are closed", lambda: tradewind.client.jobs.get(job).paid_nano_usd == ec2.bill_nano_usd())
     assert len(ec2.instances) == 3
+
+    tradewind.command("down")
+    tradewind.command("down", "--cloud", "aws")
+    assert ec2.networks.parts("us-east-1") == []

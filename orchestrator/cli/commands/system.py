@@ -25,12 +25,27 @@ def register(app: typer.Typer) -> None:
     app.add_typer(config, name="config", rich_help_panel=SYSTEM)
 
 
-def up(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
-    """Start the control plane in the background.
+def up(
+    ctx: typer.Context,
+    cloud: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Make the networks that machines of this cloud need, instead; nothing is let in from outside.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Start the control plane in the background; or, with --cloud, prepare a cloud for machines.
 
-    Does nothing if it is running.
+    Does nothing if it is running, or if all is there.
     """
     with session(ctx, output) as (client, out):
+        if cloud:
+            with out.after_ctrl_c("not everything was made: run the same command again, or tradewind down --cloud"):
+                networks = client.networks.set_up(cloud, progress=out.note)
+            out.show(networks)
+            return
         with out.after_ctrl_c(STARTS_ANYWAY):
             view = client.control_plane.up(progress=out.note)
         out.show(view)
@@ -44,13 +59,29 @@ def down(
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Stop only the control plane; jobs keep training.")
     ] = False,
+    cloud: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Remove what `up --cloud` made there, instead. Refused while machines are up there.",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Checkpoint and pause all jobs, then stop everything on this host.
+    """Checkpoint and pause all jobs, then stop everything; or, with --cloud, remove a cloud's networks.
 
-    Stops the control plane and every local instance, and books what they cost.
+    Stops the control plane and every machine, and books what they cost.
     """
+    from orchestrator.errors import UsageError
+
+    if cloud and (force or keep_jobs):
+        raise UsageError("--cloud removes networks only", hint="first run tradewind down, then tradewind down --cloud")
     with session(ctx, output) as (client, out):
+        if cloud:
+            with out.after_ctrl_c("not everything was removed: run the same command again"):
+                networks = client.networks.tear_down(cloud, progress=out.note)
+            out.show(networks)
+            return
         left = "not everything has ended: see tradewind queue and tradewind nodes, and run tradewind down again"
         with out.after_ctrl_c(left):
             view = client.control_plane.down(progress=out.note, force=force, keep_jobs=keep_jobs)

@@ -31,6 +31,7 @@ RENDERERS = {
     "JobView": "jobs:job",
     "LedgerCorrection": "store:correction",
     "LogLine": "jobs:log_line",
+    "NetworkList": "system:networks",
     "NodeList": "nodes:nodes",
     "OfferList": "offers:offers",
     "PaperTables": "backtest:paper",

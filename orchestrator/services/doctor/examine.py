@@ -10,7 +10,9 @@ from orchestrator.installation import Installation, open_installation
 from orchestrator.services.doctor import here, objects, state
 from orchestrator.services.doctor.clouds import account
 from orchestrator.services.views import Check, Diagnosis
+from providers.base import NeedsNetworks
 from providers.collect.permissions import CLOUDS
+from providers.errors import ProviderError
 
 
 def examine(config: Config) -> Diagnosis:
@@ -51,6 +53,12 @@ def _checks(config: Config) -> Iterator[Check]:
                 yield from account(cloud, config)
             except TradewindError as error:
                 yield Check(f"{cloud}: account", "fail", str(error), error.hint)
+        for provider, cloud in installation.providers.items():
+            if isinstance(cloud, NeedsNetworks):
+                try:
+                    yield from state.networks(installation, cloud, provider)
+                except ProviderError as error:
+                    yield Check(f"network of {provider}", "fail", str(error), error.hint)
         yield _safely("collected prices", lambda: state.collected_prices(installation))
         for provider in installation.providers:
             name = f"prices of {provider}"

@@ -10,7 +10,7 @@ from orchestrator.installation import Installation
 from orchestrator.services.control_plane import unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.views import Check
-from providers.base import ExaminesHosts
+from providers.base import ExaminesHosts, NeedsNetworks
 from providers.errors import ProviderError
 
 MOST_SHOWN = 3
@@ -118,6 +118,25 @@ def hosts(installation: Installation) -> list[Check]:
 
     with ThreadPoolExecutor(AT_ONCE, "hosts") as pool:
         return list(pool.map(look, declared))
+
+
+def networks(installation: Installation, cloud: NeedsNetworks, name: str) -> list[Check]:
+    """What machines of a cloud need, region by region. Raises ProviderError."""
+    checks = []
+    for found in cloud.networks(installation.store.install_id):
+        what = f"network of {name} in {found.region}"
+        if not found.wanted:
+            left = f"{len(found.parts)} parts are left, and the region is not configured"
+            checks.append(
+                Check(what, "warn", left, f"no machine can use them; to remove all: tradewind down --cloud {name}")
+            )
+        elif found.missing:
+            lacking = "nothing is there" if not found.parts else f"missing: {', '.join(found.missing)}"
+            fix = f"no machine can be rented there until then: tradewind up --cloud {name}"
+            checks.append(Check(what, "fail", lacking, fix))
+        else:
+            checks.append(Check(what, "ok", f"{len(found.parts)} parts, nothing is let in from outside"))
+    return checks
 
 
 def collected_prices(installation: Installation) -> Check:

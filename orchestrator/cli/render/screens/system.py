@@ -6,7 +6,15 @@ from orchestrator.cli.render.table import Column, table
 from orchestrator.cli.render.text import Screen, clean, instant
 from orchestrator.jobfile.convert.task_file import Conversion
 from orchestrator.services.store.views import StoreDiagnosis
-from orchestrator.services.views import Accepted, CloudPolicy, ControlPlaneView, Diagnosis, SettingList, Version
+from orchestrator.services.views import (
+    Accepted,
+    CloudPolicy,
+    ControlPlaneView,
+    Diagnosis,
+    NetworkList,
+    SettingList,
+    Version,
+)
 
 
 def accepted(view: Accepted, screen: Screen) -> str:
@@ -25,6 +33,20 @@ def control_plane(view: ControlPlaneView, screen: Screen) -> str:
         return "no control plane is running here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
     return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
+
+
+def networks(view: NetworkList, screen: Screen) -> str:
+    """What each cloud has in each region."""
+    if not any(network.parts for network in view.networks):
+        return "there are no networks of this installation"
+    columns = (Column("", state=True), Column("cloud"), Column("region"), Column("", text=True))
+    rows = []
+    for network in view.networks:
+        found = ", ".join(f"{part.kind} {part.id}" for part in network.parts) or "nothing"
+        lacking = f"; missing: {', '.join(network.missing)}" if network.missing else ""
+        state = "ok" if network.ready else "warn"
+        rows.append((state, network.provider, network.region, found + lacking))
+    return table(columns, rows, screen)
 
 
 def settings(view: SettingList, screen: Screen) -> str:

@@ -1,0 +1,104 @@
+"""The networks that a cloud needs before machines can be rented: made by `up --cloud`, removed by `down --cloud`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.errors import ProviderFailure, UsageError
+from orchestrator.installation import Installation
+from orchestrator.services.views import NetworkList
+from providers.base import NeedsNetworks, Provider
+from providers.clock import Clock
+from providers.errors import ProviderError, UnavailableError
+from providers.instance import InstanceState
+from providers.network import Network
+
+WAITS_FOR_S = 600.0
+ASK_EVERY_S = 5.0
+MOST_NAMED = 5
+
+Progress = Callable[[str], None]
+
+
+def networks(installation: Installation, clouds: Sequence[str]) -> NetworkList:
+    """What is there, by cloud and region. Raises UsageError, ProviderFailure."""
+    found: list[Network] = []
+    for name in dict.fromkeys(clouds):
+        try:
+            found += _needing(installation, name).networks(installation.store.install_id)
+        except ProviderError as error:
+            raise ProviderFailure(str(error), hint=error.hint) from error
+    return NetworkList(tuple(found))
+
+
+def set_up(
+    installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
+) -> NetworkList:
+    """Make what is missing in these clouds. Raises UsageError for one that is not enabled, ProviderFailure."""
+    needing = [_needing(installation, name) for name in dict.fromkeys(clouds)]
+    for provider in needing:
+        _finished(
+            lambda provider=provider: provider.set_up(installation.store.install_id, progress),  # type: ignore[misc]
+            progress,
+            clock or installation.outside_clock,
+        )
+    return networks(installation, clouds)
+
+
+def tear_down(
+    installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
+) -> NetworkList:
+    """Remove everything in these clouds. Waits for machines that are ending. Raises UsageError while machines are up
+    there, and for a cloud that is not enabled; ProviderFailure."""
+    needing = [_needing(installation, name) for name in dict.fromkeys(clouds)]
+
+    def remove(provider: NeedsNetworks) -> None:
+        _refuse_machines(installation, provider)
+        provider.tear_down(installation.store.install_id, progress)
+
+    for provider in needing:
+        _finished(lambda provider=provider: remove(provider), progress, clock or installation.outside_clock)  # type: ignore[misc]
+    return networks(installation, clouds)
+
+
+def _needing(installation: Installation, name: str) -> NeedsNetworks:
+    provider = installation.providers.get(name)
+    if provider is None:
+        enabled = ", ".join(installation.providers)
+        hint = f"add it to providers.enabled in tradewind.toml (enabled: {enabled})"
+        raise UsageError(f"the provider {name} is not enabled", hint=hint)
+    if not isinstance(provider, NeedsNetworks):
+        raise UsageError(f"the provider {name} needs no networks", hint="its machines can be rented without")
+    return provider
+
+
+def _refuse_machines(installation: Installation, provider: NeedsNetworks) -> None:
+    """Raises UsageError while machines are up, UnavailableError while some are ending."""
+    assert isinstance(provider, Provider)
+    listed = [each for each in provider.list_owned(installation.store.install_id) if each.alive]
+    up = sorted(each.id for each in listed if each.state is not InstanceState.STOPPING)
+    if up:
+        named = ", ".join(up[:MOST_NAMED]) + (f" and {len(up) - MOST_NAMED} more" if len(up) > MOST_NAMED else "")
+        raise UsageError(
+            f"machines of this installation are up on {provider.name}: {named}",
+            hint="end them first: tradewind down; those that it does not know: tradewind reap MACHINE",
+        )
+    if listed:
+        what = "1 machine is" if len(listed) == 1 else f"{len(listed)} machines are"
+        raise UnavailableError(f"{what} still ending on {provider.name}")
+
+
+def _finished(do: Callable[[], None], progress: Progress, clock: Clock) -> None:
+    """Repeat `do` as long as it needs time. Raises ProviderFailure."""
+    began_s = clock.monotonic_s()
+    while True:
+        try:
+            return do()
+        except UnavailableError as error:
+            if clock.monotonic_s() - began_s > WAITS_FOR_S:
+                hint = error.hint or "run the command again: it goes on where it stopped"
+                raise ProviderFailure(f"not finished after {WAITS_FOR_S:.0f} s: {error}", hint=hint) from error
+            progress(f"waiting: {error}")
+            clock.sleep(ASK_EVERY_S)
+        except ProviderError as error:
+            raise ProviderFailure(str(error), hint=error.hint) from error
