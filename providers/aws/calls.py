@@ -135,10 +135,10 @@ def _restricted(wanted: list[str]) -> Iterator[dict[str, Any]]:
     for each in wanted:
         for condition in _RESTRICTED[each]:
             alike.setdefault(json.dumps(condition), []).append(each)
-    for condition, actions in alike.items():
+    for text, actions in alike.items():
         names = [each.partition(":")[2] for each in actions]
         sid = f"Tradewind{names[0]}" if len(names) == 1 else f"TradewindOwn{names[0]}AndOthers"
-        yield {**_allow(sid, actions), "Condition": json.loads(condition)}
+        yield {**_allow(sid, actions), "Condition": json.loads(text)}
 
 
 def _of_store(store: Store) -> Iterator[dict[str, Any]]:

@@ -85,20 +85,20 @@ class TestAws(ProviderContract):
     def test_a_machine_ends_with_its_work(self) -> None:
         """Nothing on EC2 would end it: it shuts itself down."""
         provider = self.connect()
-        (name,) = provider.launch(replace(self._spec(), user_data="exit 0\n"))
+        (name,) = provider.launch(replace(self.spec(), user_data="exit 0\n"))
         (instance,) = self.ec2.alive()
         give_up = time.monotonic() + 20
         while not instance.machine.off:  # it takes real time
             assert time.monotonic() < give_up, host_of(instance.machine).processes()
             time.sleep(HURRY_S)
-        ended = self._until(provider, name, lambda found: not found.alive)
+        ended = self.until(provider, name, lambda found: not found.alive)
         assert ended.end_reason is EndReason.FAILED
 
     @pytest.mark.parametrize("killed", ["-I -S - 3600", "bash /var/lib/user-data", "sleep 1000"])
     def test_whatever_process_of_a_machine_dies_the_machine_ends(self, killed: str) -> None:
         """The work, what guards its time, and what waits for both."""
         provider = self.connect()
-        (name,) = provider.launch(self._spec(time_to_live_s=3600))
+        (name,) = provider.launch(self.spec(time_to_live_s=3600))
         (instance,) = self.ec2.alive()
         host, give_up = host_of(instance.machine), time.monotonic() + 20
         while not (found := [pid for pid, line in host.processes().items() if killed in line]):
@@ -106,7 +106,7 @@ class TestAws(ProviderContract):
             time.sleep(HURRY_S)
         self.machines.looked()
         os.kill(found[0], signal.SIGKILL)
-        self._until(provider, name, lambda found: not found.alive)
+        self.until(provider, name, lambda found: not found.alive)
         assert host.ended
 
     def connect(self) -> Provider:

@@ -53,16 +53,15 @@ def _checks(config: Config) -> Iterator[Check]:
                 yield from account(cloud, config)
             except TradewindError as error:
                 yield Check(f"{cloud}: account", "fail", str(error), error.hint)
-        for provider, cloud in installation.providers.items():
-            if isinstance(cloud, NeedsNetworks):
+        for name, provider in installation.providers.items():
+            if isinstance(provider, NeedsNetworks):
                 try:
-                    yield from state.networks(installation, cloud, provider)
+                    yield from state.networks(installation, provider, name)
                 except ProviderError as error:
-                    yield Check(f"network of {provider}", "fail", str(error), error.hint)
+                    yield Check(f"network of {name}", "fail", str(error), error.hint)
         yield _safely("collected prices", lambda: state.collected_prices(installation))
-        for provider in installation.providers:
-            name = f"prices of {provider}"
-            yield _safely(name, lambda provider=provider: state.prices(installation, provider))  # type: ignore[misc]
+        for name in installation.providers:
+            yield _safely(f"prices of {name}", lambda name=name: state.prices(installation, name))  # type: ignore[misc]
     finally:
         installation.close()
 

@@ -1,0 +1,95 @@
+"""What the tests of the kit share: the hooks that a provider's test implements, and helpers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from providers.base import LaunchSpec, Provider
+from providers.errors import ProviderError, UnavailableError
+from providers.instance import Instance
+from providers.offer import region_of
+
+HOUR_S = 3600.0
+_ROUNDS = 400
+
+
+class Kit(ABC):
+    """See providers.testing."""
+
+    offer_id: str
+    user_data = "exec sleep 1000\n"
+    install = "conformance"
+    step_s = 5.0
+    late_s = 0.0
+
+    @abstractmethod
+    def connect(self) -> Provider:
+        """A new client of this test's cloud, as after a restart of the caller."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The current market time in epoch milliseconds."""
+
+    @abstractmethod
+    def advance(self, market_s: float) -> None:
+        """Let `market_s` market seconds pass (and give the provider's machines time to run)."""
+
+    # --- for the tests ---
+
+    @property
+    def region(self) -> str:
+        """The region of `offer_id`."""
+        return region_of(self.offer_id)
+
+    def spec(self, *, count: int = 1, time_to_live_s: int | None = None) -> LaunchSpec:
+        """A launch of `count` machines, always with the same token."""
+        tags = {"tradewind-install": self.install, "tradewind-job": "job-1"}
+        return LaunchSpec("token-1", self.offer_id, self.user_data, tags, count, "", time_to_live_s)
+
+    def until(self, provider: Provider, instance_id: str, reached: Callable[[Instance], bool]) -> Instance:
+        """The instance once `describe` shows it in this state."""
+        instance: Instance | None = None
+        for _ in range(_ROUNDS):
+            for instance in provider.describe([instance_id]):  # may be empty within the listing lag
+                if reached(instance):
+                    return instance
+            self.advance(self.step_s)
+        raise AssertionError(f"the instance never reached the expected state: {instance}")
+
+    def patiently(self, do: Callable[[], None]) -> None:
+        """Repeat what needs time until it is done."""
+        for _ in range(_ROUNDS):
+            try:
+                return do()
+            except UnavailableError:
+                self.advance(self.step_s)
+        raise AssertionError("it never finished")
+
+    def listed(self, provider: Provider, count: int) -> list[Instance]:
+        """What `list_owned` shows once it shows so many."""
+        for _ in range(_ROUNDS):
+            found = list(provider.list_owned(self.install))
+            if len(found) >= count:
+                return found
+            self.advance(self.step_s)
+        raise AssertionError(f"{count} instances never showed up in list_owned")
+
+    def release(self, provider: Provider, *instance_ids: str) -> Instance:
+        """Terminate all instances; returns the final state of the last one."""
+        for instance_id in instance_ids:
+            provider.terminate(instance_id)
+        return [self.until(provider, instance_id, lambda found: not found.alive) for instance_id in instance_ids][-1]
+
+
+def ignore(_line: str) -> None:
+    """Progress that nobody reads."""
+
+
+def raises(kind: type[ProviderError], call: Callable[[], object]) -> None:
+    """Fails unless `call` raises this error."""
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
