@@ -11,18 +11,6 @@ cloud that has no instances yet (use a fresh account, or a fresh tag through `in
 those of `install` have been set up before.
 """
 
-from providers.testing.account import Account
-from providers.testing.ending import Ending
-from providers.testing.launching import Launching
-from providers.testing.paying import Paying
+from providers.testing.contract import ProviderContract
 
 __all__ = ["ProviderContract"]
-
-
-class ProviderContract(Launching, Ending, Paying, Account):
-    """Inherit from this class and implement its hooks; override the attributes where the defaults do not fit.
-
-    `offer_id` must be an offer that has capacity and is not preempted during the test. `step_s` (market seconds) is the
-    interval of polling; a test fails after 400 intervals. `late_s` is for a cloud that bills a machine which has ended
-    by itself until the next call about it: how long (market seconds) that takes in these tests.
-    """

@@ -73,12 +73,12 @@ class TestAzure(ProviderContract):
     def test_a_machine_ends_with_its_work(self) -> None:
         """Azure would only stop and bill it: whoever looks at it deletes it."""
         provider = self.connect()
-        (name,) = provider.launch(replace(self._spec(), user_data="exit 0\n"))
+        (name,) = provider.launch(replace(self.spec(), user_data="exit 0\n"))
         host, give_up = self._host(self.arm.alive()[0]), time.monotonic() + 20
         while not host.ended:
             assert time.monotonic() < give_up, host.processes()
             time.sleep(HURRY_S)
-        ended = self._until(provider, name, lambda found: not found.alive)
+        ended = self.until(provider, name, lambda found: not found.alive)
         assert ended.end_reason is EndReason.FAILED
         assert not self.arm.alive()
         assert not self.arm.beside
@@ -87,7 +87,7 @@ class TestAzure(ProviderContract):
     def test_whatever_process_of_a_machine_dies_the_machine_ends(self, killed: str) -> None:
         """The work, what guards its time, and what waits for both."""
         provider = self.connect()
-        (name,) = provider.launch(self._spec(time_to_live_s=3600))
+        (name,) = provider.launch(self.spec(time_to_live_s=3600))
         (vm,) = self.arm.alive()
         host, give_up = self._host(vm), time.monotonic() + 20
         while not (found := [pid for pid, line in host.processes().items() if killed in line]):
@@ -95,18 +95,18 @@ class TestAzure(ProviderContract):
             time.sleep(HURRY_S)
         self.machines.looked()
         os.kill(found[0], signal.SIGKILL)
-        self._until(provider, name, lambda found: not found.alive)
+        self.until(provider, name, lambda found: not found.alive)
         assert host.ended
 
     def test_what_has_ended_by_itself_is_billed_until_somebody_looks(self) -> None:
         """Azure bills a machine that is off."""
         provider = self.connect()
-        (name,) = provider.launch(self._spec(time_to_live_s=3600))
-        self._until(provider, name, lambda found: found.state is InstanceState.RUNNING)
+        (name,) = provider.launch(self.spec(time_to_live_s=3600))
+        self.until(provider, name, lambda found: found.state is InstanceState.RUNNING)
         (vm,) = self.arm.alive()
         self.advance(3600 + 60)
         assert self._host(vm).ended
-        ended = self._until(self.connect(), name, lambda found: not found.alive)
+        ended = self.until(self.connect(), name, lambda found: not found.alive)
         assert ended.end_reason is EndReason.EXPIRED
         assert vm.ended_at is not None
         assert ended.billed_to_ms == round(vm.ended_at.timestamp() * 1000)
@@ -114,7 +114,7 @@ class TestAzure(ProviderContract):
     def test_whoever_lists_machines_deletes_those_whose_time_is_over(self) -> None:
         """So the billing of a forgotten machine ends with the next sweep."""
         provider = self.connect()
-        provider.launch(self._spec(time_to_live_s=3600))
+        provider.launch(self.spec(time_to_live_s=3600))
         self.advance(3600)
         self.connect().list_owned(self.install)
         assert not self.arm.alive()

@@ -1,0 +1,15 @@
+"""All tests of the contract, in one class to inherit from."""
+
+from providers.testing.account import Account
+from providers.testing.ending import Ending
+from providers.testing.launching import Launching
+from providers.testing.paying import Paying
+
+
+class ProviderContract(Launching, Ending, Paying, Account):
+    """Inherit from this class and implement its hooks; override the attributes where the defaults do not fit.
+
+    `offer_id` must be an offer that has capacity and is not preempted during the test. `step_s` (market seconds) is the
+    interval of polling; a test fails after 400 intervals. `late_s` is for a cloud that bills a machine which has ended
+    by itself until the next call about it: how long (market seconds) that takes in these tests.
+    """
