@@ -22,7 +22,6 @@ class Kit(ABC):
     install = "conformance"
     step_s = 5.0
     late_s = 0.0
-    late_s = 0.0
 
     @abstractmethod
     def connect(self) -> Provider:
