@@ -66,8 +66,8 @@ class TestGcp(ProviderContract):
     def test_a_machine_ends_with_its_work_and_leaves_no_disk(self) -> None:
         """A machine that shuts down is only stopped: its disk costs money until a list of machines deletes it."""
         provider = self.connect()
-        (name,) = provider.launch(replace(self._spec(), user_data="exit 0\n"))
-        ended = self._until(provider, name, lambda found: not found.alive)
+        (name,) = provider.launch(replace(self.spec(), user_data="exit 0\n"))
+        ended = self.until(provider, name, lambda found: not found.alive)
         assert ended.end_reason is EndReason.FAILED
         assert len(self.gce.left()) == 1
         assert not provider.list_owned(self.install)
