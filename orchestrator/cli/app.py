@@ -18,6 +18,7 @@ from orchestrator.cli.commands import (
     catalog,
     control,
     convert,
+    init,
     insight,
     jobs,
     market,
@@ -108,7 +109,7 @@ app = Commands(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: tradewind doctor, then tradewind submit JOB.yaml",
+    epilog="Start with: tradewind init, then tradewind submit JOB.yaml",
 )
 
 
@@ -138,6 +139,7 @@ def _globals(
 
 
 GROUPS = (
+    init,
     plans,
     convert,
     profile,

@@ -116,6 +116,12 @@ class Output:
         sys.stderr.flush()
         return answer().lower() in ("y", "yes")
 
+    def ask(self, question: str, default: str = "") -> str:
+        """Ask on the terminal; `default` if nothing is answered."""
+        sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
+        sys.stderr.flush()
+        return answer() or default
+
     @contextmanager
     def after_ctrl_c(self, what: str) -> Iterator[None]:
         """Say what goes on, or is left undone, if Ctrl-C ends the block."""

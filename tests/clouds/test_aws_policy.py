@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from typer.testing import CliRunner
 
+from orchestrator.cli.app import app
+from orchestrator.config import SETTINGS as SETTINGS_OF
 from providers.aws.calls import CALLS, policy
 from providers.aws.permissions import access
 from providers.aws.prices.risk import Interruptions
@@ -22,7 +27,7 @@ from providers.collect.permissions import Access
 from providers.errors import AuthError, PermissionDeniedError, ProviderError
 from providers.policy import Store, Use, permissions
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
-from tests.clouds.ec2 import PARAMETER, Ec2
+from tests.clouds.ec2 import IMAGE, PARAMETER, Ec2
 from tests.clouds.ec2_account import Still
 from tests.clouds.iam import Enforced, User
 from tests.clouds.server import LoopbackServer
@@ -244,6 +249,24 @@ def test_a_machine_that_may_not_be_ended_is_noticed_while_it_runs(account: Accou
     with_networks(account).launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
     account.user.allow(granted("ec2:TerminateInstances"))
     assert '"ec2:TerminateInstances"' in account.checks()["end of machines in us-east-1"].remedy
+
+
+def test_init_with_an_account_says_what_a_first_job_would_cost(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRADEWIND_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("TERM", "dumb")
+    image = SETTINGS_OF["providers.aws.image"].example.strip('"').removeprefix("ssm:")
+    account.ec2.parameters[image] = IMAGE
+    done = CliRunner().invoke(app, ["init", "--clouds", "aws", "--store", "s3://my-bucket/tw"])
+    assert done.exit_code == 8, done.output  # there is no S3 here
+    failed = [line.split("  ")[1].strip() for line in done.stdout.splitlines() if line.startswith("fail")]
+    assert failed == ["store root"]
+    assert f"on {OFFER}" in done.stdout
+    assert re.search(r"on one A10G would cost about \$0\.[45]\d* ", done.stdout), done.stdout
+    assert account.ec2.instances == {}
 
 
 # --- the store ---

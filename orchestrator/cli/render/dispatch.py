@@ -46,6 +46,7 @@ RENDERERS = {
     "PriceStatus": "prices:status",
     "ProfileView": "profiles:profile",
     "ReportView": "reports:report",
+    "SetUp": "setup:set_up",
     "SettingList": "system:settings",
     "StatusView": "jobs:status",
     "StoreBackup": "store:backup",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
 from orchestrator.services.doctor import examine, examine_clouds, policy
 from orchestrator.services.secrets import submission
+from orchestrator.services.setup.outcome import set_up
+from orchestrator.services.setup.views import SetUp
 from orchestrator.services.views import Accepted, CloudPolicy, ControlPlaneView, Diagnosis, SettingList
 
 
@@ -56,7 +59,7 @@ class Secrets:
 
 
 class System:
-    """The same as `tradewind doctor`, `config show` and `reap`."""
+    """The same as `tradewind init`, `doctor`, `config show` and `reap`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -70,6 +73,19 @@ class System:
         """The least permissions that Tradewind needs at a cloud, for everything or for reading prices only, in the form
         of the cloud's own tools. Calls nothing. Raises UsageError for an unknown cloud."""
         return policy(cloud, self._session.config, prices_only=prices_only)
+
+    def set_up(
+        self,
+        folder: str | Path,
+        *,
+        clouds: Sequence[str],
+        store: str = "",
+        max_usd_per_hour: float,
+        replace: bool = False,
+    ) -> SetUp:
+        """Write tradewind.toml into a folder, check it, and say what a first job would cost. Rents nothing. Raises
+        UsageError for a wrong value, and for a file that exists unless `replace`; SpecError, StoreError."""
+        return set_up(Path(folder), ",".join(clouds), store, str(max_usd_per_hour), replace=replace)
 
     def settings(self) -> SettingList:
         """Every setting and its origin."""

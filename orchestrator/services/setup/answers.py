@@ -1,0 +1,104 @@
+"""Answers: which clouds, where the store is, and how much may be spent; each read from text, with its errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.config import SETTINGS
+from orchestrator.errors import UsageError, did_you_mean
+from providers.registry import provider_names
+from trainers.errors import StoreNotFound
+from trainers.objects.bucket import bucket_and_prefix
+
+LOCAL = "local"
+CLOUDS = ("aws", "gcp", "azure")
+BUDGET_USD_PER_HOUR = "5"
+_SIGNS: Mapping[str, tuple[str, ...]] = {
+    "aws": ("$AWS_ACCESS_KEY_ID", "$AWS_PROFILE", "~/.aws/credentials"),
+    "gcp": ("$GOOGLE_APPLICATION_CREDENTIALS", "~/.config/gcloud/application_default_credentials.json"),
+    "azure": ("$AZURE_CLIENT_ID", "~/.azure/msal_token_cache.json"),
+}
+"""Where each cloud's own tools look for credentials first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """`clouds` are names of providers; `store` is a bucket or a folder, or None for the state folder. `state_dir` None:
+    the default one."""
+
+    clouds: tuple[str, ...]
+    store: str | None
+    max_usd_per_hour: float
+    state_dir: Path | None = None
+
+
+def choices() -> tuple[str, ...]:
+    """What can be chosen: the market on this machine, and the clouds that this version can rent from."""
+    return LOCAL, *(name for name in CLOUDS if name in provider_names())
+
+
+def with_credentials(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The clouds for which credentials seem to be here. Whether they work is for `doctor`."""
+    home = Path(environ.get("HOME", "/nonexistent"))
+
+    def found(sign: str) -> bool:
+        return bool(environ.get(sign[1:])) if sign.startswith("$") else (home / sign[2:]).exists()
+
+    return tuple(name for name in choices() if any(map(found, _SIGNS.get(name, ()))))
+
+
+def read_clouds(text: str) -> tuple[str, ...]:
+    """Names with commas or spaces between them. Raises UsageError."""
+    names = tuple(dict.fromkeys(text.replace(",", " ").split()))
+    known = choices()
+    if not names:
+        raise UsageError("no cloud was named", hint=f"one or more of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(
+                f"{name!r:.80} is not a cloud that can be chosen here",
+                hint=f"{near} one or more of {', '.join(known)}; machines of your own: docs/owned-machines.md".strip(),
+            )
+    if LOCAL in names and len(names) > 1:
+        raise UsageError(
+            f"{LOCAL} is a simulated market: it cannot be combined with {' and '.join(names[1:])}",
+            hint=f"choose {LOCAL} alone, or leave it out",
+        )
+    return names
+
+
+def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
+    """A bucket; empty for the state folder, which machines of a cloud cannot reach. Raises UsageError."""
+    if not text.strip() and clouds == (LOCAL,):
+        return None
+    hint = "a bucket that all machines can reach, such as s3://my-bucket/tradewind"
+    if not text.strip():
+        raise UsageError(f"machines of {', '.join(clouds)} need a bucket for orders and checkpoints", hint=hint)
+    try:
+        root = SETTINGS["store_root"].read(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r:.200} {error}", hint=hint) from error
+    if isinstance(root, Path):
+        if clouds == (LOCAL,):
+            return str(root)
+        raise UsageError(f"machines of {', '.join(clouds)} cannot reach the folder {text!r:.200}", hint=hint)
+    try:
+        bucket_and_prefix(str(root))
+    except StoreNotFound as error:
+        raise UsageError(f"{text!r:.200} names no bucket that can exist", hint=hint) from error
+    return str(root)
+
+
+def read_budget(text: str) -> float:
+    """US dollars per hour. Raises UsageError."""
+    setting = SETTINGS["limits.max_usd_per_hour"]
+    try:
+        amount = setting.read(text.strip().lstrip("$"))
+    except ValueError as error:
+        raise UsageError(f"{text!r:.80} is not an amount: it {error}", hint="US dollars per hour, such as 5") from error
+    assert isinstance(amount, float)
+    return amount

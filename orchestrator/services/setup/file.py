@@ -1,0 +1,84 @@
+"""The settings file that `tradewind init` writes: the answers, and for each cloud what it needs besides."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orchestrator.config import SETTINGS, Config, Setting, load_config
+from orchestrator.errors import StoreError
+from orchestrator.services.setup.answers import LOCAL, Answers
+
+FILE_NAME = "tradewind.toml"
+_ENVIRONMENT: Mapping[str, tuple[str, bool]] = {
+    "providers.aws.regions": ("AWS_REGION", True),
+    "providers.gcp.project": ("GOOGLE_CLOUD_PROJECT", False),
+    "providers.azure.subscription": ("AZURE_SUBSCRIPTION_ID", False),
+}
+"""Settings whose value the clouds' own tools take from a variable; True: a list of one."""
+
+
+def write_settings(answers: Answers, folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[Path, Config]:
+    """Write the file, replacing one that is there, and read it back together with all other sources of settings.
+
+    Nothing is written unless the result is valid. Raises SpecError, StoreError.
+    """
+    path, text = folder / FILE_NAME, settings_text(answers, environ)
+    try:
+        with tempfile.TemporaryDirectory() as trial:
+            Path(trial, FILE_NAME).write_text(text)
+            load_config(cwd=Path(trial))
+        partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}", hint="run tradewind init in a folder of your own"
+        ) from error
+    return path, load_config(cwd=folder)
+
+
+def overridden(config: Config) -> list[str]:
+    """The settings of the answers that do not come from a file, because an environment variable has priority."""
+    names = ("providers.enabled", "store_root", "limits.max_usd_per_hour")
+    return [name for name in names if config.origins[name].startswith("env ")]
+
+
+def settings_text(answers: Answers, environ: Mapping[str, str] = os.environ) -> str:
+    """The file's text."""
+    lines = ["# Written by `tradewind init`. Every setting: docs/configuration.md."]
+    if answers.state_dir is not None:
+        lines.append(f"state_dir = {json.dumps(str(answers.state_dir.absolute()))}")
+    if answers.store is not None:
+        lines.append(f"store_root = {json.dumps(answers.store)}")
+    lines += ["", "[providers]", f"enabled = {json.dumps(list(answers.clouds))}"]
+    for cloud in answers.clouds:
+        lines += _cloud(cloud, environ)
+    lines += ["", "[limits]", f"max_usd_per_hour = {answers.max_usd_per_hour:g}   # of all machines together"]
+    return "\n".join(lines) + "\n"
+
+
+def _cloud(cloud: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """The settings that a cloud cannot do without: examples to start from, and what the environment says."""
+    if cloud == LOCAL:
+        return
+    yield from ("", f"[providers.{cloud}]   # docs/{cloud}.md; only what is listed here is rented")
+    for setting in SETTINGS.values():
+        section, _, key = setting.name.rpartition(".")
+        if section == f"providers.{cloud}" and (value := _value(setting, environ)):
+            yield f"{key} = {value}"
+
+
+def _value(setting: Setting, environ: Mapping[str, str]) -> str:
+    variable, several = _ENVIRONMENT.get(setting.name, ("", False))
+    if given := environ.get(variable):
+        return json.dumps([given] if several else given)
+    return setting.example if is_required(setting) else ""
+
+
+def is_required(setting: Setting) -> bool:
+    """Whether an enabled cloud needs it."""
+    return setting.default_text.startswith("none: required")
