@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -32,6 +34,7 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.key_files import refuse_open
 
 HOME_REGION = "us-east-1"
 
@@ -57,15 +60,30 @@ class Connections:
 
     def client(self, service: str, region: str, *, once: bool = False) -> Any:
         """A boto3 client, which repeats no call if `once`: boto3 would repeat even one that AWS may have carried out.
-        Raises botocore's exceptions for an invalid configuration."""
+        Raises botocore's exceptions for an invalid configuration, SetupError for keys that anyone can read."""
         with self._making:
             if self._session is None:
+                _refuse_open_keys()
                 self._session = boto3.session.Session()
             key = (service, region, once)
             if key not in self._clients:
                 config = self._once if once else self._patient
                 self._clients[key] = self._session.client(service, region_name=region, config=config)
             return self._clients[key]
+
+
+def _refuse_open_keys() -> None:
+    """Raises SetupError if boto3 would take keys from a file that anyone can read."""
+    if os.environ.get("AWS_ACCESS_KEY_ID"):
+        return
+    for variable, place in (
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        ("AWS_CONFIG_FILE", "~/.aws/config"),
+    ):
+        path = Path(os.environ.get(variable) or place).expanduser()
+        with suppress(OSError, UnicodeDecodeError):  # for boto3 to complain of
+            if "aws_secret_access_key" in path.read_text():
+                refuse_open(path)
 
 
 def to_provider_error(error: Exception, *, in_region: str = "") -> ProviderError | None:

@@ -32,6 +32,7 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
+from providers.key_files import refuse_open
 
 MANAGEMENT = "https://management.azure.com"
 GRAPH_VERSION = "2021-03-01"
@@ -86,11 +87,12 @@ class Connections:
 
     @property
     def credential(self) -> Any:
-        """The credential, made at first use."""
+        """The credential, made at first use. Raises SetupError for a certificate with a key that anyone can read."""
         with self._making:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
 
+                refuse_open(os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"))
                 self._credential = DefaultAzureCredential(process_timeout=int(self._call_s))
             return self._credential
 

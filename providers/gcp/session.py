@@ -6,6 +6,7 @@ second client that ignores the endpoint.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -34,9 +35,12 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcp.codes import ALL_REGIONS, CODES, Meaning
+from providers.key_files import refuse_open
 
 LONGEST_WAIT_S = 20.0
 PAGE_ROWS = 500
+DEFAULT_KEYS = "~/.config/gcloud/application_default_credentials.json"
+"""Where `gcloud auth application-default login` puts them."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _RATE = "quota metric"
 """In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
@@ -81,7 +85,7 @@ class Connections:
 
     def credentials(self) -> Any:
         """The credentials of the environment (application default); anonymous for plain http. Raises google.auth's
-        exceptions.
+        exceptions, and SetupError for a key file that anyone can read.
         """
         from google.auth import default
         from google.auth.credentials import AnonymousCredentials
@@ -91,6 +95,7 @@ class Connections:
                 if self._endpoint is not None and self._endpoint.startswith("http://"):
                     self._credentials = AnonymousCredentials()
                 else:
+                    refuse_open(os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or DEFAULT_KEYS)
                     self._credentials, own = default(scopes=[SCOPE])
                     self._project = self._project or own
             return self._credentials
