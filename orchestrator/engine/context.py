@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
@@ -73,7 +73,8 @@ class Context:
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), and on which offer. `crossing` and `crossed` are called before and after each step, with its
+    (monotonic seconds), and on which offer. `announced` are notices that a run's machine reported, not its provider:
+    when (market ms) it will be taken away. `crossing` and `crossed` are called before and after each step, with its
     compartment and its job or provider (engine.compartment).
     """
 
@@ -91,6 +92,7 @@ class Context:
     speeds: SpeedReader = field(default_factory=SpeedReader)
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
+    announced: dict[str, int] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
 
@@ -135,6 +137,7 @@ class Context:
             return "/" not in key or key.split("/", 1)[1] in alive
 
         self.pacing = {key: at_s for key, at_s in self.pacing.items() if needed(key, at_s)}
+        self.announced = {run_id: at_ms for run_id, at_ms in self.announced.items() if run_id in alive}
 
     @property
     def now_ms(self) -> int:
@@ -146,13 +149,16 @@ class Context:
         return new_id(prefix, self.now_ms, self.random)
 
     def instance(self, run: Run) -> Instance | None:
-        """The run's machine as last described, several as one (`together`); None if there is none or the provider has
-        not described it."""
-        if not run.members:
-            return None if run.instance_id is None else self.instances.get(run.instance_id)
+        """The run's machine as last described, several as one (`together`), with the notice that it reported itself if
+        its provider tells of none; None if there is no machine or the provider has not described it."""
         described = [self.instances.get(instance_id) for instance_id in run.instance_ids]
         known = [each for each in described if each is not None]
-        return None if not known or len(known) < len(described) else together(known)
+        if not known or len(known) < len(described):
+            return None
+        found = together(known)
+        if found.notice_deadline_ms is None and found.alive and run.id in self.announced:
+            return replace(found, notice_deadline_ms=self.announced[run.id])
+        return found
 
     def gone(self, run: Run) -> bool:
         """Whether the provider has confirmed that all the run's machines are gone. No answer is no confirmation."""

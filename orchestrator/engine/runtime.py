@@ -79,6 +79,7 @@ class RunReport:
     setup_failed: bool = False  # it failed while setting up its environment
     setup_s: float | None = None  # wall seconds of that setup
     peer_lost: bool = False  # a failed run of several machines: its process lost contact with one on another machine
+    notice_s: float | None = None  # wall seconds until the provider takes the machine away, as that told the machine
     ships: bool = False  # one of several machines: its processes have ended; its log and outputs are not yet stored
 
 

@@ -74,7 +74,7 @@ LOG_PUMP, LAST_WORDS_S = b"trainers.process.log_pump", 5.0  # it ends when all t
 if TYPE_CHECKING:
     from nacl.public import PrivateKey
 
-_VOLATILE = ("still_s",)
+_VOLATILE = ("still_s", "notice_s")
 
 
 class Machine:
@@ -358,8 +358,10 @@ class Agent:
         if self._run is not None or self._leaving is None or self._leaving.done:
             self._followed = 0 if self._order is None else self._order.number
         number = self._followed
+        if said is not None and self._notice_s is not None:
+            said = {**said, "notice_s": max(0.0, self._notice_s - now)}
         news = {} if said is None else said
-        urgent = (number, run_id, news.get("state"), news.get("manifest"))
+        urgent = (number, run_id, news.get("state"), news.get("manifest"), self._notice_s)
         steady = {name: value for name, value in news.items() if name not in _VOLATILE}
         pause_s = self._pace.news_s if steady != self._told else self._pace.beat_s
         if urgent == self._urgent and now - self._told_at < pause_s:

@@ -96,7 +96,8 @@ class NodeFacts:
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """What the agent knows. `beat` rises with each report; `order` is the number of the newest order that it carries
-    out. `said` is what the run `run_id` says of itself, None if nothing yet; its actor answered `said_ago_s` ago."""
+    out. `said` is what the run `run_id` says of itself, None if nothing yet; its actor answered `said_ago_s` ago. The
+    agent adds `notice_s`, when the provider has told the machine of its end."""
 
     boot: str
     beat: int

@@ -30,6 +30,22 @@ def test_a_preemption_with_notice_repeats_at_most_one_step(home: SimulatedInstal
     check_truth(home)
 
 
+def test_a_notice_that_only_the_machine_was_given_moves_the_job(home: SimulatedInstallation) -> None:
+    """Some clouds tell the machine and nobody else: its agent reports it, once at least."""
+    job = home.submit(steps=40)
+    run = home.until_step(job, 12)
+    home.site.lie(job.id, 0, lambda said: {**said, "notice_s": 30.0})
+    home.until(lambda: bool(home.events(job, "instance.notice")))
+    home.site.lie(job.id, 0, None)
+    home.settle()
+    first, second = home.runs(job)
+    assert first.end in ("moved", "preempted")
+    assert second.repeated_steps <= 1
+    assert home.migrations(job)[1].reason == "notice"
+    assert [event.run_id for event in home.events(job, "instance.notice")] == [run.id]
+    check_truth(home)
+
+
 @pytest.mark.parametrize("how", ["preempt", "crash"])
 def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(
     home: SimulatedInstallation, how: str

@@ -47,9 +47,10 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
     known = [each for each in reports if each is not None]
     if not known or len(known) < len(reports):
         return None
-    first, silent_s = known[0], max(each.silent_s for each in known)
     if len(known) == 1:
-        return first
+        return known[0]
+    notices = [each.notice_s for each in known if each.notice_s is not None]
+    first, silent_s = replace(known[0], notice_s=min(notices, default=None)), max(each.silent_s for each in known)
     states, running = {each.state for each in known}, [each for each in known if each.state in _ON_THE_WAY]
     ships = any(each.ships for each in running) and "absent" not in states
     for rank, each in enumerate(known):

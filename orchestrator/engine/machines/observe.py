@@ -113,6 +113,9 @@ def _judge(ctx: Context, live: Sequence[Run], reports: Mapping[str, RunReport]) 
             checked = partial(_judged, ctx, run, report)
             report = contained(ctx, Compartment.JUDGE, checked, report, job_id=run.job_id)
         ctx.reports[run.id] = report
+        if report.notice_s is not None:
+            left_ms = round(report.notice_s * 1000 * ctx.installation.clock.factor)
+            ctx.announced.setdefault(run.id, ctx.now_ms + left_ms)
 
 
 def _judged(ctx: Context, run: Run, report: RunReport) -> RunReport:

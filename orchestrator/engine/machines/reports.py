@@ -26,6 +26,7 @@ _FORM: Mapping[str, checked_json.Check] = {
     "setup_failed": checked_json.yes_no,
     "ships": checked_json.yes_no,
     "setup_s": checked_json.optional(checked_json.seconds),
+    "notice_s": checked_json.optional(checked_json.seconds),
 }
 _OF = "its report"
 _OF_A_TRAINING_RUN = ("training", "quiesced", "finished", "checkpointed_and_stopped", "failed", "fenced")

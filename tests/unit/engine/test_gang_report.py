@@ -25,6 +25,13 @@ def test_one_machine_speaks_for_itself() -> None:
     assert combined([report]) is report
 
 
+def test_the_earliest_notice_of_a_machine_is_one_of_the_run() -> None:
+    said = [says("training"), says("training", notice_s=90.0), says("training", notice_s=30.0)]
+    found = combined(said)
+    assert found is not None
+    assert found.notice_s == 30.0
+
+
 def test_nothing_is_known_of_a_run_before_every_machine_was_heard() -> None:
     assert combined([says("prepared"), None]) is None
 

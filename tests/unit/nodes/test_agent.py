@@ -167,6 +167,20 @@ def test_a_notice_of_the_provider_is_passed_on_to_the_run(home: Home) -> None:
     assert home.control().notice() is not None
 
 
+def test_a_notice_of_the_provider_is_reported_with_the_time_that_is_left(home: Home) -> None:
+    """The control plane may not see it otherwise: some clouds tell only the machine."""
+    home.order(replace(home.run(), spec=home.spec()))
+    said = home.until_it_reports("training").said
+    assert said is not None
+    assert "notice_s" not in said
+    write_notice(home.machine.folder / "metadata.json", Notice("preemption", time.monotonic() + 90.0))
+    home.look()
+    home.look()  # without waiting for the next report to be due
+    said = home.reported().said
+    assert said is not None
+    assert 80 < said["notice_s"] <= 90.0
+
+
 def test_the_lease_is_renewed_only_while_messages_can_be_exchanged(home: Home) -> None:
     home.order(replace(home.run(), spec=home.spec()))
     home.until_it_reports("training")
