@@ -210,6 +210,14 @@ def cloud_settings(name: str, config: Config) -> object:
         gcp = config.providers.gcp
         places = gcp.project, gcp.endpoint, gcp.catalog
         return GcpSettings(gcp.regions, gcp.machine_types, gcp.image or "", gcp.disk_gb, *places)
+    if name == "azure":
+        from providers.azure.settings import Settings as AzureSettings
+        from providers.azure.settings import subscription
+
+        azure = config.providers.azure
+        where = subscription(azure.subscription), azure.resource_group, azure.regions
+        what = azure.instance_types, azure.image or "", azure.disk_gb
+        return AzureSettings(*where, *what, azure.management, azure.prices)
     return None
 
 

@@ -22,6 +22,10 @@ def notices(where: str) -> Callable[[], Notice | None]:
         from providers.gcp.metadata import PreemptionNotices
 
         return PreemptionNotices().started()
+    if where == "azure":
+        from providers.azure.metadata import ScheduledEvents
+
+        return ScheduledEvents().started()
     from providers.local.metadata import read_notice
 
     return partial(read_notice, Path(where))

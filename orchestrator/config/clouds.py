@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.config import gcp
+from orchestrator.config import azure, gcp
 from orchestrator.config.aws import read_image, read_instance_types, read_regions
 from orchestrator.config.values import setting, whole
 
@@ -79,4 +79,52 @@ class GcpProvider:
         gcp.read_address,
         '"https://cloudbilling-mine.p.googleapis.com"',
         "Google's",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureProvider:
+    """Machines of Azure (docs/azure.md)."""
+
+    regions: tuple[str, ...] = setting(
+        (),
+        "The regions in which machines may be rented.",
+        azure.read_regions,
+        '["eastus", "westeurope"]',
+        "none: required if azure is enabled",
+    )
+    instance_types: tuple[str, ...] = setting(
+        (),
+        "The sizes that may be rented, with or without GPUs.",
+        azure.read_instance_types,
+        '["Standard_NC24ads_A100_v4", "Standard_NC4as_T4_v3"]',
+        "none: required if azure is enabled",
+    )
+    image: str | None = setting(
+        None,
+        "What machines start from: publisher:offer:sku:version, where the version may be `latest`, or an image's id.",
+        azure.read_image,
+        '"microsoft-dsvm:ubuntu-hpc:2404:latest"',
+        "none: required if azure is enabled",
+    )
+    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+    subscription: str | None = setting(
+        None,
+        "The subscription that pays.",
+        azure.read_subscription,
+        '"11111111-2222-3333-4444-555555555555"',
+        "`AZURE_SUBSCRIPTION_ID`",
+    )
+    resource_group: str = setting("tradewind", "The resource group of machines and networks.", azure.read_group, '"ml"')
+    management: str = setting(
+        "https://management.azure.com",
+        "The address of Azure Resource Manager.",
+        azure.read_management,
+        '"https://management.chinacloudapi.cn"',
+    )
+    prices: str = setting(
+        "https://prices.azure.com/api/retail/prices",
+        "The address of the retail prices.",
+        azure.read_prices,
+        '"https://prices.azure.cn/api/retail/prices"',
     )

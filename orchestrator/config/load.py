@@ -162,7 +162,11 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
     values.setdefault("site.temp_dir", temp_dir)
 
 
-_REQUIRED = {"aws": ("regions", "instance_types", "image"), "gcp": ("regions", "machine_types", "image")}
+_REQUIRED = {
+    "aws": ("regions", "instance_types", "image"),
+    "gcp": ("regions", "machine_types", "image"),
+    "azure": ("regions", "instance_types", "image"),
+}
 """Settings of a provider without which it cannot rent anything."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.config.clouds import AwsProvider, GcpProvider
+from orchestrator.config.clouds import AwsProvider, AzureProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.values import Setting, names, number, path, root, setting, text, url, whole, yes_no
 from providers.traits import own_clock
@@ -134,6 +134,7 @@ class Providers:
     static: StaticProvider = field(default_factory=StaticProvider)
     aws: AwsProvider = field(default_factory=AwsProvider)
     gcp: GcpProvider = field(default_factory=GcpProvider)
+    azure: AzureProvider = field(default_factory=AzureProvider)
 
     @property
     def clock_factor(self) -> float:

@@ -34,6 +34,7 @@ from providers.errors import (
 )
 
 NO_RESOURCE = ("ResourceNotFound", "NotFound")
+NO_NETWORK = "InvalidResourceReference"
 NO_GROUP = "ResourceGroupNotFound"
 ABSENT = (*NO_RESOURCE, NO_GROUP)
 """That a resource does not exist, or its whole group."""
@@ -49,10 +50,17 @@ class Meaning:
     hint: str = ""
 
 
+IN_USE = (
+    "InUseSubnetCannotBeDeleted",
+    "InUseNetworkSecurityGroupCannotBeDeleted",
+    "NetworkSecurityGroupCannotBeDeleted",
+)
+"""That a part of a network is still used by a machine, or by another part."""
 _CAPACITY = "it is tried in other regions, with other sizes and later"
 _QUOTA = "ask for more: az quota, or Quotas in the portal; or end other machines"
 _IMAGE = "correct providers.azure.image in tradewind.toml: publisher:offer:sku:version, or the id of an image"
 _GROUP = "create it: tradewind up --cloud azure; or correct providers.azure.resource_group in tradewind.toml"
+_NETWORK = "make it: tradewind up --cloud azure"
 _REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network)"
 _SUBSCRIPTION = "check AZURE_SUBSCRIPTION_ID and the state of the subscription: az account list"
 _LOGIN = "run: az login"
@@ -81,7 +89,9 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     for code in NO_RESOURCE:
         yield from row(code, NotFoundError, "request", "arm")
     yield from row(NO_GROUP, SetupError, "account", "arm", _GROUP)
-    yield from row("InvalidResourceReference", SetupError, "region", "seen", "create the network: see docs/azure.md")
+    yield from row(NO_NETWORK, SetupError, "region", "seen", _NETWORK)
+    for code in IN_USE:
+        yield from row(code, UnavailableError, "region", "seen", "repeat it when its machines are gone")
     yield from row("PlatformImageNotFound ImageNotFound", SetupError, "region", "vm", _IMAGE)
     yield from row("GalleryImageNotFound MarketplacePurchaseEligibilityFailed", SetupError, "region", "arm", _IMAGE)
     yield from row("VMMarketplaceInvalidInput", SetupError, "region", "vm", _IMAGE)

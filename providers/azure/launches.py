@@ -16,8 +16,10 @@ from typing import Any
 from azure.core import MatchConditions
 
 from providers.azure import rows
+from providers.azure.calls import INSTALL
 from providers.azure.images import Images
 from providers.azure.machines import MOST_AT_ONCE, Machines
+from providers.azure.networks import Networks, Place
 from providers.azure.operations import Accepted, Operations
 from providers.azure.records import ASKED, OFFER, Record
 from providers.azure.session import ONCE, Connections, refusal
@@ -25,7 +27,7 @@ from providers.azure.settings import Settings
 from providers.azure.user_data import user_data
 from providers.base import LaunchSpec
 from providers.clock import Clock
-from providers.errors import ConflictError, ProviderError, UnavailableError
+from providers.errors import ConflictError, ProviderError, SetupError, UnavailableError
 from providers.instance import EndReason
 from providers.machine.lifetime import LIVES
 from providers.offer import OfferId
@@ -44,10 +46,11 @@ class Launches:
         connections: Connections,
         clock: Clock,
         machines: Machines,
+        networks: Networks,
         convert: Callable[[BaseException], ProviderError],
     ) -> None:
         self._settings, self._connections, self._clock = settings, connections, clock
-        self._machines, self._convert = machines, convert
+        self._machines, self._networks, self._convert = machines, networks, convert
         self._images = Images(connections, clock)
         self._operations = Operations(connections, clock)
 
@@ -60,12 +63,13 @@ class Launches:
         known = self._machines.records.get(names[0])
         if known is not None and known.tags.get(rows.REQUEST) != mark:
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
+        place = self._networks.place(spec.tags.get(INSTALL, ""), offer.region)
         records = _each(names, lambda name: self._recorded(name, spec, offer, mark))
         wanted = [each for each in records if each.ended is None]
 
         def create(record: Record) -> Accepted | ProviderError:
             try:
-                return self._created(record, self._request(spec, offer, record, data, image), mark)
+                return self._created(record, self._request(spec, offer, record, data, image, place), mark)
             except Exception as error:
                 return self._convert(error)
 
@@ -76,6 +80,8 @@ class Launches:
             errors = [each for each in self._operations.outcomes(begun, WAIT_S).values() if each is not None]
         if errors:
             error = next((each for each in errors if not each.retryable), errors[0])
+            if isinstance(error, SetupError):
+                self._networks.forget(spec.tags.get(INSTALL, ""), offer.region)
             if not error.retryable:
                 self._undo([record.name for record in wanted if record.name in begun], names, error)
             raise error
@@ -134,7 +140,7 @@ class Launches:
             ) from again
 
     def _request(
-        self, spec: LaunchSpec, offer: OfferId, record: Record, data: str, image: Mapping[str, str]
+        self, spec: LaunchSpec, offer: OfferId, record: Record, data: str, image: Mapping[str, str], place: Place
     ) -> dict[str, Any]:
         """The body of a PUT. Everything that the machine needs is in it, and is deleted with it."""
         name, tags = record.name, self._tags(spec, fingerprint(spec))
@@ -144,11 +150,11 @@ class Launches:
             "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
             "tags": tags,
         }
-        inside = {"subnet": {"id": self._settings.subnet(offer.region)}, "publicIPAddressConfiguration": address}
+        inside = {"subnet": {"id": place.subnet}, "publicIPAddressConfiguration": address}
         card = {
             "primary": True,
             "deleteOption": "Delete",
-            "networkSecurityGroup": {"id": self._settings.firewall(offer.region)},
+            "networkSecurityGroup": {"id": place.firewall},
             "ipConfigurations": [{"name": name, "properties": inside}],
         }
         keys = [{"path": f"/home/{ADMIN}/.ssh/authorized_keys", "keyData": record.public_key}]

@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from providers.azure import rows
+from providers.azure.calls import INSTALL
 from providers.azure.codes import ABSENT
 from providers.azure.operations import Accepted
 from providers.azure.records import BEGAN, ENDED, OFFER, Record, Records
@@ -22,7 +23,6 @@ from providers.clock import Clock
 from providers.instance import EndReason, Instance
 from providers.offer import OfferId
 
-INSTALL = "tradewind-install"
 MOST_AT_ONCE = 8
 LISTING_LAG_S = 120.0
 FORGET_S = 2 * 3600.0
@@ -101,6 +101,12 @@ class Machines:
         record = self.records.get(name)
         if record is not None and record.ended is None:
             self._note_end(record, reason, _date_ms(accepted.headers, self._clock.now_ms()))
+
+    def forget(self, install: str) -> None:
+        """Remove the records of an installation, of which no machine is up."""
+        for record in list(self.records.all()):
+            if record.tags.get(INSTALL) == install:
+                self.records.remove(record.name)
 
     def _gone(self, region: str, name: str) -> Instance | None:
         """A machine that Azure does not know (any more)."""

@@ -57,7 +57,7 @@ class Imds:
 def instant(text: str) -> datetime:
     """An instant as the metadata service writes it. Raises ValueError."""
     try:
-        return parsedate_to_datetime(text)
+        return parsedate_to_datetime(str(text))
     except TypeError as error:
         raise ValueError(f"{text!r} is no time") from error
 

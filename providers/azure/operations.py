@@ -27,7 +27,16 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
 
     def initialize(self, client: Any, initial_response: Any, deserialization_callback: Callable[[Any], Any]) -> None:
         """Called by the library with the first answer."""
-        answer = initial_response.http_response
+        self._keep(initial_response.http_response)
+
+    @classmethod
+    def of(cls, answer: Any) -> Accepted:
+        """The first answer to a request that was sent without the library's polling."""
+        accepted = cls()
+        accepted._keep(answer)
+        return accepted
+
+    def _keep(self, answer: Any) -> None:
         self.http_status = int(answer.status_code)
         self.headers = {str(name).lower(): str(value) for name, value in answer.headers.items()}
 

@@ -6,7 +6,7 @@ and its address, and is deleted with them. No call that may have taken effect is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from providers.azure import rows
@@ -14,6 +14,7 @@ from providers.azure.codes import ABSENT
 from providers.azure.launches import Launches
 from providers.azure.machines import LISTING_LAG_S, Machines
 from providers.azure.market import Market
+from providers.azure.networks import Networks
 from providers.azure.session import Connections, error_code, to_provider_error
 from providers.azure.settings import Settings
 from providers.azure.skus import CORES, SPOT_CORES
@@ -22,6 +23,7 @@ from providers.clock import Clock
 from providers.errors import NotFoundError, ProviderError, UnavailableError
 from providers.instance import EndReason, Instance
 from providers.machine.lifetime import LIVES, lives
+from providers.network import Network, in_each
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 
@@ -44,7 +46,8 @@ class AzureProvider:
         self._connections = connections
         self._market = Market(settings, connections, clock)
         self._machines = Machines(settings, connections, clock)
-        self._launches = Launches(settings, connections, clock, self._machines, self.classify)
+        self._networks = Networks(settings, connections, clock)
+        self._launches = Launches(settings, connections, clock, self._machines, self._networks, self.classify)
 
     # --- Provider ---
 
@@ -121,6 +124,36 @@ class AzureProvider:
             return error
         known = to_provider_error(error) if isinstance(error, Exception) else None
         return known or UnavailableError(f"the azure provider failed: {error!r}", hint="run: tradewind doctor")
+
+    # --- NeedsNetworks ---
+
+    def networks(self, install: str) -> Sequence[Network]:
+        """See NeedsNetworks."""
+        wanted = self._settings.regions
+        with self._converted():
+            regions = dict.fromkeys([*wanted, *self._networks.regions(install)])
+            return [self._networks.network(install, region, wanted=region in wanted) for region in regions]
+
+    def set_up(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+
+        def make(region: str) -> None:
+            with self._converted():
+                self._networks.set_up(install, region, progress)
+
+        in_each(self._settings.regions, make)
+
+    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+
+        def remove(region: str) -> None:
+            with self._converted():
+                self._networks.tear_down(install, region, progress)
+
+        with self._converted():
+            in_each(self._networks.regions(install), remove)
+            self._machines.forget(install)
+            self._networks.remove_group(install, progress)
 
     # --- for the methods above ---
 

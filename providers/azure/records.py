@@ -99,10 +99,14 @@ class Records:
 
     def all(self) -> Iterator[Record]:
         """All records of Tradewind's."""
-        for found in self._connections.compute.ssh_public_keys.list_by_resource_group(self._group_name):
-            row = found.as_dict()
-            if ASKED in rows.tags_of(row):
-                yield _record(row)
+        try:
+            for found in self._connections.compute.ssh_public_keys.list_by_resource_group(self._group_name):
+                row = found.as_dict()
+                if ASKED in rows.tags_of(row):
+                    yield _record(row)
+        except Exception as error:
+            if error_code(error) not in ABSENT:  # the resource group
+                raise
 
 
 def _record(row: Mapping[str, Any]) -> Record:

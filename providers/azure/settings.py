@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from providers.azure.prices.retail import PRICES
-from providers.azure.session import MANAGEMENT
+from providers.azure.session import MANAGEMENT, SUBSCRIPTION
+from providers.errors import NoCredentialsError
+
+
+def subscription(configured: str | None) -> str:
+    """The subscription that pays: as configured, or that of the environment. Raises NoCredentialsError."""
+    if found := configured or os.environ.get(SUBSCRIPTION, ""):
+        return found
+    raise NoCredentialsError(
+        "no Azure subscription is configured", hint=f"set providers.azure.subscription, or {SUBSCRIPTION}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +36,6 @@ class Settings:
     disk_gb: int
     management: str = MANAGEMENT
     prices: str = PRICES
-
-    def network(self, region: str) -> str:
-        """The id of the virtual network of a region."""
-        return f"{self.group}/providers/Microsoft.Network/virtualNetworks/tradewind-{region}"
-
-    def firewall(self, region: str) -> str:
-        """The id of the network security group of a region."""
-        return f"{self.group}/providers/Microsoft.Network/networkSecurityGroups/tradewind-{region}"
-
-    def subnet(self, region: str) -> str:
-        """The id of the subnet that machines of a region are in."""
-        return f"{self.network(region)}/subnets/machines"
 
     @property
     def group(self) -> str:

@@ -13,7 +13,7 @@ import re
 import threading
 import typing
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -24,6 +24,7 @@ from azure.mgmt.compute import models, types
 
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
+from tests.clouds.arm_networks import Networks, Refused
 from tests.clouds.azure import AzureCloud, error
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
@@ -40,14 +41,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 Row = dict[str, Any]
 
 
-class Refused(Exception):
-    """An error as ARM answers it."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(code)
-        self.response = error(code, message, status)
-
-
 @dataclass
 class Vm:
     """One machine: the row that describes it, and the exact times of its life, by which the cloud bills.
@@ -62,6 +55,7 @@ class Vm:
     shown_at: datetime
     refusal: tuple[str, str] | None = None
     ended_at: datetime | None = None
+    taken_at: datetime | None = None
     leaves: set[str] = field(default_factory=set)
 
     @property
@@ -105,14 +99,13 @@ class Arm:
         self.quota: dict[str, int] = {}
         self.lag_s = self.pending_s = self.ending_s = 0.0
         self.retry_after_s = 0
-        self.groups = {GROUP}
-        self.networks = {"eastus", "westus2"}
+        self.networks = Networks(self._cards, lambda: [*self.vms, *self.keys], lambda: self._begun("global", "other"))
         self.vms: dict[str, Vm] = {}
         self.gone: list[Vm] = []
         self.keys: dict[str, Row] = {}
         self.beside: set[str] = set()
         """Disks, network interfaces and addresses."""
-        self._operations: dict[str, tuple[str, Vm]] = {}
+        self._operations: dict[str, tuple[str, Vm | None]] = {}
         self._lock = threading.RLock()
 
     def now(self) -> datetime:
@@ -130,13 +123,14 @@ class Arm:
         """All machines that there are and were."""
         return [*self.vms.values(), *self.gone]
 
-    def announce(self, name: str) -> None:
-        """Give notice that a spot machine will be taken away in thirty seconds."""
+    def announce(self, name: str, notice: timedelta = NOTICE) -> None:
+        """Give notice that a spot machine will be taken away, and take it then."""
         with self._lock:
             vm = self.vms[name]
             assert vm.spot
             assert vm.machine is not None
-            vm.machine.notify(self.now() + NOTICE)
+            vm.taken_at = self.now() + notice
+            vm.machine.notify(vm.taken_at)
 
     def take(self, name: str) -> None:
         """Take a spot machine away."""
@@ -155,7 +149,7 @@ class Arm:
                 self.vms[name].state = "Deleting"
 
     def bill_nano_usd(self) -> int:
-        """What all machines have cost: their seconds at the prices of the market."""
+        """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
         return sum(self._cost_nano_usd(each) for each in self.every() if each.refusal is None)
 
     def _cost_nano_usd(self, vm: Vm) -> int:
@@ -165,13 +159,32 @@ class Arm:
             if (each["armRegionName"], each["armSkuName"]) == (vm.row["location"], vm.size)
         )
         price = next(each["retailPrice"] for each in rows if each["skuName"].endswith(" Spot") == vm.spot)
-        interval = (round(at.timestamp() * 1000) for at in (vm.began_at, vm.ended_at or self.now()))
-        return cost_nano_usd([(0, usd(str(price)))], *interval)
+        began_ms, ended_ms = (round(at.timestamp() * 1000) for at in (vm.began_at, vm.ended_at or self.now()))
+        least_ms = began_ms + 60_000 * (vm.ended_at is not None)
+        return cost_nano_usd([(0, usd(str(price)))], began_ms, max(ended_ms, least_ms))
 
     def end_all(self) -> None:
         for vm in self.alive():
             if vm.machine is not None:
                 vm.machine.end()
+
+    def connect(self, install: str, *regions: str) -> None:
+        """Give an installation its networks, without being asked."""
+        group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
+        self.networks("PUT", group, json.dumps({"tags": {}}).encode())
+        for region in regions:
+            about = {"location": region, "tags": {"tradewind-install": install}}
+            firewall, network = (
+                f"{group}/providers/Microsoft.Network/{kind}/tradewind-{install}-{region}"
+                for kind in ("networkSecurityGroups", "virtualNetworks")
+            )
+            self.networks("PUT", firewall, json.dumps({**about, "properties": {"securityRules": []}}).encode())
+            inside = {"name": "machines", "properties": {"networkSecurityGroup": {"id": firewall}}}
+            self.networks("PUT", network, json.dumps({**about, "properties": {"subnets": [inside]}}).encode())
+
+    def _cards(self) -> Iterator[Row]:
+        for vm in self.vms.values():
+            yield from vm.row["properties"]["networkProfile"]["networkInterfaceConfigurations"]
 
     # --- the protocol ---
 
@@ -198,8 +211,10 @@ class Arm:
             raise Refused(404, "NotFound", f"{request.path} is not served")
         if found[1] != SUBSCRIPTION:
             raise Refused(404, "SubscriptionNotFound", f"The subscription '{found[1]}' could not be found.")
-        if found[2] not in self.groups:
+        if found[2] not in self.networks.groups and found[3]:
             raise Refused(404, "ResourceGroupNotFound", f"Resource group '{found[2]}' could not be found.")
+        if (answer := self.networks(request.method, request.path, request.body)) is not None:
+            return answer
         kind = _COMPUTE.fullmatch(found[3] or "")
         if kind is None:
             raise Refused(404, "NotFound", f"{request.path} is not served")
@@ -289,7 +304,8 @@ class Arm:
         for card in about["networkProfile"]["networkInterfaceConfigurations"]:
             for address in card["properties"]["ipConfigurations"]:
                 subnet = address["properties"]["subnet"]["id"]
-                if not any(f"/virtualNetworks/tradewind-{each}/" in subnet for each in self.networks & {region}):
+                guard = card["properties"]["networkSecurityGroup"]["id"]
+                if not (self.networks.has(subnet) and self.networks.has(guard)):
                     raise Refused(400, "InvalidResourceReference", f"Resource {subnet} was not found.")
         name = "lowPriorityCores" if about.get("priority") == "Spot" else "cores"
         usage, more = self._usage(region, name), self._vcpus_of(size, region)
@@ -334,7 +350,7 @@ class Arm:
             vm.machine = self._start(row, data)
         return _json(row, 201, self._begun(region, "create", vm))
 
-    def _begun(self, region: str, kind: str, vm: Vm) -> dict[str, str]:
+    def _begun(self, region: str, kind: str, vm: Vm | None = None) -> dict[str, str]:
         number = str(uuid.uuid4())
         self._operations[number] = (kind, vm)
         path = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/{region}/operations/{number}"
@@ -345,8 +361,10 @@ class Arm:
         if number not in self._operations:
             raise Refused(404, "NotFound", f"The operation {number} was not found.")
         kind, vm = self._operations[number]
-        body: Row = {"name": number, "startTime": vm.row["properties"]["timeCreated"], "status": "InProgress"}
-        if kind == "delete":
+        body: Row = {"name": number, "status": "InProgress"}
+        if vm is None:
+            body["status"] = "Succeeded"
+        elif kind == "delete":
             body["status"] = "Succeeded" if vm in self.gone else "InProgress"
         elif vm.state == "Failed":
             code, message = vm.refusal or ("Unknown", "")
@@ -427,6 +445,8 @@ class Arm:
         for vm in list(self.vms.values()):
             if vm.state == "Creating" and now >= vm.began_at + timedelta(seconds=self.pending_s):
                 vm.state = "Succeeded" if vm.refusal is None else "Failed"
+            if vm.taken_at is not None and now >= vm.taken_at and vm.state != "Deleting":
+                vm.ended_at, vm.state = vm.taken_at.replace(microsecond=0), "Deleting"
             ended = vm.state == "Deleting" and vm.ended_at is not None
             if ended and now >= (vm.ended_at or now) + timedelta(seconds=self.ending_s):
                 self._remove(vm)

@@ -144,6 +144,15 @@ def error(code: str, message: str, status: int, headers: dict[str, str] | None =
 THROTTLED = error("TooManyRequests", "Please retry after 1 second", 429, {"Retry-After": "0"})
 
 
+def managed_identity(request: Request) -> Response:
+    """The token service of a machine of Azure's with an identity, as azure-identity finds it by IDENTITY_ENDPOINT."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    if request.path != "/msi/token" or "x-identity-header" not in headers or "resource" not in request.query:
+        return Response(400)
+    token = {"access_token": "h.e30.s", "expires_on": "4000000000", "token_type": "Bearer"}
+    return Response(body=json.dumps({**token, "resource": request.query["resource"]}).encode())
+
+
 class Token:
     """A credential: anything with `get_token` is one."""
 

@@ -11,6 +11,7 @@ from tests.clouds.server import LoopbackServer, Request, Response, serving
 
 if TYPE_CHECKING:
     from providers.aws.session import Connections
+    from providers.azure.session import Connections as AzureConnections
     from tests.clouds.ec2_account import Account
     from tests.clouds.ec2_networks import Networks
 
@@ -47,6 +48,20 @@ def ec2_clients() -> Iterator[tuple[LoopbackServer, Connections]]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         patch.setenv("AWS_REGION", "us-east-1")
         yield server, Connections(read_s=5, attempts=1)
+
+
+@pytest.fixture(scope="module")
+def arm_clients(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[LoopbackServer, LoopbackServer, AzureConnections]]:
+    """A server for loopback ARMs, one for their price lists, which need no account, and a connection to the former."""
+    from providers.azure.session import Connections
+    from tests.clouds.arm import SUBSCRIPTION
+    from tests.clouds.azure import Token, loopback_tls
+
+    context, authority = loopback_tls(tmp_path_factory.mktemp("tls"))
+    with serving(nothing, context) as server, serving(nothing) as shop:
+        yield server, shop, Connections(SUBSCRIPTION, server.url, authority, Token(), call_s=5.0, attempts=1)
 
 
 @pytest.fixture(scope="module")

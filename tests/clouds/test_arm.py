@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -18,9 +15,7 @@ from providers.azure.codes import CODES
 from providers.azure.launches import WAIT_S
 from providers.azure.provider import AzureProvider
 from providers.azure.session import Connections
-from providers.azure.settings import Settings
-from providers.base import LaunchSpec, Quota
-from providers.clock import VirtualClock
+from providers.base import Quota
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -36,99 +31,18 @@ from providers.errors import (
 )
 from providers.instance import EndReason, InstanceState
 from providers.money import usd
-from tests.clouds.arm import GROUP, IMAGE, SUBSCRIPTION, Arm, Vm
-from tests.clouds.azure import THROTTLED, AzureCloud, Token, error, loopback_tls, resource_sku, row
-from tests.clouds.server import Fault, LoopbackServer, Request, Response, serving
+from tests.clouds.arm import SUBSCRIPTION, Vm
+from tests.clouds.arm_account import CPU, GPU, NOW_MS, ON_DEMAND, SPOT, Account, Still, opened, spec
+from tests.clouds.azure import THROTTLED, Token, error, resource_sku
+from tests.clouds.server import Fault, LoopbackServer, Response
 
 HOUR_S = 3600
-NOW_MS = 1_790_000_000_000
-GPU, CPU = "Standard_NC24ads_A100_v4", "Standard_D4s_v5"
-SPOT, ON_DEMAND = f"azure/eastus//{GPU}/spot", f"azure/eastus//{GPU}/on_demand"
 HERE = "eastus", GPU, True
 
 
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    user_data: bytes
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
-
-
-@dataclass
-class Account:
-    """A provider, and the cloud behind it; `shop` has its price list, which needs no account."""
-
-    server: LoopbackServer
-    shop: LoopbackServer
-    arm: Arm
-    prices: AzureCloud
-    clock: VirtualClock
-    connections: Connections
-
-    def connect(self, **options: Any) -> AzureProvider:
-        settings = Settings(
-            SUBSCRIPTION,
-            GROUP,
-            ("eastus", "westus2"),
-            (GPU, CPU),
-            ":".join((*IMAGE, "latest")),
-            100,
-            prices=f"{self.shop.url}/api/retail/prices",
-        )
-        return AzureProvider(replace(settings, **options), self.clock, self.connections)
-
-    def asked(self, method: str, part: str = "/virtualMachines/") -> list[Request]:
-        requests = [*self.server.requests, *self.shop.requests]
-        return [each for each in requests if each.method == method and part in each.path]
-
-    def fails(self, method: str, part: str = "/virtualMachines/", *, times: int | None = 1, **how: Any) -> None:
-        """Calls of this method, whose path has this part, fail."""
-
-        def match(request: Request) -> bool:
-            return request.method == method and part in request.path
-
-        for server in (self.server, self.shop):
-            server.faults.append(Fault(match, times, **how))
-
-
-def spec(offer_id: str = SPOT, *, token: str = "token-1", **options: Any) -> LaunchSpec:
-    tags = {"tradewind-install": "tw-1", "tradewind-job": "job-1"}
-    return LaunchSpec(token, offer_id, options.pop("user_data", "sleep 1\n"), tags, **options)
-
-
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoopbackServer, LoopbackServer, Connections]]:
-    context, authority = loopback_tls(tmp_path_factory.mktemp("tls"))
-    with serving(AzureCloud(), context) as server, serving(AzureCloud()) as shop:
-        yield server, shop, Connections(SUBSCRIPTION, server.url, authority, Token(), call_s=5.0, attempts=1)
-
-
 @pytest.fixture
-def account(clients: tuple[LoopbackServer, LoopbackServer, Connections]) -> Account:
-    server, shop, connections = clients
-    clock = VirtualClock(start_ms=NOW_MS)
-    rows, skus = [], []
-    for region, factor in (("eastus", 1.0), ("westus2", 2.0)):
-        for size, usd_per_hour in ((GPU, 3.67), (CPU, 0.192)):
-            rows += [row(region, size, usd_per_hour * factor), row(region, size, usd_per_hour * factor / 4, spot=True)]
-        skus.append(resource_sku(GPU, region, gpus=1, vcpus=24, memory_gb=220))
-        skus.append(resource_sku(CPU, region, gpus=0, vcpus=4, memory_gb=16))
-    prices = AzureCloud(rows, skus, base=server.url)
-    prices.forward = arm = Arm(clock, prices, lambda _, user_data: Still(user_data))
-    server.serve(prices)
-    shop.serve(replace(prices, base=shop.url))
-    return Account(server, shop, arm, prices, clock, connections)
+def account(arm_clients: tuple[LoopbackServer, LoopbackServer, Connections]) -> Account:
+    return opened(*arm_clients, "tw-1")
 
 
 def the_machine(account: Account) -> Vm:
@@ -392,11 +306,11 @@ def test_an_image_that_does_not_exist(account: Account) -> None:
 
 
 def test_a_resource_group_that_does_not_exist(account: Account) -> None:
-    account.arm.groups.clear()
+    account.arm.networks.groups.clear()
     provider = account.connect()
-    with pytest.raises(SetupError, match="ResourceGroupNotFound") as raised:
+    with pytest.raises(SetupError, match="missing are resource group") as raised:
         provider.launch(spec())
-    assert "resource_group" in raised.value.hint
+    assert "tradewind up" in raised.value.hint
     assert provider.list_owned("tw-1") == []
     assert provider.find("token-1", "eastus") == []
     name = "azure-eastus-tw-000000000000000000000000-0"
@@ -405,10 +319,17 @@ def test_a_resource_group_that_does_not_exist(account: Account) -> None:
     provider.terminate(name)
 
 
-def test_a_network_that_was_deleted(account: Account) -> None:
-    account.arm.networks.clear()
+def test_a_network_that_is_not_there_or_was_deleted(account: Account) -> None:
+    provider = account.connect()
+    provider.terminate(*provider.launch(spec(token="token-0")))
+    account.arm.gone.clear()
+    account.arm.keys.clear()
+    account.arm.networks.resources.clear()
     with pytest.raises(SetupError, match="InvalidResourceReference"):
-        account.connect().launch(spec())
+        provider.launch(spec())
+    with pytest.raises(SetupError, match="no network in eastus: missing are firewall, network") as raised:
+        provider.launch(spec())
+    assert (raised.value.scope, raised.value.hint) == ("region", "make it: tradewind up --cloud azure")
     assert not account.arm.every()
     assert not account.arm.keys
 

@@ -65,6 +65,7 @@ class TestAzure(ProviderContract):
             runner(lab, PROGRAMS, self.machines.show), lambda: self.arm.now(), lambda name: self.arm.approved(name)
         )
         cloud.forward = self.arm = Arm(self.clock, cloud, start)
+        self.arm.connect(self.install, "eastus")
         server.serve(cloud)
         self.shop.serve(replace(cloud, base=self.shop.url))
         yield

@@ -247,7 +247,7 @@ def names_a_place(offer_id: str) -> bool:
         named = OfferId.parse(offer_id)
     except ValueError:
         return False
-    return bool(named.region and named.zone)
+    return bool(named.region)  # a provider may rent in a whole region
 
 
 def can_be_a_generation(generation: int) -> bool:
@@ -256,8 +256,8 @@ def can_be_a_generation(generation: int) -> bool:
 
 
 def can_be_moved_from(place: str | None) -> bool:
-    """True if it is None or a location: provider/region/zone."""
-    return place is None or (len(parts := place.split("/")) == PLACE_PARTS and all(parts))
+    """True if it is None or a location: provider/region/zone, the zone empty where the provider tells none."""
+    return place is None or (len(parts := place.split("/")) == PLACE_PARTS and all(parts[:2]))
 
 
 def sound(found: Run) -> Run:

@@ -1,0 +1,195 @@
+"""The networks of machines on Azure: a resource group, and in each region a virtual network and what guards it.
+
+All is found by its tag INSTALL, which the PUT that creates it sets; names follow from the installation and the region,
+so that a repeated PUT makes nothing twice. The network security group has no rules of its own: Azure's own ones let
+machines of the network reach each other, and nothing in from elsewhere. The resource group is removed only if Tradewind
+made it and nothing else is in it. azure-mgmt-compute does not know these resources: requests are plain REST, through
+its pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from providers.azure import rows
+from providers.azure.calls import INSTALL
+from providers.azure.codes import ABSENT, IN_USE
+from providers.azure.operations import Accepted, Operations
+from providers.azure.session import ONCE, Connections, error_code
+from providers.azure.settings import Settings
+from providers.clock import Clock
+from providers.errors import SetupError, UnavailableError
+from providers.network import Network, NetworkPart
+
+FRESH_S = 3600.0
+WAIT_S = 60.0
+"""How long one step may take before it has to be continued."""
+BLOCK, SUBNET = "10.83.0.0/16", "10.83.0.0/20"
+_GROUPS_VERSION, _NETWORK_VERSION = "2021-04-01", "2024-05-01"
+_FIREWALLS, _NETWORKS = "networkSecurityGroups", "virtualNetworks"
+_KINDS = {_NETWORKS: "network", _FIREWALLS: "firewall"}
+"""In the order in which they can be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The ids of what a machine is put into."""
+
+    subnet: str
+    firewall: str
+
+
+class Networks:
+    """Methods raise azure.core's exceptions and errors of ours."""
+
+    def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
+        self._settings, self._connections, self._clock = settings, connections, clock
+        self._operations = Operations(connections, clock)
+        self._known: dict[tuple[str, str], float] = {}
+
+    def place(self, install: str, region: str) -> Place:
+        """Where machines are put; whether it is there is looked up once an hour. Raises SetupError."""
+        now_s = self._clock.monotonic_s()
+        seen_s = self._known.get((install, region))
+        if seen_s is None or now_s - seen_s > FRESH_S:
+            if missing := [what for what, _ in self._steps(install, region)]:
+                raise SetupError(
+                    f"this installation has no network in {region}: missing are {', '.join(missing)}",
+                    hint="make it: tradewind up --cloud azure",
+                    scope="region",
+                )
+            self._known[install, region] = now_s
+        return Place(f"{self._id(_NETWORKS, install, region)}/subnets/machines", self._id(_FIREWALLS, install, region))
+
+    def forget(self, install: str, region: str) -> None:
+        """Look it up again at the next launch: Azure says that something of it is gone."""
+        self._known.pop((install, region), None)
+
+    def regions(self, install: str) -> list[str]:
+        """The regions that have something of the installation."""
+        found = [rows.region_of(row) for kind in _KINDS for row in self._listed(kind, install)]
+        return list(dict.fromkeys(found))
+
+    def network(self, install: str, region: str, *, wanted: bool) -> Network:
+        """What is there and what is missing."""
+        parts = [
+            NetworkPart(kind, str(row["id"]))
+            for name, kind in _KINDS.items()
+            for row in self._listed(name, install)
+            if rows.region_of(row) == region
+        ]
+        missing = tuple(what for what, _ in self._steps(install, region)) if wanted else ()
+        return Network(rows.PROVIDER, region, tuple(parts), missing, wanted)
+
+    def set_up(self, install: str, region: str, progress: Callable[[str], None]) -> None:
+        """Make what is missing, in an order in which each can be found again."""
+        for what, make in self._steps(install, region):
+            make()
+            progress(f"{region}: {what} was made")
+
+    def tear_down(self, install: str, region: str, progress: Callable[[str], None]) -> None:
+        """Remove all parts in a region, those that others depend on last."""
+        self.forget(install, region)
+        for name, kind in _KINDS.items():
+            for row in self._listed(name, install):
+                if rows.region_of(row) == region:
+                    self._remove(str(row["id"]), _NETWORK_VERSION, f"the {kind} of {region}")
+                    progress(f"{region}: {kind} {row['name']} was removed")
+
+    def remove_group(self, install: str, progress: Callable[[str], None]) -> None:
+        """Remove the resource group, if the installation made it and nothing is left in it."""
+        group = self._got(self._settings.group, _GROUPS_VERSION)
+        if group is None or rows.tags_of(group).get(INSTALL) != install:
+            return
+        if not self._pages(f"{self._settings.group}/resources", _GROUPS_VERSION):
+            self._remove(self._settings.group, _GROUPS_VERSION, "the resource group")
+            progress(f"resource group {self._settings.resource_group} was removed")
+
+    # --- for the methods above ---
+
+    def _steps(self, install: str, region: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is missing or wrong, and what makes or corrects it. Each step may rely on those before it."""
+        group = self._settings.group
+        tags = {INSTALL: install}
+        firewall, network = self._id(_FIREWALLS, install, region), self._id(_NETWORKS, install, region)
+        guard = {"id": firewall}
+        inside = {"name": "machines", "properties": {"addressPrefix": SUBNET, "networkSecurityGroup": guard}}
+        around = {"addressSpace": {"addressPrefixes": [BLOCK]}, "subnets": [inside]}
+
+        def put(path: str, version: str, body: dict[str, Any]) -> Callable[[], None]:
+            return lambda: self._put(path, version, {"location": region, "tags": tags, **body})
+
+        if self._got(group, _GROUPS_VERSION) is None:
+            yield "resource group", put(group, _GROUPS_VERSION, {})
+        found = self._got(firewall, _NETWORK_VERSION)
+        if found is None:
+            yield "firewall", put(firewall, _NETWORK_VERSION, {"properties": {"securityRules": []}})
+        elif rules := found["properties"].get("securityRules"):
+            names = ", ".join(str(rule["name"]) for rule in rules)
+            what = f"a firewall without the rules {names}"
+            yield what, put(firewall, _NETWORK_VERSION, {"properties": {"securityRules": []}})
+        found = self._got(network, _NETWORK_VERSION)
+        if found is None or not _guarded(found, firewall):
+            yield (
+                "network" if found is None else "a guarded network",
+                put(network, _NETWORK_VERSION, {"properties": around}),
+            )
+
+    def _id(self, kind: str, install: str, region: str) -> str:
+        return f"{self._settings.group}/providers/Microsoft.Network/{kind}/tradewind-{install}-{region}"
+
+    def _got(self, path: str, version: str) -> Any:
+        try:
+            return self._connections.send("GET", path, version).json()
+        except Exception as error:
+            if error_code(error) in ABSENT:
+                return None
+            raise
+
+    def _listed(self, kind: str, install: str) -> list[Any]:
+        path = f"{self._settings.group}/providers/Microsoft.Network/{kind}"
+        found = [row for row in self._pages(path, _NETWORK_VERSION) if rows.tags_of(row).get(INSTALL) == install]
+        return sorted(found, key=lambda row: str(row["id"]))
+
+    def _pages(self, path: str, version: str) -> list[Any]:
+        found: list[Any] = []
+        try:
+            while path:
+                page = self._connections.send("GET", path, version).json()
+                found += page["value"]
+                path = page.get("nextLink") or ""
+        except Exception as error:
+            if error_code(error) not in ABSENT:
+                raise
+        return found
+
+    def _put(self, path: str, version: str, body: dict[str, Any]) -> None:
+        self._finish(self._connections.send("PUT", path, version, body, **ONCE), path)
+
+    def _remove(self, path: str, version: str, what: str) -> None:
+        try:
+            self._finish(self._connections.send("DELETE", path, version, **ONCE), path)
+        except Exception as error:
+            if error_code(error) in IN_USE:
+                raise UnavailableError(f"{what} is still used", hint="when its machines are gone, repeat it") from error
+            if error_code(error) not in ABSENT:
+                raise
+
+    def _finish(self, answer: Any, path: str) -> None:
+        """Wait until what was accepted is done."""
+        outcomes = self._operations.outcomes({path: Accepted.of(answer)}, WAIT_S)
+        if path not in outcomes:
+            raise UnavailableError(f"Azure is not done with {path.rpartition('/')[2]} yet", hint="repeat it")
+        if (error := outcomes[path]) is not None:
+            raise error
+
+
+def _guarded(network: Any, firewall: str) -> bool:
+    """Whether the machines' subnet is there, behind the firewall."""
+    for subnet in network["properties"].get("subnets", ()):
+        guard = subnet["properties"].get("networkSecurityGroup") or {}
+        if subnet["name"] == "machines":
+            return str(guard.get("id", "")).lower() == firewall.lower()
+    return False
