@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test setup packages lint types contracts unit site docs benchmarks clean
+.PHONY: demo test setup packages lint types contracts unit site infra docs benchmarks clean
 
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
@@ -46,6 +46,9 @@ unit: setup ## all tests that start no Ray, on two cores
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
 	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)
+
+infra: setup ## what is in infra/, with the Terraform module applied and destroyed on a loopback AWS
+	APPLY_TERRAFORM=1 $(BIN)/pytest tests/infra $(ARGS)
 
 docs: setup ## write the generated pages of docs/ anew
 	$(BIN)/python -m scripts.gen_docs
