@@ -4,14 +4,14 @@ A provider starts machines with the `user_data` that it is given and never reads
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
 Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
-`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`); callers test for them with isinstance.
+`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `LimitsByQuota`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from providers.billing.charges import Usage
 from providers.errors import ProviderError
@@ -40,13 +40,30 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Covered:
+    """The machines that count against a quota, and in which unit each does. `regions` and `instance_types` are
+    shell-style patterns, any of which may match; empty: all. `spot`: only spot machines, or only others; None: both."""
+
+    unit: Literal["machines", "vcpus", "gpus"]
+    regions: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    spot: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
-    """An account limit: at most `limit` units of `name` in `scope`, of which `used` are in use."""
+    """An account limit: at most `limit` units of `name` in `scope`, of which `used` are in use.
+
+    Plans respect it if it says what it covers (`covers`) and its provider's quotas are limits of plans
+    (LimitsByQuota). `remedy` is how to get more.
+    """
 
     name: str
     scope: str
     limit: int
     used: int
+    covers: Covered | None = None
+    remedy: str = ""
 
 
 @runtime_checkable
@@ -239,4 +256,15 @@ class NeedsNetworks(Protocol):
 
         Raises UnavailableError while something is still used, e.g. by a machine that is ending.
         """
+        ...
+
+
+@runtime_checkable
+class LimitsByQuota(Protocol):
+    """Its `quotas` limit plans: an offer is not chosen where the account may not rent as many machines as a job needs.
+    They are asked for together with prices, so they must not cost more than those."""
+
+    @property
+    def quotas_limit_plans(self) -> bool:
+        """False switches it off."""
         ...

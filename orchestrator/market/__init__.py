@@ -7,6 +7,7 @@ from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.outages import expected_wait_s, mean_outage_h
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
+from orchestrator.market.quotas import Room, rooms
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import QUANTILES, Market, Quantile
 from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
@@ -28,6 +29,7 @@ __all__ = [
     "Market",
     "PriceColumns",
     "Quantile",
+    "Room",
     "Shape",
     "Site",
     "Tariff",
@@ -36,4 +38,5 @@ __all__ = [
     "mean_outage_h",
     "of_machines",
     "prior_hazard",
+    "rooms",
 ]

@@ -36,6 +36,7 @@ from orchestrator.market.outages import mean_by_group_h
 from orchestrator.market.polls import Answered, Polled, answered_by_site, latest
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
+from orchestrator.market.quotas import Room
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.transfer import TYPICAL, Tariff
 from orchestrator.model import Estimate
@@ -63,7 +64,8 @@ class Market:
     `price` is nano-USD per hour, -1 if unknown; `effective_at` is when it took effect, `observed_at` when it became
     known. `backed_off_until` is the end of the back-off after missing capacity at `backed_off_at` (both -1: none). A
     price counts as fresh for `fresh_s` seconds after it was last confirmed. `doubts` has, by row, why an offer must not
-    be chosen although its price is what a machine there costs. `hazard` is in losses per hour. `returns`, `away_ms` and
+    be chosen although its price is what a machine there costs, and `rooms` how many machines the account's quotas
+    leave, where they limit it. `hazard` is in losses per hour. `returns`, `away_ms` and
     `away_since_ms` say how outages ended (CapacityHistory). `polled` is the last answer by provider, region ('':
     everywhere) and spot (None: both), `startup` the usual seconds from a launch to a ready trainer by provider, and
     `tariff` the price of moving bytes.
@@ -85,6 +87,7 @@ class Market:
     away_since_ms: Ints
     hazard: Floats
     doubts: Mapping[int, str]
+    rooms: Mapping[int, Room]
     fresh_s: Floats | float
     polled: Mapping[Answered, int]
     startup: Mapping[str, float | Estimate]
@@ -127,6 +130,7 @@ class Market:
         hazard: Floats | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
+        rooms: Mapping[int, Room] | None = None,
         fresh_s: Mapping[str, float] | None = None,
     ) -> Market:
         """The market as it was known at `at_ms`.
@@ -137,7 +141,8 @@ class Market:
         `starts` the same by location and kind of hardware; `courses` is how spot prices behave, by provider, around the
         `levels` of offers (nano-USD per hour); `priors` are published interruption rates by (provider, region, instance
         type), and `hazard` is the result of `prior_hazard` for them. `doubts` has, by offer id, why an offer must not
-        be chosen; `fresh_s` for how many seconds its price counts as fresh (default FRESH_S).
+        be chosen; `rooms` are by row of the
+        listing; `fresh_s` for how many seconds its price counts as fresh (default FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -161,6 +166,7 @@ class Market:
             doubts=MappingProxyType(
                 {row: why for name, why in (doubts or {}).items() if (row := listing.row(name)) is not None}
             ),
+            rooms=MappingProxyType(dict(rooms or {})),
             fresh_s=FRESH_S
             if fresh_s is None
             else np.array([fresh_s.get(name, FRESH_S) for name in listing.ids], np.float64),
@@ -394,6 +400,14 @@ class Market:
         return doubted
 
     @lazily
+    def room(self) -> Ints:
+        """Two columns over the rows: how many machines may be rented now, and at most."""
+        room = np.full((2, len(self)), np.iinfo(np.int64).max, np.int64)
+        for row, each in self.rooms.items():
+            room[:, row] = each.left, each.most
+        return room
+
+    @lazily
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0
@@ -452,6 +466,8 @@ class Market:
         reported = repr(
             tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
         ).encode()
+        if self.rooms:
+            reported += repr(sorted((row, each.left, each.most) for row, each in self.rooms.items())).encode()
         if self.courses:
             reported += b"".join(
                 name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.store.market.availability import MarketRows
+from orchestrator.store.market.quotas import QuotaRows
 from orchestrator.store.queries.claims import ClaimRows
 from orchestrator.store.queries.commands import CommandRows
 from orchestrator.store.queries.comparisons import ComparisonRows
@@ -22,6 +23,7 @@ class Tx(
     MendingRows,
     RunRows,
     MarketRows,
+    QuotaRows,
     PlanRows,
     ForecastRows,
     ProfileRows,

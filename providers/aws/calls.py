@@ -40,6 +40,7 @@ CALLS = (
             "ec2:DescribeInternetGateways",
             "ec2:DescribeSecurityGroups",
             "ssm:GetParameter",
+            "servicequotas:ListServiceQuotas",
             "ec2:CreateTags",
             "ec2:TerminateInstances",
             "iam:CreateServiceLinkedRole",

@@ -18,6 +18,7 @@ from providers.aws.codes import NO_INSTANCE, NO_NETWORK, USED_TOKEN
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
 from providers.aws.networks import Networks
+from providers.aws.quotas import Quotas
 from providers.aws.regions import enabled_regions, pages_of
 from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, place_of, tags_of
 from providers.aws.session import Connections, error_code, to_provider_error
@@ -43,6 +44,7 @@ class AwsProvider:
 
     name = PROVIDER
     simulated = False
+    quotas_limit_plans = True
     listing_lag_s = 120.0  # AWS promises only that describing catches up eventually; minutes are its own advice
     describe_every_s = 5.0  # two calls; EC2 adds 20 a second to what a region may be asked (its request throttling)
 
@@ -52,6 +54,7 @@ class AwsProvider:
         self._market = Market(settings, self._connections, clock)
         self._images = Images(self._connections, clock)
         self._networks = Networks(self._connections, clock)
+        self._quotas = Quotas(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
         self._launched: dict[str, float] = {}  # id -> when, of machines that EC2 may not show yet
@@ -153,8 +156,15 @@ class AwsProvider:
         return [each for region in regions for each in self._last.get((install, region), [])]
 
     def quotas(self) -> Sequence[Quota]:
-        """None: a launch beyond a quota is refused."""
-        return ()
+        """The vCPUs that may run in the configured regions, of the families of the configured types. Raises the first
+        error."""
+
+        def asked(region: str) -> list[Quota]:
+            with self._converted(region):
+                return self._quotas.of(region, self._settings.instance_types)
+
+        with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+            return [each for found in pool.map(asked, self._settings.regions) for each in found]
 
     def classify(self, error: BaseException) -> ProviderError:
         """See providers.aws.codes; ProviderErrors unchanged."""

@@ -151,4 +151,6 @@ def _prefix(error: exceptions.ClientError) -> str:
     pricing = {"GetProducts", "DescribeServices", "ListPriceLists", "GetAttributeValues"}
     if error.operation_name in pricing:
         return "pricing"
-    return {"GetCallerIdentity": "sts", "GetParameter": "ssm"}.get(error.operation_name, "ec2")
+    return {"GetCallerIdentity": "sts", "GetParameter": "ssm", "ListServiceQuotas": "servicequotas"}.get(
+        error.operation_name, "ec2"
+    )

@@ -38,6 +38,15 @@ IMAGE, PARAMETER = "ami-0123456789abcdef0", "/aws/service/test/latest/ami-id"
 ROOT_DEVICE, IMAGE_GB = "/dev/sda1", 8
 ALIVE = ("pending", "running", "shutting-down")
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
+QUOTAS = {
+    "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": (r"[acdhimrtz]\d", False),
+    "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests": (r"[acdhimrtz]\d", True),
+    "Running On-Demand G and VT instances": (r"(g|vt)\d", False),
+    "All G and VT Spot Instance Requests": (r"(g|vt)\d", True),
+    "Running On-Demand P instances": (r"p\d", False),
+    "All P4, P3 and P2 Spot Instance Requests": (r"p[432]", True),
+}
+"""Name -> (the instance types that count against it, whether spot)."""
 _TOKEN = re.compile(r"[!-~]{1,64}")
 
 Row = dict[str, Any]
@@ -87,9 +96,9 @@ class Instance:
 class Ec2:
     """`start` makes the machine of a row from its user data. `prices` is the market that knows zones and types.
 
-    `capacity`: (type, zone ID, spot) -> machines that may run at once; unlimited where missing. `quota`: machines of
-    the account, by "spot" and "on-demand". `lag_s`: how long a launch is not shown. `pending_s`, `ending_s`: how long
-    machines take to start and to end; they are billed from the launch to the request to end them.
+    `capacity`: (type, zone ID, spot) -> machines that may run at once; unlimited where missing. `quota`: vCPUs in each
+    region, by the names of QUOTAS; unlimited where missing. `lag_s`: how long a launch is not shown. `pending_s`,
+    `ending_s`: how long machines take to start and to end; they are billed from the launch to the request to end them.
     """
 
     def __init__(
@@ -170,7 +179,10 @@ class Ec2:
     # --- the protocol ---
 
     def __call__(self, request: Request) -> Response:
-        if request.headers.get("X-Amz-Target", "").endswith(".GetParameter"):
+        target = request.headers.get("X-Amz-Target", "")
+        if target.endswith(".ListServiceQuotas"):
+            return self._service_quotas()
+        if target.endswith(".GetParameter"):
             return self._parameter(json.loads(request.body))
         form, region = request.form, signed_region(request)
         action = form.get("Action", "")
@@ -267,7 +279,7 @@ class Ec2:
         if (kind, self._index(zone_id)) not in offered:
             raise Refused("Unsupported", f"Your requested instance type ({kind}) is not supported in {zone}.")
         same = [each for each in self.instances.values() if each.state in ALIVE and bool(each.request) == spot]
-        if len(same) + count > self.quota.get("spot" if spot else "on-demand", 1 << 20):
+        if self._beyond_quota(region, kind, count, same, spot=spot):
             code = "MaxSpotInstanceCountExceeded" if spot else "VcpuLimitExceeded"
             raise Refused(code, "You have requested more capacity than your current limit allows")
         there = [
@@ -280,6 +292,20 @@ class Ec2:
                 f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested ({zone})."
             )
             raise Refused("InsufficientInstanceCapacity", text, 500)
+
+    def _beyond_quota(self, region: str, kind: str, count: int, same: list[Instance], *, spot: bool) -> bool:
+        (name,) = (name for name, (families, of) in QUOTAS.items() if spot == of and re.match(families, kind))
+        there = [each.row["InstanceType"] for each in same if each.region == region]
+        counted = [each for each in there if re.match(QUOTAS[name][0], each)] + [kind] * count
+        return sum(self.prices.types[each].vcpu for each in counted) > self.quota.get(name, 1 << 30)
+
+    def _service_quotas(self) -> Response:
+        rows = [
+            {"ServiceCode": "ec2", "QuotaName": name, "QuotaCode": f"L-{number:08X}", "Value": float(limit)}
+            for number, (name, limit) in enumerate(self.quota.items())
+        ]
+        other = {"ServiceCode": "ec2", "QuotaName": "EC2-VPC Elastic IPs", "QuotaCode": "L-0263D0A3", "Value": 5.0}
+        return Response(200, json.dumps({"Quotas": [*rows, other]}).encode(), "application/x-amz-json-1.1")
 
     def _index(self, zone_id: str) -> int:
         return next(each.zone_ids.index(zone_id) for each in self.prices.regions.values() if zone_id in each.zone_ids)
@@ -300,6 +326,7 @@ class Ec2:
                 "AvailabilityZone": here.zone_name(region, here.zone_ids.index(zone_id)),
                 "AvailabilityZoneId": zone_id,
             },
+            "CpuOptions": {"CoreCount": self.prices.types[asked["InstanceType"]].vcpu // 2, "ThreadsPerCore": 2},
             "StateTransitionReason": "",
             "SubnetId": card["SubnetId"],
             "Tags": _tags_of(asked, "instance"),

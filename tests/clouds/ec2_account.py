@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -69,6 +70,10 @@ class Account:
         def match(request: Request) -> bool:
             return f"Action={action}&".encode() in request.body and region in request.headers.get("Authorization", "")
 
+        self.server.faults.append(Fault(match, times, **how))
+
+    def fails_where(self, match: Callable[[Request], bool], times: int | None = None, **how: Any) -> None:
+        """Requests that match fail."""
         self.server.faults.append(Fault(match, times, **how))
 
     def fails_at(self, number: int, actions: tuple[str, ...], **how: Any) -> None:

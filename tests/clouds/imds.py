@@ -85,7 +85,7 @@ def machines_of(start: Start, now: Callable[[], datetime]) -> Callable[[dict[str
 def asks_for_machines(request: Request) -> bool:
     """Whether a request to AWS is not one to its storage or its token service."""
     signed = next((value for name, value in request.headers.items() if name.lower() == "authorization"), "")
-    return any(f"/{service}/aws4_request" in signed for service in ("ec2", "ssm", "pricing"))
+    return any(f"/{service}/aws4_request" in signed for service in ("ec2", "ssm", "servicequotas", "pricing"))
 
 
 def _text(at: datetime) -> str:

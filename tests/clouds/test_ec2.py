@@ -24,7 +24,7 @@ from providers.errors import (
 from providers.instance import EndReason, InstanceState
 from providers.money import usd
 from tests.clouds.aws import error
-from tests.clouds.ec2 import IMAGE, PARAMETER, Instance
+from tests.clouds.ec2 import IMAGE, PARAMETER, QUOTAS, Instance
 from tests.clouds.ec2_account import HOUR_S, ON_DEMAND, SPOT, Account, spec
 
 
@@ -110,7 +110,7 @@ def test_what_a_used_token_has_launched_may_not_be_shown_yet(account: Account) -
 
 
 def test_quotas_are_the_accounts_and_not_the_zones(account: Account) -> None:
-    account.ec2.quota = {"spot": 0, "on-demand": 0}
+    account.ec2.quota = dict.fromkeys(QUOTAS, 0)
     for offer in (SPOT, ON_DEMAND):
         with pytest.raises(QuotaError, match="limit") as raised:
             account.connect().launch(spec(offer))

@@ -23,11 +23,14 @@ from orchestrator.market import (
     Listing,
     Market,
     PriceColumns,
+    Room,
     Tariff,
     prior_hazard,
+    rooms,
 )
 from orchestrator.perf import InstanceKind, kind_of
 from orchestrator.store import MarketChanges, Named, Tx
+from orchestrator.store.market.quotas import read_quotas
 
 Floats = NDArray[np.float64]
 DAY_MS = 86_400_000
@@ -55,6 +58,8 @@ class _Read:
     priors: Mapping[tuple[str, str, str], HazardPrior]
     hazard: Floats
     tariff: Tariff
+    quotas: Mapping[str, str]
+    rooms: Mapping[int, Room]
 
 
 class MarketReader:
@@ -108,7 +113,13 @@ def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[st
         priors=(known := _priors(tx, listing, now_ms)),
         hazard=prior_hazard(listing, known),
         tariff=priors.tariff(listing.shapes),
+        quotas=(quotas := tx.quotas_stored()),
+        rooms=_rooms(listing, quotas),
     )
+
+
+def _rooms(listing: Listing, stored: Mapping[str, str]) -> Mapping[int, Room]:
+    return rooms(listing, {provider: read_quotas(text) for provider, text in stored.items()})
 
 
 def _priors(tx: Tx, listing: Listing, now_ms: int) -> Mapping[tuple[str, str, str], HazardPrior]:
@@ -124,6 +135,8 @@ def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges
     if (risk_seq := tx.risk_seq()) != last.risk_seq:
         known = _priors(tx, last.listing, now_ms)
         last = replace(last, risk_seq=risk_seq, priors=known, hazard=prior_hazard(last.listing, known))
+    if (quotas := tx.quotas_stored()) != last.quotas:
+        last = replace(last, quotas=quotas, rooms=_rooms(last.listing, quotas))
     courses = price_courses.learned(tx, last.listing, now_ms, before=last.courses, changed=changed)
     return replace(
         last,
@@ -163,4 +176,5 @@ def _market(tx: Tx, now_ms: int, config: Config, read: _Read) -> Market:
         priors=read.priors,
         hazard=read.hazard,
         tariff=read.tariff,
+        rooms=read.rooms,
     )

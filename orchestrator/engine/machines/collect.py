@@ -17,7 +17,7 @@ from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
 from orchestrator.store.market.prices import DAY_MS
-from providers.base import Provider, ProvidesPriceHistory
+from providers.base import LimitsByQuota, Provider, ProvidesPriceHistory, Quota
 from providers.clock import Clock
 from providers.collect.anchors import Anchors
 from providers.collect.facts import Flag
@@ -31,7 +31,8 @@ BEFORE_MS = 7 * DAY_MS
 """How far back prices are requested at first: enough to estimate their usual level (market.reversion)."""
 MOST_FLAGS = 10_000
 """Prices that wait for confirmation, newest first; far more than a market has."""
-Polled = tuple[Sequence[Offer], Sequence[PricePoint]]
+Polled = tuple[Sequence[Offer], Sequence[PricePoint], Sequence[Quota] | None]
+"""Quotas are None if the provider has none that limit plans, or did not answer."""
 
 
 def collect(installation: Installation, leadership: Leadership | None = None, ask: Ask = at_once) -> int:
@@ -74,7 +75,7 @@ def collector(
 
 def poll_prices(ctx: Context, provider: Provider, every_s: float) -> int | None:
     """Poll a provider at most every `every_s` wall seconds, and store its answer when it comes. Returns how many prices
-    changed; None if there was no new answer."""
+    and quotas changed; None if there was no new answer."""
     key, place = f"collect:{provider.name}", (provider.name, "")
     answer = ctx.answer(key)
     if answer is None and ctx.may_ask(key, place, every_s):
@@ -100,20 +101,30 @@ def question(installation: Installation, provider: Provider) -> Callable[[], Pol
     """The call that polls a provider: for all price changes since its last successful poll (at first, of the last
     BEFORE_MS) if it has a history; else for the present prices."""
     if not isinstance(provider, ProvidesPriceHistory):
-        return lambda: (provider.offers(), provider.prices())
+        return lambda: (provider.offers(), provider.prices(), _quotas(provider))
     with installation.store.read() as tx:
         known_ms = tx.last_good_poll_ms(provider.name)
     since_ms = installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms
-    return lambda: (provider.offers(), provider.price_history(since_ms))
+    return lambda: (provider.offers(), provider.price_history(since_ms), _quotas(provider))
+
+
+def _quotas(provider: Provider) -> Sequence[Quota] | None:
+    """Prices do not depend on them: an account may read the one and not the other."""
+    if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
+        return None
+    try:
+        return provider.quotas()
+    except ProviderError:
+        return None
 
 
 def record(
     installation: Installation, leadership: Leadership | None, provider: Provider, answer: Answer[Polled]
 ) -> int:
-    """Store what a poll found. Returns how many prices changed. Raises NotLeaderError."""
+    """Store what a poll found. Returns how many prices changed, and one more if quotas did. Raises NotLeaderError."""
     started = answer.asked_ms
     try:
-        offers, prices = answer.result()
+        offers, prices, quotas = answer.result()
     except ProviderError as error:
         with installation.store.write(leadership) as tx:
             tx.record_poll(provider.name, started, installation.clock.now_ms(), 0, 0, str(error))
@@ -131,6 +142,7 @@ def record(
         if any(_is_new(known.get(point.offer_id), point) for point in prices):
             changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
+        changed += quotas is not None and tx.set_quotas(provider.name, list(quotas))
     return changed
 
 

@@ -41,19 +41,26 @@ class RejectionReason(IntEnum):
     REGION = 7
     CAPACITY_TYPE = 8
     OTHER_MARKET = 9
-    NO_PRICE = 10
-    DOUBTED_PRICE = 11
-    STALE_PRICE = 12
-    NO_CAPACITY = 13
-    FAILED_LATELY = 14
-    DEADLINE = 15
-    BUDGET = 16
+    QUOTA = 10
+    NO_PRICE = 11
+    DOUBTED_PRICE = 12
+    STALE_PRICE = 13
+    QUOTA_IN_USE = 14
+    NO_CAPACITY = 15
+    FAILED_LATELY = 16
+    DEADLINE = 17
+    BUDGET = 18
 
 
 NONE = np.int8(0)
 """The value of an offer without a rejection reason."""
 
-SHUT_FOR_A_WHILE = (RejectionReason.STALE_PRICE, RejectionReason.NO_CAPACITY, RejectionReason.FAILED_LATELY)
+SHUT_FOR_A_WHILE = (
+    RejectionReason.STALE_PRICE,
+    RejectionReason.QUOTA_IN_USE,
+    RejectionReason.NO_CAPACITY,
+    RejectionReason.FAILED_LATELY,
+)
 """Reasons that pass without anyone's doing: the last known price of such an offer is what it is expected to cost."""
 
 _OVERLOOKED = (
@@ -64,7 +71,13 @@ _OVERLOOKED = (
 )  # the baseline ignores these reasons
 
 _FAILED = np.int8(RejectionReason.FAILED_LATELY)
-_OVERLOOKED_WHERE_IT_IS = (RejectionReason.DOUBTED_PRICE, RejectionReason.STALE_PRICE, RejectionReason.NO_CAPACITY)
+_OVERLOOKED_WHERE_IT_IS = (
+    RejectionReason.QUOTA,
+    RejectionReason.DOUBTED_PRICE,
+    RejectionReason.STALE_PRICE,
+    RejectionReason.QUOTA_IN_USE,
+    RejectionReason.NO_CAPACITY,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +179,9 @@ class Filter:
         """The rejection reason of each offer, NONE where there is none.
 
         The offer that the job runs on (`current`) and the one that it is moving to (`target`) are not rejected for a
-        stale or doubted price or missing capacity: the job has the first at its price, and renting shows what the other
-        has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if unknown.
+        stale or doubted price, missing capacity or a quota: the job has the first at its price, and renting shows what
+        the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if
+        unknown.
         `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
 
         Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
@@ -206,7 +220,18 @@ class Filter:
             if len(listing.known) >= _MOST_KNOWN:
                 listing.known.clear()
             listing.known[key] = fixed
-        return np.where(fixed == NONE, self._now, fixed)
+        return np.where(fixed == NONE, self._now_for(spec.resources.nodes), fixed)
+
+    def _now_for(self, machines: int) -> RejectionReasons:
+        """The reasons that do not depend on the job, but for how many machines it needs."""
+        if not self._market.rooms:
+            return self._now
+        left, most = self._market.room
+        now = self._now.copy()
+        open_now = (now == NONE) | only(now, RejectionReason.NO_CAPACITY)
+        now[(left < machines) & open_now] = RejectionReason.QUOTA_IN_USE
+        now[most < machines] = RejectionReason.QUOTA
+        return now
 
 
 def _fixed_rejections(

@@ -32,9 +32,11 @@ _TOPIC = {
     RejectionReason.REGION: "region",
     RejectionReason.CAPACITY_TYPE: "capacity type",
     RejectionReason.OTHER_MARKET: "simulated or real",
+    RejectionReason.QUOTA: "your quota",
     RejectionReason.NO_PRICE: "unknown price",
     RejectionReason.DOUBTED_PRICE: "doubtful price",
     RejectionReason.STALE_PRICE: "old price",
+    RejectionReason.QUOTA_IN_USE: "your quota, in use",
     RejectionReason.NO_CAPACITY: "no capacity",
     RejectionReason.FAILED_LATELY: "failed placements",
     RejectionReason.DEADLINE: "deadline",
@@ -47,6 +49,7 @@ MAY_PASS = frozenset(
         RejectionReason.NO_PRICE,
         RejectionReason.DOUBTED_PRICE,
         RejectionReason.STALE_PRICE,
+        RejectionReason.QUOTA_IN_USE,
         RejectionReason.NO_CAPACITY,
         RejectionReason.FAILED_LATELY,
     )
@@ -126,6 +129,8 @@ def why_unfit(
             if market.place(row)[0] in market.listing.simulated_providers:
                 return "simulated, and not compared with real offers (where.clouds selects it)"
             return "real, and not compared with the simulated offers that the job has used"
+        case RejectionReason.QUOTA | RejectionReason.QUOTA_IN_USE:
+            return market.rooms[row].why(wants.nodes)
         case RejectionReason.NO_PRICE:
             return "no price is known"
         case RejectionReason.DOUBTED_PRICE:
