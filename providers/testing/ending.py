@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from providers.instance import EndReason, InstanceState
-from providers.testing.kit import HOUR_S, Kit
+from providers.testing.kit import HOUR_S, Kit, left
 
 
 class Ending(Kit):
@@ -96,6 +96,38 @@ class Ending(Kit):
         self.advance(HOUR_S / 2)
         assert not provider.list_owned(self.install)
         assert provider.describe([instance_id])[0].state is InstanceState.TERMINATED
+
+    def test_the_end_of_one_machine_of_a_gang_leaves_the_others(self) -> None:
+        """`terminate` ends exactly the machine that it names."""
+        provider = self.connect()
+        first, second = provider.launch(self.spec(count=2))
+        self.release(provider, first)
+        other = self.until(provider, second, lambda found: found.state is InstanceState.RUNNING)
+        assert other.end_reason is None
+        self.release(provider, second)
+
+    def test_only_what_is_renewed_lives_on(self) -> None:
+        """`renew` extends the machines that it names, and no other of their gang."""
+        provider = self.connect()
+        renewed, other = provider.launch(self.spec(count=2, time_to_live_s=int(HOUR_S)))
+        for instance_id in (renewed, other):
+            self.until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(HOUR_S - 600)
+        provider.renew([renewed], int(HOUR_S))
+        self.advance(600)
+        self.until(provider, other, lambda found: not found.alive)
+        assert left(provider, renewed).alive
+        self.release(provider, renewed)
+
+    def test_what_is_unknown_hides_nothing_that_is_known(self) -> None:
+        """`describe` leaves out only what it does not know, in the order of the question."""
+        provider = self.connect()
+        ids = provider.launch(self.spec(count=2))
+        for instance_id in ids:
+            self.until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        asked = ["no-such-instance", ids[1], ids[0]]
+        assert [found.id for found in provider.describe(asked)] == asked[1:]
+        self.release(provider, *ids)
 
     def test_an_ended_instance_is_described_for_an_hour_and_listed_no_more(self) -> None:
         """`describe` keeps an ended instance for an hour; `list_owned` omits it at once."""

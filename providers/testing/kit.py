@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from providers.base import LaunchSpec, Provider
 from providers.errors import ProviderError, UnavailableError
 from providers.instance import Instance
 from providers.offer import region_of
 
+Error = TypeVar("Error", bound=ProviderError)
 HOUR_S = 3600.0
 _ROUNDS = 400
 
@@ -35,6 +37,32 @@ class Kit(ABC):
     def advance(self, market_s: float) -> None:
         """Let `market_s` market seconds pass (and give the provider's machines time to run)."""
 
+    # Optional: trouble that a test may arrange at the cloud. False: it cannot be arranged, and the tests of it say
+    # nothing about this provider.
+
+    other_offer_id = ""
+    """Another offer with capacity, or ''."""
+
+    def limit_capacity(self, machines: int) -> bool:
+        """`offer_id` has room for so many machines at once from now on."""
+        return False
+
+    def limit_quota(self, machines: int) -> bool:
+        """The account may have so many machines of `offer_id` at once from now on."""
+        return False
+
+    def lose_reply(self, call: Literal["launch", "terminate"]) -> bool:
+        """The next such call takes effect, and its answer is lost."""
+        return False
+
+    def announce_end(self, instance_id: str) -> bool:
+        """The cloud gives notice that it will take the machine away."""
+        return False
+
+    def take_away(self, instance_id: str) -> bool:
+        """The cloud takes the machine away, now."""
+        return False
+
     # --- for the tests ---
 
     @property
@@ -42,10 +70,10 @@ class Kit(ABC):
         """The region of `offer_id`."""
         return region_of(self.offer_id)
 
-    def spec(self, *, count: int = 1, time_to_live_s: int | None = None) -> LaunchSpec:
-        """A launch of `count` machines, always with the same token."""
+    def spec(self, *, count: int = 1, time_to_live_s: int | None = None, token: str = "token-1") -> LaunchSpec:
+        """A launch of `count` machines."""
         tags = {"tradewind-install": self.install, "tradewind-job": "job-1"}
-        return LaunchSpec("token-1", self.offer_id, self.user_data, tags, count, "", time_to_live_s)
+        return LaunchSpec(token, self.offer_id, self.user_data, tags, count, "", time_to_live_s)
 
     def until(self, provider: Provider, instance_id: str, reached: Callable[[Instance], bool]) -> Instance:
         """The instance once `describe` shows it in this state."""
@@ -82,14 +110,20 @@ class Kit(ABC):
         return [self.until(provider, instance_id, lambda found: not found.alive) for instance_id in instance_ids][-1]
 
 
+def left(provider: Provider, instance_id: str) -> Instance:
+    """The instance as `describe` shows it now."""
+    (instance,) = provider.describe([instance_id])
+    return instance
+
+
 def ignore(_line: str) -> None:
     """Progress that nobody reads."""
 
 
-def raises(kind: type[ProviderError], call: Callable[[], object]) -> None:
-    """Fails unless `call` raises this error."""
+def raises(kind: type[Error], call: Callable[[], object]) -> Error:
+    """The error of this kind that `call` raises; fails if it does not."""
     try:
         call()
-    except kind:
-        return
+    except kind as error:
+        return error
     raise AssertionError(f"{kind.__name__} was not raised")

@@ -96,6 +96,29 @@ class Launching(Kit):
         assert [each.end_reason for each in found] == [EndReason.USER] * 2
         assert list(found) == list(provider.describe([each.id for each in found]))
 
+    def test_the_machines_of_a_gang_keep_their_order(self) -> None:
+        """A repeated launch names them in the order of the first answer: ranks depend on it."""
+        ids = self.connect().launch(self.spec(count=2))
+        self.advance(self.connect().listing_lag_s)
+        assert tuple(self.connect().launch(self.spec(count=2))) == tuple(ids)
+        self.release(self.connect(), *ids)
+
+    def test_a_machine_is_described_alike_wherever_it_is_shown(self) -> None:
+        """`describe`, `find` and `list_owned` agree on its token, offer and tags."""
+        provider = self.connect()
+        (instance_id,) = provider.launch(self.spec())
+        self.until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
+        self.advance(provider.listing_lag_s)
+        shown = [
+            *provider.describe([instance_id]),
+            *self.connect().find("token-1", self.region),
+            *self.connect().list_owned(self.install),
+        ]
+        known = {(each.id, each.token, each.offer_id, tuple(sorted(each.tags.items()))) for each in shown}
+        assert len(shown) == 3
+        assert known == {(instance_id, "token-1", self.offer_id, tuple(sorted(self.spec().tags.items())))}
+        self.release(provider, instance_id)
+
     def test_paces_are_durations(self) -> None:
         """`listing_lag_s` and `describe_every_s` are not negative."""
         provider = self.connect()

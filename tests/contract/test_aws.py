@@ -33,7 +33,7 @@ from tests.clouds.iam import Enforced, User
 from tests.clouds.imds import machines_of
 from tests.clouds.machine_clock import HURRY_S, PROGRAMS, MachineClock
 from tests.clouds.machines import host_of, runner
-from tests.clouds.server import LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, serving
 from tests.machines.lab import Host, Laboratory, laboratory
 
 ZONE = "use1-az1"
@@ -77,6 +77,7 @@ class TestAws(ProviderContract):
         self.machines = MachineClock(self.clock, self._keeping)
         start = runner(lab, PROGRAMS, self.machines.show)
         cloud.forward = self.ec2 = Ec2(self.clock, cloud, machines_of(start, lambda: self.ec2.now()))
+        self.cloud_server = server
         server.serve(Enforced(cloud, self.user, lambda thing: self.ec2.tags_of(thing)))
         AwsProvider(self.settings, self.clock, self.connections).set_up(self.install, lambda _: None)
         yield
@@ -111,6 +112,29 @@ class TestAws(ProviderContract):
 
     def connect(self) -> Provider:
         return AwsProvider(self.settings, self.clock, self.connections)
+
+    other_offer_id = "aws/us-east-1/use1-az2/g5.xlarge/spot"
+
+    def limit_capacity(self, machines: int) -> bool:
+        self.ec2.capacity["g5.xlarge", ZONE, True] = machines
+        return True
+
+    def limit_quota(self, machines: int) -> bool:
+        self.ec2.quota["All G and VT Spot Instance Requests"] = machines * KIND.vcpu
+        return True
+
+    def lose_reply(self, call: str) -> bool:
+        action = {"launch": b"Action=RunInstances&", "terminate": b"Action=TerminateInstances&"}[call]
+        self.cloud_server.faults.append(Fault(lambda request: action in request.body, 1, lost=True))
+        return True
+
+    def announce_end(self, instance_id: str) -> bool:
+        self.ec2.announce(instance_id.removeprefix("aws-us-east-1-"))
+        return True
+
+    def take_away(self, instance_id: str) -> bool:
+        self.ec2.take(instance_id.removeprefix("aws-us-east-1-"))
+        return True
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

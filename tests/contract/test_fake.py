@@ -1,21 +1,46 @@
 """The fake cloud keeps the contract of providers.base."""
 
+from dataclasses import replace
+
 from providers.base import Provider
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, FakeProvider
+from providers.fake.faults import Fault, Faults
 from providers.testing import ProviderContract
 
 
 class FakeContract(ProviderContract):
     offer_id = "fake/alpha/alpha-1/v100.1/on_demand"
+    other_offer_id = "fake/beta/beta-2/h100.1/on_demand"
     behaviour = Behaviour()
 
     def setup_method(self) -> None:
         self.clock = VirtualClock()
         self.cloud = FakeCloud(self.clock, seed=5, behaviour=self.behaviour)
+        self.faults = Faults()
 
     def connect(self) -> Provider:
-        return FakeProvider(self.clock, cloud=self.cloud)
+        return FakeProvider(self.clock, cloud=self.cloud, faults=self.faults)
+
+    def limit_capacity(self, machines: int) -> bool:
+        self.cloud.set_capacity(self.offer_id, machines)
+        return True
+
+    def limit_quota(self, machines: int) -> bool:
+        self.cloud.behaviour = replace(self.cloud.behaviour, max_instances=machines)
+        return True
+
+    def lose_reply(self, call: str) -> bool:
+        self.faults.inject(call, Fault.LOST_REPLY)
+        return True
+
+    def announce_end(self, instance_id: str) -> bool:
+        self.cloud.preempt(instance_id, 120.0)
+        return True
+
+    def take_away(self, instance_id: str) -> bool:
+        self.cloud.preempt(instance_id, 0.0)
+        return True
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

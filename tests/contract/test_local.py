@@ -27,6 +27,18 @@ class TestLocal(ProviderContract):
     def connect(self) -> Provider:
         return LocalProvider(self.folder, self.clock, 3, background_preemptions=False)
 
+    def limit_capacity(self, machines: int) -> bool:
+        LocalProvider(self.folder, self.clock, 3).set_capacity(self.offer_id, machines, self.now_ms() + 86_400_000)
+        return self.offer_id.endswith("/spot")
+
+    def announce_end(self, instance_id: str) -> bool:
+        LocalProvider(self.folder, self.clock, 3).preempt(instance_id, 120.0)
+        return True
+
+    def take_away(self, instance_id: str) -> bool:
+        LocalProvider(self.folder, self.clock, 3).preempt(instance_id, 0.0)
+        return True
+
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
