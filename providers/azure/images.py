@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from azure.core.exceptions import ResourceNotFoundError
+
 from providers.azure.session import Connections
 from providers.clock import Clock
 from providers.errors import SetupError
@@ -35,7 +37,10 @@ class Images:
         publisher, offer, sku, version = name.split(":")
         if version == NEWEST:
             images = self._connections.compute.virtual_machine_images
-            rows = images.list(region, publisher, offer, sku)
+            try:
+                rows = images.list(region, publisher, offer, sku)
+            except ResourceNotFoundError:  # of a publisher, offer or SKU that does not exist
+                rows = []
             versions = sorted((str(row.name) for row in rows), key=_number)
             if not versions:
                 raise SetupError(

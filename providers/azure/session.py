@@ -243,5 +243,8 @@ def _no_token(text: str) -> ProviderError:
 
 def denied(message: str, action: str) -> PermissionDeniedError:
     """A refusal, with the command that grants the action."""
+    if action and not action.endswith("/read"):
+        hint = f"`tradewind doctor --policy azure` prints a role that includes {action}"
+        return PermissionDeniedError(message, action=action, hint=hint)
     role = "az role assignment create --role Reader --assignee WHO --scope /subscriptions/SUBSCRIPTION"
     return PermissionDeniedError(message, action=action, hint=f"{role} (the role includes {action or '*/read'})")

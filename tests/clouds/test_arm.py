@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from providers.azure.calls import policy
 from providers.azure.codes import CODES
 from providers.azure.launches import WAIT_S
+from providers.azure.permissions import access
 from providers.azure.provider import AzureProvider
-from providers.azure.session import Connections
+from providers.azure.session import Connections, denied
 from providers.base import Quota
 from providers.errors import (
     CapacityError,
@@ -31,6 +33,7 @@ from providers.errors import (
 )
 from providers.instance import EndReason, InstanceState
 from providers.money import usd
+from providers.policy import Use
 from tests.clouds.arm import SUBSCRIPTION, Vm
 from tests.clouds.arm_account import CPU, GPU, NOW_MS, ON_DEMAND, SPOT, Account, Still, opened, spec
 from tests.clouds.azure import THROTTLED, Token, error, resource_sku
@@ -504,3 +507,30 @@ def test_prices_are_asked_for_every_ten_minutes_and_skus_once_an_hour(account: A
     provider.prices()
     assert len(account.asked("GET", "/retail/prices")) == 2 * pages > 0
     assert len(account.asked("GET", "/skus")) == 1
+
+
+# --- doctor ---
+
+
+def test_doctor_reads_all_that_renting_needs_and_changes_nothing(account: Account) -> None:
+    provider = account.connect()
+    found = {each.what: each for each in access(account.connections, settings=provider._settings)}
+    assert [each.what for each in found.values() if not each.works and each.needed] == []
+    assert set(found) >= {"identity", "resource SKUs", "image in eastus", "image in westus2", "list of machines"}
+    assert all(found[each].needed for each in ("identity", "resource SKUs", "list of machines"))
+    assert {request.method for request in account.server.requests} <= {"GET", "POST"}  # POST: Resource Graph
+
+
+def test_doctor_names_an_image_that_does_not_exist(account: Account) -> None:
+    provider = account.connect(image="publisher:offer:none:latest")
+    found = {each.what: each for each in access(account.connections, settings=provider._settings)}
+    assert not found["image in eastus"].works
+    assert "providers.azure.image" in found["image in eastus"].remedy
+
+
+def test_a_refused_change_points_to_the_role_that_allows_it(account: Account) -> None:
+    write = "Microsoft.Compute/virtualMachines/write"
+    refused = denied("no", write)
+    assert (refused.action, "Reader" in refused.hint) == (write, False)
+    assert "tradewind doctor --policy azure" in refused.hint
+    assert write in policy(list(Use)).text

@@ -95,7 +95,7 @@ def test_the_module_is_formatted(terraform: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.skipif(not os.environ.get(APPLY), reason="takes two minutes: make infra")
+@pytest.mark.skipif(not os.environ.get(APPLY), reason="takes three minutes: make infra")
 @pytest.mark.timeout(600)
 def test_the_module_is_applied_without_drift_used_and_destroyed(
     terraform: str, plugins: Path, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
