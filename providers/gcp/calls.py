@@ -28,6 +28,15 @@ CALLS = (
             *("compute.images.get", "compute.images.getFromFamily"),
             *("compute.instances.get", "compute.instances.list", "compute.instances.delete"),
             *("compute.zoneOperations.get", "compute.globalOperations.list", "compute.projects.get"),
+            *("compute.networks.get", "compute.firewalls.list"),
+        )
+    ),
+    *(
+        Call(name, Use.NETWORKS)
+        for name in (
+            *("compute.networks.get", "compute.networks.create", "compute.networks.delete"),
+            *("compute.networks.updatePolicy", "compute.globalOperations.get"),
+            *("compute.firewalls.list", "compute.firewalls.create", "compute.firewalls.delete"),
         )
     ),
 )

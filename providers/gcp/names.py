@@ -68,6 +68,11 @@ def region_of_zone(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
+def network_name(install: str) -> str:
+    """The name of the network of an installation."""
+    return f"tradewind-{_digest(install, 8)}"
+
+
 def request_id(token: str, fingerprint: str) -> str:
     """The id of a launch request, a UUID: GCP carries out one of them once."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tradewind:{token}:{fingerprint}"))

@@ -8,7 +8,7 @@ repeating it by ourselves is safe.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,12 +20,14 @@ from providers.gcp.codes import CHANGED
 from providers.gcp.images import Images
 from providers.gcp.market import Market
 from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone
-from providers.gcp.request import call, fingerprint
+from providers.gcp.networks import Networks
+from providers.gcp.request import Base, call, fingerprint
 from providers.gcp.rows import Row, forgotten, instance, launch_of
-from providers.gcp.session import Connections, failure, is_done, to_provider_error
+from providers.gcp.session import Connections, converted, failure, is_done, to_provider_error
 from providers.gcp.settings import Settings
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
+from providers.network import Network
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 
@@ -50,6 +52,7 @@ class GcpProvider:
         self._settings, self._clock, self._connections = settings, clock, connections
         self._market = Market(settings, connections, clock)
         self._images = Images(connections, clock)
+        self._networks = Networks(connections, clock)
         self._launched: dict[str, float] = {}  # id -> when, of machines that GCP may not show yet
         self._ended: dict[str, Instance] = {}  # what was first said of a machine that has ended
         self._last: dict[str, dict[str, list[Instance]]] = {}  # installation -> zone -> what it last answered
@@ -67,8 +70,10 @@ class GcpProvider:
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch. Waits up to REFUSED_S for a refusal."""
         offer = self._offered(spec.offer_id)
-        image = self._images.named(spec.image or self._settings.image, self._settings.disk_gb)
-        method, fields = call(spec, offer, image, self._settings.disk_gb)
+        install, disk_gb = spec.tags.get(INSTALL, ""), self._settings.disk_gb
+        network = self._networks.place(install, offer.region)
+        image = self._images.named(spec.image or self._settings.image, disk_gb)
+        method, fields = call(spec, offer, Base(image, disk_gb, network))
         ids = tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count))
         try:
             operation = self._connections.once("InstancesClient", method, **fields)
@@ -81,6 +86,10 @@ class GcpProvider:
                 raise refused
         except ConflictError:
             self._launched_before(spec, offer, ids)
+        except ProviderError as error:
+            if network in str(error):
+                self._networks.forget(install)
+            raise
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
         return ids
 
@@ -166,6 +175,22 @@ class GcpProvider:
         known = to_provider_error(error) if isinstance(error, Exception) else None
         return known or UnavailableError(f"the gcp provider failed: {error!r}", hint="run: tradewind doctor")
 
+    # --- NeedsNetworks ---
+
+    def networks(self, install: str) -> Sequence[Network]:
+        """See NeedsNetworks. All regions share one network."""
+        return self._networks.networks(install, self._settings.regions)
+
+    def set_up(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+        self._networks.set_up(install, self._settings.regions, progress)
+
+    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
+        """See NeedsNetworks."""
+        if self.list_owned(install):
+            raise UnavailableError("machines are still in the network of this installation on GCP")
+        self._networks.tear_down(install, progress)
+
     # --- launching ---
 
     def _offered(self, offer_id: str) -> OfferId:
@@ -201,9 +226,10 @@ class GcpProvider:
 
     # --- asking ---
 
-    def _regions(self) -> Iterator[Any]:
-        wanted = self._settings.regions
-        return (region for region in self._connections.list("RegionsClient") if region.name in wanted)
+    def _regions(self) -> list[Any]:
+        with converted():
+            rows = self._connections.list("RegionsClient")
+        return [region for region in rows if region.name in self._settings.regions]
 
     def _rows(self, wanted: str) -> Iterator[tuple[str, Row]]:
         for zone, listed in self._connections.aggregated("InstancesClient", wanted):

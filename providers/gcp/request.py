@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -16,6 +17,7 @@ from providers.errors import SetupError
 from providers.gcp.images import Image
 from providers.gcp.metadata import NOTICE_S
 from providers.gcp.names import PROVIDER, label, names, request_id
+from providers.gcp.networks import MEMBER
 from providers.machine.lifetime import LIVES
 from providers.machine.user_data import script
 from providers.offer import OfferId
@@ -40,23 +42,32 @@ def fingerprint(spec: LaunchSpec) -> str:
     return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def call(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int) -> tuple[str, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What all machines of an offer have in common: the image, the size of the disk in GiB, and the network."""
+
+    image: Image
+    disk_gb: int
+    network: str
+
+
+def call(spec: LaunchSpec, offer: OfferId, base: Base) -> tuple[str, dict[str, Any]]:
     """The method of the InstancesClient and its arguments, apart from the project. Raises SetupError."""
     made = names(spec.token, offer, spec.count)
     fields = {"zone": offer.zone, "request_id": request_id(spec.token, fingerprint(spec))}
     if spec.count == 1:
-        machine = _machine(spec, offer, image, disk_gb, f"zones/{offer.zone}/")
+        machine = _machine(spec, offer, base, f"zones/{offer.zone}/")
         return "insert_unary", {**fields, "instance_resource": {"name": made[0], **machine}}
     resource = {
         "count": spec.count,
         "min_count": spec.count,
         "per_instance_properties": {name: {"name": name} for name in made},
-        "instance_properties": _machine(spec, offer, image, disk_gb, ""),
+        "instance_properties": _machine(spec, offer, base, ""),
     }
     return "bulk_insert_unary", {**fields, "bulk_insert_instance_resource_resource": resource}
 
 
-def _machine(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int, below: str) -> dict[str, Any]:
+def _machine(spec: LaunchSpec, offer: OfferId, base: Base, below: str) -> dict[str, Any]:
     """The fields of an Instance, or of InstanceProperties, which names types without what is `below` a zone."""
 
     def typed(kind: str, name: str) -> str:
@@ -71,13 +82,14 @@ def _machine(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int, below
         "labels": labels,
         "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(spec).items()]},
         "scheduling": _scheduling(spec, offer),
+        "tags": {"items": [MEMBER]},
         "disks": [
             {
                 "boot": True,
                 "auto_delete": True,
                 "initialize_params": {
-                    "source_image": image.name,
-                    "disk_size_gb": disk_gb,
+                    "source_image": base.image.name,
+                    "disk_size_gb": base.disk_gb,
                     "disk_type": typed("diskTypes", disk_type),
                     "labels": labels,
                 },
@@ -85,7 +97,7 @@ def _machine(spec: LaunchSpec, offer: OfferId, image: Image, disk_gb: int, below
         ],
         "network_interfaces": [
             {
-                "network": "global/networks/default",
+                "network": base.network,
                 "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
             }
         ],

@@ -3,7 +3,7 @@
 Requests are parsed with the library's own protobuf types, which refuse unknown fields; names of enumerations, which are
 text in these types, are checked here. What happens inside a machine is `Machine`'s business.
 
-Times are those of `clock`. Not modelled: networks, disks, the contents of images, IAM conditions, reservations,
+Times are those of `clock`. Not modelled: traffic, disks, the contents of images, IAM conditions, reservations,
 stopping by a call, live migration.
 """
 
@@ -22,6 +22,7 @@ from google.cloud import compute_v1 as api
 
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
+from tests.clouds.gce_networks import GceNetworks
 from tests.clouds.gcp import GcpCloud, error
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
@@ -104,10 +105,18 @@ class Compute:
         self.forgets_requests = False
         self.page_rows = 500
         self.vms: list[Vm] = []
+        self.networks = GceNetworks(PROJECT, self._regions, self._used_networks)
         self.operations: list[tuple[str, Any]] = []
         self._requests: dict[tuple[str, str], Any] = {}
         self._due: dict[str, tuple[datetime, Refused | None]] = {}
         self._lock = threading.RLock()
+
+    def _regions(self) -> list[str]:
+        return sorted({zone.rpartition("-")[0] for zone in self.lists.zones})
+
+    def _used_networks(self) -> set[str]:
+        rows = [each.row for each in self.vms if not each.deleted]
+        return {card.network.rpartition("/")[2] for row in rows for card in row.network_interfaces}
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
@@ -203,10 +212,29 @@ class Compute:
             case ("GET", ["aggregated", "operations"]):
                 self._require("globalOperations.list")
                 return self._logged(request)
+            case (_, ["global", "operations", name, "wait"]):
+                self._require("globalOperations.get")
+                return next(each for _, each in self.operations if each.name == name)
+            case (_, ["global", *below]):
+                return self._of_networks(below, request)
             case ("GET", []):
                 self._require("projects.get")
                 return api.Project(name=PROJECT, quotas=[{"metric": "GPUS_ALL_REGIONS", "limit": 8.0, "usage": 1.0}])
         raise Refused(404, "notFound", f"{request.method} {request.path} is not served here")
+
+    def _of_networks(self, words: list[str], request: Request) -> Any:
+        kept = dict(self.networks.networks), dict(self.networks.firewalls)
+        permission, answer, done = self.networks.answer(words, request, self.now(), Refused)
+        try:
+            self._require(permission)
+            if words[0] == "firewalls" and request.method != "GET":
+                self._require("networks.updatePolicy")
+        except Refused:
+            self.networks.networks, self.networks.firewalls = kept
+            raise
+        if not isinstance(answer, str):
+            return answer
+        return self._operation("global", answer, words[-1], (done - self.now()).total_seconds())
 
     def _require(self, *permissions: str) -> None:
         for permission in (f"compute.{each}" for each in permissions):
@@ -308,6 +336,9 @@ class Compute:
             value = getattr(row.scheduling, field)
             if value and value not in kinds.__members__:
                 raise Refused(400, "invalid", f"Invalid value for field 'scheduling.{field}': '{value}'")
+        (card,) = row.network_interfaces
+        if card.network.rpartition("/")[2] not in self.networks.networks:
+            raise Refused(404, "notFound", f"The resource 'projects/{PROJECT}/{card.network}' was not found")
         if any(len(item.value.encode()) > VALUE_BYTES for item in row.metadata.items):
             raise Refused(400, "invalid", "Value for field 'resource.metadata.items' is too large")
         spot, notice = row.scheduling.provisioning_model == "SPOT", row.scheduling.preemption_notice_duration.seconds

@@ -14,6 +14,7 @@ import pytest
 
 from providers.base import Provider
 from providers.clock import VirtualClock
+from providers.gcp.names import network_name
 from providers.gcp.provider import GcpProvider
 from providers.gcp.session import Connections
 from providers.gcp.settings import Settings
@@ -58,6 +59,7 @@ class TestGcp(ProviderContract):
         self.machines = MachineClock(self.clock, self._keeping)
         start = machines_of(runner(lab, PROGRAMS, self.machines.show))
         lists.forward = self.gce = Compute(self.clock, lists, lambda _: "1.1", start)
+        self.gce.networks.add(network_name(self.install))
         server.serve(lists)
         self.connections._zones = None
         yield

@@ -103,6 +103,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
             TRADEWIND_SUSPECT_AFTER_S="5",
         )
         try:
+            tradewind.client.networks.set_up(["gcp"])
             tradewind.command("up")
             yield Project(gce, tradewind)
         finally:
@@ -151,3 +152,6 @@ def test_a_job_outlives_two_spot_machines_of_gcp_to_the_same_bits(project: Proje
     assert [run.end for run in tradewind.runs(job)] == ["moved", "preempted", "finished"]
     until("the books are closed", lambda: tradewind.client.jobs.get(job).paid_nano_usd == gce.bill_nano_usd())
     assert len(gce.vms) == 3
+
+    tradewind.client.networks.tear_down(["gcp"])
+    assert gce.networks.parts == []
