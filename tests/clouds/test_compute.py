@@ -612,7 +612,7 @@ def test_a_network_is_made_with_one_rule_that_admits_only_its_machines(project: 
 
 def test_a_rule_that_lets_others_in_is_reported_and_removed(project: Project) -> None:
     name = network_name("tw-1")
-    open_rule = {"name": "ssh", "network": f"global/networks/{name}", "direction": "INGRESS"}
+    open_rule: dict[str, Any] = {"name": "ssh", "network": f"global/networks/{name}", "direction": "INGRESS"}
     open_rule |= {"source_ranges": ["0.0.0.0/0"], "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}
     project.connections.once("FirewallsClient", "insert_unary", firewall_resource=open_rule)
     (here, _) = project.connect().networks("tw-1")

@@ -26,7 +26,7 @@ from tests.clouds.gce_metadata import machines_of
 from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, a2_skus
 from tests.clouds.machine_clock import PROGRAMS, MachineClock
 from tests.clouds.machines import host_of, runner
-from tests.clouds.server import LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, Request, serving
 from tests.machines.lab import Host, Laboratory, laboratory
 
 ZONE = "us-central1-a"
@@ -61,6 +61,7 @@ class TestGcp(ProviderContract):
         lists.forward = self.gce = Compute(self.clock, lists, lambda _: "1.1", start)
         self.gce.networks.add(network_name(self.install))
         server.serve(lists)
+        self.cloud_server = server
         self.connections._zones = None
         yield
         self.gce.end_all()
@@ -75,6 +76,21 @@ class TestGcp(ProviderContract):
         assert not provider.list_owned(self.install)
         assert not self.gce.left()
         assert provider.describe([name]) == [ended]
+
+    other_offer_id = f"gcp/us-central1/us-central1-b/{KIND.name}/spot"
+
+    def lose_reply(self, call: str) -> bool:
+        method, part = {"launch": ("POST", "/instances"), "terminate": ("DELETE", "/instances/")}[call]
+
+        def match(request: Request) -> bool:
+            return request.method == method and part in request.path
+
+        self.cloud_server.faults.append(Fault(match, 1, lost=True))
+        return True
+
+    def take_away(self, instance_id: str) -> bool:
+        self.gce.take("tw-" + instance_id.partition("-tw-")[2])
+        return True
 
     def connect(self) -> Provider:
         image = f"projects/debian-cloud/global/images/family/{FAMILY}"
