@@ -73,9 +73,10 @@ def network_name(install: str) -> str:
     return f"tradewind-{_digest(install, 8)}"
 
 
-def request_id(token: str, fingerprint: str) -> str:
-    """The id of a launch request, a UUID: GCP carries out one of them once."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tradewind:{token}:{fingerprint}"))
+def request_id(token: str, fingerprint: str, attempt: int) -> str:
+    """The id of a launch request, a UUID: GCP carries out one of them once, and answers the next with what became of
+    it. So each attempt after a refusal has another."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tradewind:{token}:{fingerprint}:{attempt}"))
 
 
 def label(text: str) -> str:

@@ -19,7 +19,7 @@ from providers.gcp.calls import INSTALL
 from providers.gcp.codes import CHANGED
 from providers.gcp.images import Images
 from providers.gcp.market import Market
-from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone
+from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone, request_id
 from providers.gcp.networks import Networks
 from providers.gcp.request import Base, call, fingerprint
 from providers.gcp.rows import Row, forgotten, instance, launch_of
@@ -34,6 +34,8 @@ from providers.price import PricePoint
 CALL_S, PATIENCE_S = 10.0, 12.0
 REFUSED_S = 15.0
 """How long a launch is watched: that there is no capacity shows only in its operation, mostly within seconds."""
+MOST_REFUSALS = 5
+"""Of one token. GCP answers a repeated request with the former refusal, so that another one is sent."""
 MOST_NAMES = 50
 """Of one filter."""
 
@@ -76,14 +78,19 @@ class GcpProvider:
         method, fields = call(spec, offer, Base(image, disk_gb, network))
         ids = tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count))
         try:
-            operation = self._connections.once("InstancesClient", method, **fields)
-            if not is_done(operation):
-                with suppress(ProviderError):  # it was accepted: what becomes of it is described
-                    operation = self._connections.once(
-                        "ZoneOperationsClient", "wait", REFUSED_S, zone=offer.zone, operation=operation.name
-                    )
-            if (refused := failure(operation)) is not None:
-                raise refused
+            for attempt in range(MOST_REFUSALS):
+                asked = {**fields, "request_id": request_id(spec.token, fingerprint(spec), attempt)}
+                operation = self._connections.once("InstancesClient", method, **asked)
+                earlier = is_done(operation)  # the answer to an earlier request of this id
+                if not earlier:
+                    with suppress(ProviderError):  # it was accepted: what becomes of it is described
+                        operation = self._connections.once(
+                            "ZoneOperationsClient", "wait", REFUSED_S, zone=offer.zone, operation=operation.name
+                        )
+                if (refused := failure(operation)) is None:
+                    break
+                if not earlier or attempt == MOST_REFUSALS - 1:
+                    raise refused
         except ConflictError:
             self._launched_before(spec, offer, ids)
         except ProviderError as error:

@@ -16,7 +16,7 @@ from providers.base import LaunchSpec
 from providers.errors import SetupError
 from providers.gcp.images import Image
 from providers.gcp.metadata import NOTICE_S
-from providers.gcp.names import PROVIDER, label, names, request_id
+from providers.gcp.names import PROVIDER, label, names
 from providers.gcp.networks import MEMBER
 from providers.machine.lifetime import LIVES
 from providers.machine.user_data import script
@@ -52,9 +52,10 @@ class Base:
 
 
 def call(spec: LaunchSpec, offer: OfferId, base: Base) -> tuple[str, dict[str, Any]]:
-    """The method of the InstancesClient and its arguments, apart from the project. Raises SetupError."""
+    """The method of the InstancesClient and its arguments, apart from the project and the request's id. Raises
+    SetupError."""
     made = names(spec.token, offer, spec.count)
-    fields = {"zone": offer.zone, "request_id": request_id(spec.token, fingerprint(spec))}
+    fields = {"zone": offer.zone}
     if spec.count == 1:
         machine = _machine(spec, offer, base, f"zones/{offer.zone}/")
         return "insert_unary", {**fields, "instance_resource": {"name": made[0], **machine}}

@@ -279,7 +279,7 @@ class Compute:
             if many:
                 self._operation(zone, "insert", row.name, self.pending_s)
             self._begin(zone, row)
-        return operation
+        return _begun(operation)
 
     def _rows(self, zone: str, asked: Any) -> list[Any]:
         """The machines that a request asks for, as they are described."""
@@ -491,6 +491,15 @@ _CREATE = (
     *("instances.create", "instances.setMetadata", "instances.setLabels", "disks.create", "disks.setLabels"),
     *("images.useReadOnly", "subnetworks.use", "subnetworks.useExternalIp"),
 )
+
+
+def _begun(operation: Any) -> Any:
+    """An operation as the call that begins it answers: nothing is done yet."""
+    shown = api.Operation(operation)
+    shown.status, shown.end_time = api.Operation.Status.RUNNING, ""
+    shown.progress, shown.http_error_status_code = 0, 0
+    shown.error = api.Error()
+    return shown
 
 
 def _scope(field: str, rows: list[Any]) -> dict[str, Any]:

@@ -79,6 +79,10 @@ class TestGcp(ProviderContract):
 
     other_offer_id = f"gcp/us-central1/us-central1-b/{KIND.name}/spot"
 
+    def limit_capacity(self, machines: int) -> bool:
+        self.gce.capacity[KIND.name, ZONE, True] = machines
+        return True
+
     def lose_reply(self, call: str) -> bool:
         method, part = {"launch": ("POST", "/instances"), "terminate": ("DELETE", "/instances/")}[call]
 
