@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -111,6 +112,8 @@ class Launches:
             if isinstance(converted, ConflictError) and self._is_there(record, mark):
                 return Accepted()
             raise converted from error
+        with suppress(Exception):  # else the first look does it
+            self._machines.note_beginning(record, accepted.body)
         return accepted
 
     def _is_there(self, record: Record, mark: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 from providers.azure import rows
 from providers.azure.calls import INSTALL
@@ -55,7 +54,8 @@ class Machines:
             return self._gone(region, name)
         if rows.region_of(vm) != region or rows.TOKEN not in rows.tags_of(vm):
             return None
-        self._note_beginning(name, vm)
+        if name not in self._noted and (record := self.records.get(name)) is not None:
+            self.note_beginning(record, vm)
         if (reason := rows.over(vm, self._clock.now_ms())) is not None:
             self.end(name, reason)
             vm = {**vm, "properties": {**vm["properties"], "provisioningState": "Deleting"}}
@@ -87,7 +87,8 @@ class Machines:
         return [each for each in self.look_at_all(ours) if each is not None and each.alive]
 
     def end(self, name: str, reason: EndReason) -> None:
-        """Delete a machine with its disk and address, and put its end on record. Succeeds if there is none."""
+        """Delete a machine with its disk and address, and put its end on record. Succeeds if there is none; if that was
+        not known yet, it is taken to end now: an answer to an earlier call may have been lost."""
         accepted = Accepted()
         machines = self._connections.compute.virtual_machines
         try:
@@ -96,8 +97,6 @@ class Machines:
             if error_code(error) in ABSENT:
                 return
             raise
-        if accepted.http_status == 204:  # there was none: what ended it, and when, is not known here
-            return
         record = self.records.get(name)
         if record is not None and record.ended is None:
             self._note_end(record, reason, _date_ms(accepted.headers, self._clock.now_ms()))
@@ -123,13 +122,11 @@ class Machines:
         self._note_end(record, reason, now_ms // 1000 * 1000)
         return record.instance(reason, now_ms // 1000 * 1000)
 
-    def _note_beginning(self, name: str, vm: Mapping[str, Any]) -> None:
-        if name in self._noted:
-            return
-        record = self.records.get(name)
-        if record is not None and BEGAN not in record.tags:
-            self.records.note(name, **{BEGAN: str(rows.began_ms(vm))})
-        self._noted.add(name)
+    def note_beginning(self, record: Record, vm: rows.Row) -> None:
+        """Put on record when a machine was created: once it is gone, Azure does not say so any more."""
+        if BEGAN not in record.tags:
+            self.records.note(record.name, **{BEGAN: str(rows.began_ms(vm))})
+        self._noted.add(record.name)
 
     def _note_end(self, record: Record, reason: EndReason, ended_ms: int) -> None:
         self.records.note(record.name, **{ENDED: f"{reason} {ended_ms}"})

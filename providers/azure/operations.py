@@ -24,6 +24,7 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
     def __init__(self) -> None:
         self.http_status = 0
         self.headers: dict[str, str] = {}
+        self.body: Any = None
 
     def initialize(self, client: Any, initial_response: Any, deserialization_callback: Callable[[Any], Any]) -> None:
         """Called by the library with the first answer."""
@@ -39,6 +40,7 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
     def _keep(self, answer: Any) -> None:
         self.http_status = int(answer.status_code)
         self.headers = {str(name).lower(): str(value) for name, value in answer.headers.items()}
+        self.body = answer.json() if answer.content else None
 
     def run(self) -> None:
         """There is nothing to wait for."""

@@ -1,0 +1,112 @@
+"""Every request that the provider of Azure makes, with every kind of failure: what is said, and that it works again.
+
+Each operation is carried out with its first request failing, then with its second, and so on. A failed request may have
+taken effect or not; either way nothing is doubled, nothing is left behind, and the same call works afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from providers.azure.provider import AzureProvider
+from providers.azure.session import Connections
+from providers.errors import (
+    CutOffError,
+    PermissionDeniedError,
+    ProviderError,
+    ThrottledError,
+    TimedOutError,
+    UnavailableError,
+)
+from tests.clouds.arm import SUBSCRIPTION
+from tests.clouds.arm_account import Account, opened, spec
+from tests.clouds.azure import Token, error
+from tests.clouds.server import Fault, LoopbackServer, Request
+
+HOUR_S = 3600
+DENIED = "The client 'x' does not have authorization to perform action 'Microsoft.Compute/x/read' over scope '/s'"
+
+Ask = Callable[[AzureProvider, str], object]
+CALLS: dict[str, Ask] = {
+    "launch": lambda provider, name: provider.launch(spec(token="token-2", count=2)),
+    "describe": lambda provider, name: provider.describe([name]),
+    "find": lambda provider, name: provider.find("token-1", "eastus"),
+    "renew": lambda provider, name: provider.renew([name], HOUR_S),
+    "terminate": lambda provider, name: provider.terminate(name),
+    "list_owned": lambda provider, name: provider.list_owned("tw-1"),
+    "quotas": lambda provider, name: provider.quotas(),
+    "networks": lambda provider, name: provider.networks("tw-1"),
+}
+FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
+    "throttled": ({"answer": error("TooManyRequests", "slower", 429, {"Retry-After": "7"})}, ThrottledError),
+    "denied": ({"answer": error("AuthorizationFailed", DENIED, 403)}, PermissionDeniedError),
+    "broken": ({"answer": error("InternalServerError", "no", 500)}, UnavailableError),
+    "lost": ({"lost": True}, CutOffError),
+    "hanging": ({"hang": True}, TimedOutError),
+}
+
+
+@pytest.fixture(scope="module")
+def hasty(arm_clients: tuple[LoopbackServer, LoopbackServer, Connections]) -> Connections:
+    """A connection that does not wait long."""
+    server, _, connections = arm_clients
+    return Connections(SUBSCRIPTION, server.url, connections._ca_file, Token(), call_s=0.2, attempts=1)
+
+
+def fails_at(account: Account, number: int, how: dict[str, Any]) -> Fault:
+    """The request with this number fails, counted from now."""
+    numbers = count()
+
+    def due(_: Request, numbers: Iterator[int] = numbers) -> bool:
+        return next(numbers) == number
+
+    account.server.faults = [Fault(due, 1, **how)]
+    return account.server.faults[0]
+
+
+@pytest.mark.parametrize("failure", sorted(FAILURES))
+@pytest.mark.parametrize("call", sorted(CALLS))
+def test_whatever_request_fails_it_is_named_and_the_same_call_works_again(
+    arm_clients: tuple[LoopbackServer, LoopbackServer, Connections], hasty: Connections, call: str, failure: str
+) -> None:
+    how, expected = FAILURES[failure]
+    ask, failed = CALLS[call], 0
+    for number in count():
+        account = opened(*arm_clients, "tw-1")
+        patient = account.connections
+        (name,) = account.connect().launch(spec())
+        account.connections = hasty if failure == "hanging" else patient
+        provider, fault = account.connect(regions=("eastus",)), fails_at(account, number, how)
+        raised: ProviderError | None = None
+        try:
+            ask(provider, name)
+        except ProviderError as error:
+            raised = error
+        if fault.times:  # there were not so many requests
+            break
+        if raised is not None:
+            failed += 1
+            assert isinstance(raised, expected | UnavailableError), (number, raised)
+            assert raised.retryable or failure == "denied"
+            assert not isinstance(raised, ThrottledError) or raised.retry_after_s == 7
+        else:
+            assert call == "launch", number  # what a machine became, or when it began, is also looked up later
+        account.connections = patient
+        account.server.faults.clear()
+        provider = account.connect(regions=("eastus",))
+        ask(provider, name)
+        machines = {"launch": 3, "terminate": 0}.get(call, 1)
+        assert len(account.arm.alive()) == machines, number
+        assert len(account.arm.beside) == 3 * machines
+        assert len(account.arm.every()) <= (5 if call == "launch" else 1)  # of which 2 were deleted again
+        if call == "terminate":
+            assert not provider.describe([name])[0].alive
+        for each in provider.list_owned("tw-1"):
+            provider.terminate(each.id)
+        assert not account.arm.alive()
+        assert not account.arm.beside
+    assert failed > 0
