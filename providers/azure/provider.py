@@ -17,7 +17,7 @@ from providers.azure.market import Market
 from providers.azure.networks import Networks
 from providers.azure.session import Connections, error_code, to_provider_error
 from providers.azure.settings import Settings
-from providers.azure.skus import CORES, SPOT_CORES
+from providers.azure.skus import quotas
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
 from providers.errors import NotFoundError, ProviderError, UnavailableError
@@ -36,6 +36,7 @@ class AzureProvider:
 
     name = rows.PROVIDER
     simulated = False
+    quotas_limit_plans = True
     listing_lag_s = LISTING_LAG_S  # lists come from a cache of Azure Resource Manager's, without a promise
     describe_every_s = 25.0  # one GET per machine, of which Azure allows 12 a minute; five times as many at a change
 
@@ -108,14 +109,11 @@ class AzureProvider:
 
     def quotas(self) -> Sequence[Quota]:
         """The quotas, in vCPUs, that machines of the configured sizes count against, by region."""
-        found = []
+        found: list[Quota] = []
         with self._converted():
             for region in self._settings.regions:
-                names = {CORES, SPOT_CORES, *(sku.family for sku in self._market.skus(region).values())}
-                for row in self._connections.compute.usage.list(region):
-                    if str(row.name.value) in names:
-                        limit, used = int(row.limit), int(row.current_value)
-                        found.append(Quota(str(row.name.value), region, max(limit, used), used))
+                skus = list(self._market.skus(region).values())
+                found += quotas(self._connections.compute.usage.list(region), region, skus)
         return found
 
     def classify(self, error: BaseException) -> ProviderError:

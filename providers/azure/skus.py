@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from providers.azure.hardware import Size, sizes
+from providers.base import Covered, Quota
 from providers.hardware import GIB
 
 SPOT_CORES, CORES = "lowPriorityCores", "cores"
 """The quotas of a region for all spot machines, and for all others."""
+_REMEDY = "ask for more in the portal (Quotas, Compute), or end other machines of the subscription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,17 @@ def rentable(found: Iterable[Any], names: Iterable[str]) -> dict[str, Sku]:
         if size is not None and not barred:
             skus[size.name.lower()] = Sku(size, about.get("LowPriorityCapable") == "True", str(each.family or ""))
     return skus
+
+
+def quotas(usages: Iterable[Any], region: str, skus: Sequence[Sku]) -> Iterator[Quota]:
+    """The quotas, in vCPUs, that machines of these sizes count against. `usages` is what azure-mgmt-compute lists."""
+    for row in usages:
+        name = str(row.name.value)
+        types = tuple(sku.size.name for sku in skus if name in (CORES, SPOT_CORES, sku.family))
+        if types:
+            limit, used = int(row.limit), int(row.current_value)  # more may be used than is allowed
+            covers = Covered("vcpus", (region,), types, spot=name == SPOT_CORES)
+            yield Quota(name, region, max(limit, used), used, covers, _REMEDY)
 
 
 def _size(name: str, about: Mapping[str, str]) -> Size | None:

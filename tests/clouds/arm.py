@@ -236,7 +236,7 @@ class Arm:
         if parts[0] == "operations":
             return self._operation(parts[1])
         if parts[0] == "usages":
-            return _json({"value": [self._usage(region, name) for name in ("cores", "lowPriorityCores")]})
+            return _json({"value": [self._usage(region, name) for name in ("cores", "lowPriorityCores", "NCFamily")]})
         names = dict(zip(map(str.lower, parts[::2]), parts[1::2], strict=False))
         if parts[0] == "publishers" and parts[-1] == "versions":
             if (names["publishers"], names["offers"], names["skus"]) != IMAGE:

@@ -58,7 +58,7 @@ def resource_sku(
     return {
         "resourceType": "virtualMachines",
         "name": name,
-        "family": f"{name.split('_')[1].rstrip('0123456789')}Family",
+        "family": f"{re.match('[A-Z]+', name.removeprefix('Standard_'))[0]}Family",
         "locations": [region.upper()],
         "locationInfo": [{"location": region, "zones": ["1", "2"]}],
         "capabilities": [

@@ -17,7 +17,7 @@ from providers.azure.launches import WAIT_S
 from providers.azure.permissions import access
 from providers.azure.provider import AzureProvider
 from providers.azure.session import Connections, denied
-from providers.base import Quota
+from providers.base import Covered, LimitsByQuota
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -222,9 +222,18 @@ def test_quotas_are_the_regions_and_count_vcpus(account: Account) -> None:
         account.connect().launch(spec())
     assert raised.value.scope == "region"
     account.connect().launch(spec(ON_DEMAND))
-    quotas = account.connect().quotas()
-    assert Quota("cores", "eastus", 48, 24) in quotas
-    assert Quota("lowPriorityCores", "eastus", 23, 0) in quotas
+    found = {(each.name, each.scope): each for each in account.connect().quotas()}
+    assert (found["cores", "eastus"].limit, found["cores", "eastus"].used) == (48, 24)
+    spot = found["lowPriorityCores", "eastus"]
+    assert (spot.limit, spot.used) == (23, 0)
+    assert spot.covers == Covered("vcpus", ("eastus",), (GPU, CPU), spot=True)
+    assert found["NCFamily", "eastus"].covers == Covered("vcpus", ("eastus",), (GPU,), spot=False)
+
+
+def test_plans_respect_quotas(account: Account) -> None:
+    provider = account.connect()
+    assert isinstance(provider, LimitsByQuota)
+    assert provider.quotas_limit_plans
 
 
 # --- errors ---

@@ -29,10 +29,10 @@ from tests.clouds.azure import AzureCloud, Token, loopback_tls, resource_sku, ro
 from tests.clouds.machine_clock import HURRY_S, PROGRAMS, MachineClock
 from tests.clouds.machines import host_of, runner
 from tests.clouds.scheduled_events import machines_of
-from tests.clouds.server import LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, Request, serving
 from tests.machines.lab import Host, Laboratory, laboratory
 
-SIZE = "Standard_NC24ads_A100_v4"
+SIZE, VCPUS = "Standard_NC24ads_A100_v4", 24
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +53,25 @@ class TestAzure(ProviderContract):
     connections: ClassVar[Connections]
     shop: ClassVar[LoopbackServer]  # has the price list, which needs no account
     offer_id = f"azure/eastus//{SIZE}/spot"
+    other_offer_id = f"azure/westus2//{SIZE}/spot"
     late_s = 65.0  # a minute in which nobody asks, and one interval
 
     @pytest.fixture(autouse=True)
     def _cloud(self, lab: Laboratory, server: LoopbackServer) -> Iterator[None]:
         self.clock = VirtualClock(start_ms=1_790_000_000_000)
-        rows = [row("eastus", SIZE, 3.67), row("eastus", SIZE, 0.66, spot=True)]
-        cloud = AzureCloud(rows, [resource_sku(SIZE, "eastus", gpus=1, vcpus=24, memory_gb=220)], base=server.url)
+        regions = "eastus", "westus2"
+        rows = [row(region, SIZE, 3.67) for region in regions] + [
+            row(region, SIZE, 0.66, spot=True) for region in regions
+        ]
+        skus = [resource_sku(SIZE, region, gpus=1, vcpus=VCPUS, memory_gb=220) for region in regions]
+        cloud = AzureCloud(rows, skus, base=server.url)
+        self.cloud_server = server
         self.machines = MachineClock(self.clock, self._keeping)
         start = machines_of(
             runner(lab, PROGRAMS, self.machines.show), lambda: self.arm.now(), lambda name: self.arm.approved(name)
         )
         cloud.forward = self.arm = Arm(self.clock, cloud, start)
-        self.arm.connect(self.install, "eastus")
+        self.arm.connect(self.install, *regions)
         server.serve(cloud)
         self.shop.serve(replace(cloud, base=self.shop.url))
         yield
@@ -123,8 +129,29 @@ class TestAzure(ProviderContract):
     def connect(self) -> Provider:
         image = ":".join((*IMAGE, "latest"))
         prices = f"{self.shop.url}/api/retail/prices"
-        settings = Settings(SUBSCRIPTION, GROUP, ("eastus",), (SIZE,), image, 100, prices=prices)
+        settings = Settings(SUBSCRIPTION, GROUP, ("eastus", "westus2"), (SIZE,), image, 100, prices=prices)
         return AzureProvider(settings, self.clock, self.connections)
+
+    def limit_capacity(self, machines: int) -> bool:
+        self.arm.capacity["eastus", SIZE, True] = machines
+        return True
+
+    def limit_quota(self, machines: int) -> bool:
+        self.arm.quota["lowPriorityCores"] = machines * VCPUS
+        return True
+
+    def lose_reply(self, call: str) -> bool:
+        method = {"launch": "PUT", "terminate": "DELETE"}[call]
+
+        def match(request: Request) -> bool:
+            return request.method == method and "/virtualMachines/" in request.path
+
+        self.cloud_server.faults.append(Fault(match, 1, lost=True))
+        return True
+
+    def take_away(self, instance_id: str) -> bool:
+        self.arm.take(instance_id.removeprefix("azure-eastus-"))
+        return True
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
