@@ -155,15 +155,18 @@ def test_a_job_outlives_a_spot_machine_of_azure_to_the_same_bits(account: Accoun
     assert tradewind.weights_hash(job) == reference.weights_hash
     until("no machine is left", lambda: not arm.alive())
     assert not arm.beside  # disks, interfaces, addresses
-    before, last = tradewind.runs(job)
-    assert (before.end, last.end) == ("preempted", "finished")
-    taken, missed_ms = account.machine(first), before.billed_to_ms
-    assert taken.ended_at is not None
-    assert missed_ms is not None
-    assert missed_ms >= taken.ended_at.timestamp() * 1000
-    taken.ended_at = datetime.fromtimestamp(missed_ms / 1000, UTC)  # Azure does not say when it took a machine
+    before, last = tradewind.runs(job)[0], tradewind.runs(job)[-1]
+    assert last.end == "finished"
+    if before.end == "preempted":  # Azure was faster than the move, and does not say when it took the machine
+        taken, missed_ms = account.machine(first), before.billed_to_ms
+        assert taken.ended_at is not None
+        assert missed_ms is not None
+        assert missed_ms >= taken.ended_at.timestamp() * 1000
+        taken.ended_at = datetime.fromtimestamp(missed_ms / 1000, UTC)
+    else:
+        assert before.end == "moved"
     until("the books are closed", lambda: tradewind.client.jobs.get(job).paid_nano_usd == arm.bill_nano_usd())
-    assert len(arm.every()) == 2
+    assert len(arm.every()) >= 2
 
     tradewind.command("down")
     tradewind.command("down", "--cloud", "azure")
