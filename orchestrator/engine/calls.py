@@ -124,11 +124,12 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Slots:
-    """Of one place: the calls that have not ended, those that wait for their turn (when they were last asked), and how
-    often in a row calls were given up, the last time at `lost_s`."""
+    """Of one place: the calls that have not ended, those that wait for their turn (when they were last asked), when it
+    last answered, and how often in a row calls were given up since, the last time at `lost_s`."""
 
     taken: list[_Begun] = field(default_factory=list)
     queue: dict[str, float] = field(default_factory=dict)
+    answered_s: float = -inf
     lost: int = 0
     lost_s: float = -inf
 
@@ -182,12 +183,12 @@ class Calls:
         slots = self._places.setdefault(place, _Slots())
         taken = [each for each in slots.taken if not each.pending.over]
         if len(taken) < len(slots.taken):  # it answers, perhaps late
-            slots.taken, slots.lost = taken, 0
+            slots.taken, slots.lost, slots.answered_s = taken, 0, now_s
         held_s = min(LONGEST_HELD_S, HELD_S * 2.0 ** min(slots.lost, 10))
-        held = sum(now_s - each.asked_s < each.limit_s + held_s for each in slots.taken)
-        silent = slots.lost and held < len(
-            slots.taken
-        )  # nothing ended since: one at a time finds out, or threads run out
+        expired = [each for each in slots.taken if now_s - each.asked_s >= each.limit_s + held_s]
+        held = len(slots.taken) - len(expired)
+        # nothing ended since: one at a time finds out, or threads run out
+        silent = slots.lost and any(each.asked_s >= slots.answered_s for each in expired)
         free = (1 if silent else AT_ONCE) - held
         slots.queue = {each: at_s for each, at_s in slots.queue.items() if now_s - at_s <= QUEUES_S}
         before = [*slots.queue].index(key) if key in slots.queue else len(slots.queue)

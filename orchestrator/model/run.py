@@ -85,6 +85,11 @@ class Run:
         return self.members or (Member(self.instance_id, self.billed_from_ms, self.billed_to_ms),)
 
     @property
+    def complete(self) -> bool:
+        """Whether it is known which machines it has."""
+        return all(each.instance_id is not None for each in self.machines)
+
+    @property
     def nodes(self) -> int:
         """How many machines it has or is to get."""
         return len(self.members) or 1

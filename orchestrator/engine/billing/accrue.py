@@ -111,7 +111,7 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             else:
                 tx.advance(migration.id, migration.step, Step.ABORTED, error="the control plane was shut down")
         for run in tx.runs(live=True, unreadable=left_out):
-            if run.instance_id is None and (run.end is not None or run.id in tried):
+            if not run.complete and (run.end is not None or run.id in tried):
                 tx.update_run(
                     run.id, end=run.end or "aborted"
                 )  # a machine may still appear: the next control plane checks
@@ -122,7 +122,7 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
         for job in tx.outlines(ended=False):
             tx.set_job_state(job.id, "cancelled" if job.state == "cancelling" else "paused")
     with installation.store.read() as tx:
-        unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.instance_id is not None]
+        unsettled = [run for run in tx.unsettled_runs(unreadable=left_out) if run.complete]
     ended = []
     for run in unsettled:
         try:
@@ -130,9 +130,9 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             described = ask(provider.name, partial(provider.describe, run.instance_ids))
         except (ProviderError, KeyError):
             continue  # the next control plane asks again
-        if not any(each.alive for each in described):
-            known = {each.id: each for each in described}
-            ended.append((run, [as_described(each, known.get(each.instance_id or ""), now) for each in run.machines]))
+        known = {each.id: each for each in described}
+        if known.keys() == {*run.instance_ids} and not any(each.alive for each in described):
+            ended.append((run, [as_described(each, known[each.instance_id or ""], now) for each in run.machines]))
     last_ms = max((each.billed_to_ms or now for _, machines in ended for each in machines), default=now)
     _wait_until(installation, last_ms)
     collect(installation, leadership, ask)

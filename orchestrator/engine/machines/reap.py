@@ -41,14 +41,17 @@ def reap(ctx: Context) -> bool:
 
 
 def _close(ctx: Context, run: Run) -> bool:
-    """End a machine, then close its books. Ending it does not depend on anything that could fail."""
-    unknown = run.state != "ended" and any(each.instance_id is None for each in run.machines)
+    """End a run's machines, then close its books, once it is known which machines it has. Ending them does not depend
+    on anything that could fail."""
+    unknown = run.state != "ended" and not run.complete
     if unknown and contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id):
         return True
     if run.instance_id is None:
         return False
     terminated = contained(ctx, Compartment.TERMINATE, partial(_terminate, ctx, run), False, job_id=run.job_id)
-    return terminated and contained(ctx, Compartment.SETTLE, partial(_close_books, ctx, run), False, job_id=run.job_id)
+    if unknown or not terminated:
+        return False
+    return contained(ctx, Compartment.SETTLE, partial(_close_books, ctx, run), False, job_id=run.job_id)
 
 
 def _terminate(ctx: Context, run: Run) -> bool:

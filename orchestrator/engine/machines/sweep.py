@@ -103,7 +103,7 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
         return _came_back(ctx, provider, instance, run)
     if run is not None and (run.end is None or (has_it and _is_at(provider, run))):
         return False  # its migration is about to launch with the same token, or engine.machines.reap ends it
-    if run is not None and not has_it and any(each.instance_id is None for each in run.machines):
+    if run is not None and not has_it and not run.complete:
         adopt(ctx, run, [instance.id])
     else:
         key, end = f"terminate/{instance.id}", partial(provider.terminate, instance.id)

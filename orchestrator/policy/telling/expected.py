@@ -5,6 +5,9 @@ from __future__ import annotations
 from orchestrator.model import JobForecast, Placement
 from orchestrator.policy.telling.explain import NOT_MEASURED
 
+MOST_NANO_USD, LONGEST_S = 10**18, 1e11
+"""A billion dollars, three thousand years. More follows only from reports that nobody believes, and fits no store."""
+
 
 def expected(placement: Placement, now_ms: int) -> JobForecast | str:
     """The forecast of a decision made at `now_ms` (market ms), or the reason why there is none."""
@@ -17,6 +20,8 @@ def expected(placement: Placement, now_ms: int) -> JobForecast | str:
     finish_ms, low_s, high_s = placement.finish_at_ms, chosen.duration_low_s, chosen.duration_high_s
     if cost is None or cost_low is None or cost_high is None or finish_ms is None or low_s is None or high_s is None:
         return "how many steps remain is not known yet"
+    if not max(cost, cost_high) <= MOST_NANO_USD or not max(low_s, high_s) <= LONGEST_S:
+        return "no machine is fast enough at the speeds that are known: the job's reports may be wrong"
     return JobForecast(
         now_ms, cost, cost_low, cost_high, (finish_ms - now_ms) / 1000, low_s, high_s, placement.evidence
     )

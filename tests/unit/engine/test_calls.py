@@ -142,6 +142,23 @@ def test_a_given_up_call_keeps_its_slot_for_a_while() -> None:
     assert calls.may_begin("key", HERE, LIMIT_S + 2 * HELD_S)
 
 
+def test_calls_that_never_end_do_not_slow_a_place_down_that_answers_others() -> None:
+    calls, silent = _calls()
+    for number in range(AT_ONCE):
+        calls.begin(f"stuck/{number}", HERE, _refuse, 0, 0.0)
+    now_s = LIMIT_S
+    assert all(calls.answer(f"stuck/{number}", now_s) is not None for number in range(AT_ONCE))
+    now_s += 4 * HELD_S  # they still have not ended
+    assert calls.may_begin("answered", HERE, now_s)
+    calls.begin("answered", HERE, _refuse, 0, now_s)
+    silent.answer(AT_ONCE, "value")
+    assert calls.may_begin("lost", HERE, now_s)
+    calls.begin("lost", HERE, _refuse, 0, now_s)
+    now_s += LIMIT_S
+    assert calls.answer("lost", now_s) is not None
+    assert calls.may_begin("next", HERE, now_s)
+
+
 def test_a_place_that_recovers_after_minutes_is_asked_again_after_minutes() -> None:
     """Machines there must be ended. That six calls were under way at once does not make its silence longer."""
     calls, _ = _calls()

@@ -183,6 +183,13 @@ def test_the_finish_of_a_job_that_waits_includes_the_wait_and_has_an_interval(ca
     assert (forecast.duration_low_s, forecast.duration_high_s) == (awaited.duration_low_s, awaited.duration_high_s)
 
 
+def test_a_forecast_beyond_all_measure_is_none_and_says_why(case):
+    case.offer("only", 1.00)
+    forecast = expected(case.decide(Demand(case.job(rates={"SIM-M": 1e-9}), STEPS)), case.now)
+    assert isinstance(forecast, str)
+    assert "no machine is fast enough" in forecast
+
+
 def test_the_finish_of_a_job_that_waits_before_a_deadline_is_before_it(case, shut):
     case.offer("sure", 1.60, region="eu-3")
     deadline_ms = case.now + 140 * 3_600_000
