@@ -99,7 +99,10 @@ def status(installation: Installation, ref: str, *, events: int = 8) -> StatusVi
         now_ms, runs = installation.clock.now_ms(), tuple(tx.runs(job_id=found.id, unreadable=left_out))
         view = job_view(installation, tx, found, forecasts(installation, tx, [found])[found.id])
         unsettled = tx.runs(job_id=found.id, unsettled=True, unreadable=left_out)
-        spent = job_cost_nano_usd(tx, found.id, unsettled, now_ms)
+        try:
+            unbooked = job_cost_nano_usd(tx, found.id, unsettled, now_ms) - view.paid_nano_usd
+        except ValueError:  # a price is not known for all of the time
+            unbooked = 0
         return StatusView(
             at_ms=now_ms,
             job=view,
@@ -107,7 +110,7 @@ def status(installation: Installation, ref: str, *, events: int = 8) -> StatusVi
             migration=next((each for each in open_ones if not waits(each)), None),
             events=tuple(reversed(newest)),
             control_plane=control_plane(installation),
-            unbooked_nano_usd=max(0, spent - view.paid_nano_usd),
+            unbooked_nano_usd=max(0, unbooked),
         )
 
 
