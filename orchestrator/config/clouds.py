@@ -57,7 +57,7 @@ class GcpProvider:
     )
     image: str | None = setting(
         None,
-        "What machines start from: an image, or a family of images, of which the newest is used.",
+        "The image of the machines, or an image family, whose newest image is used.",
         gcp.read_image,
         '"projects/deeplearning-platform-release/global/images/family/pytorch-2-7-cu128-ubuntu-2204-nvidia-570"',
         "none: required if gcp is enabled",

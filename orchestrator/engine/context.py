@@ -150,7 +150,7 @@ class Context:
 
     def instance(self, run: Run) -> Instance | None:
         """The run's machine as last described, several as one (`together`), with the notice that it reported itself if
-        its provider tells of none; None if there is no machine or the provider has not described it."""
+        its provider reports none; None if there is no machine or the provider has not described it."""
         described = [self.instances.get(instance_id) for instance_id in run.instance_ids]
         known = [each for each in described if each is not None]
         if not known or len(known) < len(described):

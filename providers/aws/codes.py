@@ -9,7 +9,6 @@ that are missing here are errors of the request.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from providers.errors import (
     AuthError,
@@ -27,6 +26,7 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
+from providers.meaning import Meaning
 
 USED_TOKEN = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidID")
@@ -46,18 +46,6 @@ MADE_BEFORE = (
     "InvalidGroup.Duplicate",
     "InvalidSubnet.Conflict",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. `action` is the permission that is missing if it is not the call's own. How long to wait is
-    not in it: AWS says so with its answer (Retry-After), if at all."""
-
-    kind: type[ProviderError]
-    scope: Scope
-    source: str
-    hint: str = ""
-    action: str = ""
 
 
 _CAPACITY = "it is tried in other zones, with other types and later"

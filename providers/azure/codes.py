@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from providers.errors import (
     AuthError,
@@ -32,22 +31,13 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
+from providers.meaning import Meaning
 
 NO_RESOURCE = ("ResourceNotFound", "NotFound")
 NO_NETWORK = "InvalidResourceReference"
 NO_GROUP = "ResourceGroupNotFound"
 ABSENT = (*NO_RESOURCE, NO_GROUP)
 """That a resource does not exist, or its whole group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. How long to wait is not in it: Azure says so with its answer (Retry-After), if at all."""
-
-    kind: type[ProviderError]
-    scope: Scope
-    source: str
-    hint: str = ""
 
 
 IN_USE = (

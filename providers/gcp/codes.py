@@ -13,7 +13,6 @@ are missing here are errors of the request.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from providers.errors import (
     CapacityError,
@@ -28,22 +27,13 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
+from providers.meaning import Meaning
 
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 ABSENT = ("notFound", "RESOURCE_NOT_FOUND")
 CHANGED = ("conditionNotMet", "CONDITION_NOT_MET")
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The quota that counts the GPUs of all regions: a message that names it is about the account."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. How long to wait is not in it: GCP says so with its answer (Retry-After), if at all."""
-
-    kind: type[ProviderError]
-    scope: Scope
-    source: str
-    hint: str = ""
 
 
 _CAPACITY = "it is tried in other zones, with other types and later"

@@ -34,8 +34,9 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
-from providers.gcp.codes import ALL_REGIONS, CODES, Meaning
+from providers.gcp.codes import ALL_REGIONS, CODES
 from providers.key_files import refuse_open
+from providers.meaning import Meaning
 
 LONGEST_WAIT_S = 20.0
 PAGE_ROWS = 500

@@ -202,39 +202,8 @@ def test_a_provider_that_lists_two_of_three_does_not_hide_the_third(home: Simula
     check_truth(home)
 
 
-@pytest.mark.parametrize("omitted", range(4))
-def test_down_books_every_machine_of_a_gang_also_those_that_the_provider_omits(
-    home: SimulatedInstallation, omitted: int
-) -> None:
-    job = home.submit(steps=20, resources=THREE)
-    home.until(lambda: len(home.cloud.instances()) == 3)
-    home.tick()
-    home.clock.advance(5.0)  # billed by now, which nobody has seen yet
-    for instance in home.cloud.instances():
-        home.cloud.crash(instance.id)
-    home.faults.inject("describe", *[None] * omitted, *[Fault.PARTIAL] * 20)
-    home.go_down()
-    home.faults.forget()
-    home.clock.advance(60.0)
-    home.start()
-    home.run_for(60)
-    assert not alive(home)
-    assert booked(home, job) == sum(bill.amount_nano_usd for bill in home.cloud.bills())
-    home.ask("resume", job)
-    home.until_state(job, "finished")
-    home.settle()
-    check_truth(home)
-
-
-def test_down_in_the_middle_of_a_launch_books_the_machine_that_ended_unseen(home: SimulatedInstallation) -> None:
-    job = home.submit(steps=30, resources=THREE)
-    home.faults.inject("launch", *[Fault.LOST_REPLY] * 40)
-    home.until(lambda: len(home.cloud.instances()) == 3)
-    home.run_for(5)  # they boot and are billed; the answer to their launch is lost again and again
-    run, (first, *others) = home.runs(job)[-1], home.cloud.instances()
-    home.cloud.crash(first.id)
-    with home.store.write() as tx:  # as far as they were found by then
-        tx.set_machines(run.id, with_machines(run, [each.id for each in others]))
+def down_and_up(home: SimulatedInstallation, job: Job) -> None:
+    """Shut everything down, and start again a minute later: all machines are booked, and the job can finish."""
     home.go_down()
     home.faults.forget()
     home.clock.advance(60.0)
@@ -246,6 +215,32 @@ def test_down_in_the_middle_of_a_launch_books_the_machine_that_ended_unseen(home
     home.until_state(job, "finished")
     home.settle()
     check_truth(home)
+
+
+@pytest.mark.parametrize("omitted", range(4))
+def test_down_books_every_machine_of_a_gang_also_those_that_the_provider_omits(
+    home: SimulatedInstallation, omitted: int
+) -> None:
+    job = home.submit(steps=20, resources=THREE)
+    home.until(lambda: len(home.cloud.instances()) == 3)
+    home.tick()
+    home.clock.advance(5.0)  # billed by now, which nobody has seen yet
+    for instance in home.cloud.instances():
+        home.cloud.crash(instance.id)
+    home.faults.inject("describe", *[None] * omitted, *[Fault.PARTIAL] * 20)
+    down_and_up(home, job)
+
+
+def test_down_in_the_middle_of_a_launch_books_the_machine_that_ended_unseen(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=30, resources=THREE)
+    home.faults.inject("launch", *[Fault.LOST_REPLY] * 40)
+    home.until(lambda: len(home.cloud.instances()) == 3)
+    home.run_for(5)  # they boot and are billed; the answer to their launch is lost again and again
+    run, (first, *others) = home.runs(job)[-1], home.cloud.instances()
+    home.cloud.crash(first.id)
+    with home.store.write() as tx:  # as far as they were found by then
+        tx.set_machines(run.id, with_machines(run, [each.id for each in others]))
+    down_and_up(home, job)
 
 
 def test_a_gang_moves_to_a_cheaper_offer_with_one_checkpoint(home: SimulatedInstallation) -> None:

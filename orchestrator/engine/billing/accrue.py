@@ -113,7 +113,7 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
         took_over = {migration.target_run_id for migration in open_ones if migration.id in cut_over}
         for run in tx.runs(live=True, unreadable=left_out):
             if run.id in took_over and run.training_from_ms is None:
-                tx.update_run(run.id, training_from_ms=now)  # whoever resumes the job waits until it is over
+                tx.update_run(run.id, training_from_ms=now)  # so a resumed job waits for its end
             if not run.complete and (run.end is not None or run.id in tried):
                 tx.update_run(
                     run.id, end=run.end or "aborted"

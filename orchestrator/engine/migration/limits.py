@@ -29,7 +29,7 @@ def check_limits(
         (each, price)
         for each, price in ((ctx.work.jobs[job_id], prices.get(offer, 0)) for job_id, offer in kept.items())
         if each.spec.resources.nodes <= limits.max_instances and each.spec.resources.nodes * price <= most
-    ]  # who wants more than there may ever be holds up nobody
+    ]  # a job that wants more than the limits can ever allow does not hold up others
     comes_first = f", and {first[0][0].name}, which trained before, comes first" if first else ""
     count = sum(_machines_left(run) for run in up) + len(hidden)
     if count + sum(job.spec.resources.nodes for job, _ in first) + nodes > limits.max_instances:

@@ -6,7 +6,7 @@ from orchestrator.model import JobForecast, Placement
 from orchestrator.policy.telling.explain import NOT_MEASURED
 
 MOST_NANO_USD, LONGEST_S = 10**18, 1e11
-"""A billion dollars, three thousand years. More follows only from reports that nobody believes, and fits no store."""
+"""A billion dollars and 3,000 years. Larger forecasts come only from wrong reports, and the store cannot hold them."""
 
 
 def expected(placement: Placement, now_ms: int) -> JobForecast | str:
