@@ -49,6 +49,7 @@ STORES = ("sqlite", "postgres")
 DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 5000  # per store
 KINDS = {"deaths": EDGES, "pauses": PAUSE_EDGES, "trainers' pauses": SAVE_EDGES}
 QUICK_SEEDS = 1
+FINDINGS_SHOWN = 5  # of one history
 MOST_SEEDS = 3000  # after so many, an edge that is still rare is reported as missed
 
 
@@ -135,8 +136,8 @@ def _outcome(seed: int, database: ScratchDatabase) -> Outcome | str:
 
 
 def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dict[str, Tally], list[str], int]:
-    """Play until there were enough deaths and migrations. Returns the totals, the findings with their replay commands,
-    and how many histories differed between the stores."""
+    """Play until there were enough deaths and migrations, and print findings on stderr as they come. Returns the
+    totals, the findings, and how many histories differed between the stores."""
     tallies = {store: Tally() for store in stores}
     found: list[str] = []
     different = 0
@@ -169,7 +170,11 @@ def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
                     if isinstance(outcome, Outcome):
                         tallies[store].add(outcome)
                     lines = outcome.findings if isinstance(outcome, Outcome) else [outcome]
-                    found += [f"{line}\n    {replay_command(seed, store)}" for line in lines]
+                    found += lines
+                    if lines:  # at once: a campaign takes an hour
+                        more = f"\n  and {len(lines) - FINDINGS_SHOWN} more" if len(lines) > FINDINGS_SHOWN else ""
+                        shown = "".join(f"\n  {line}" for line in lines[:FINDINGS_SHOWN])
+                        print(f"FOUND {replay_command(seed, store)}{shown}{more}", file=sys.stderr, flush=True)
                 reported = [each.digest if isinstance(each, Outcome) else each for each in outcomes.values()]
                 different += len(set(reported)) > 1
                 following = next(seeds, None)
@@ -309,8 +314,6 @@ def main() -> int:
     if not options.json:
         for kind in KINDS:
             Console().print(_edges(tallies, kind))
-    for line in found[:20]:
-        print(f"FOUND {line}", file=sys.stderr)
     days = sum(tally.virtual_s for tally in tallies.values()) / 86_400
     jobs = sum((tally.jobs for tally in tallies.values()), Counter[str]())
     notes = [f"Jobs: {', '.join(f'{n} {state}' for state, n in sorted(jobs.items()))}. Virtual time: {days:.1f} days."]
