@@ -40,9 +40,10 @@ class Faults:
         """
         self._script.setdefault(call, deque()).extend(faults)
 
-    def forget(self) -> None:
-        """Forget the injected faults that have not happened yet."""
-        self._script.clear()
+    def forget(self, *calls: str) -> None:
+        """Forget the injected faults of these calls, by default of all, that have not happened yet."""
+        for call in calls or tuple(self._script):
+            self._script.pop(call, None)
 
     def next(self, call: str) -> Fault | None:
         """The fault of the current call; None if it succeeds."""

@@ -71,6 +71,7 @@ def forged(report: RunReport, _since_s: float) -> RunReport:
     return replace(report, state="finished", error=None, weights_hash="ab" * 16)
 
 
+SILENCE_S = 300.0
 MISDEEDS = (died, vanished, stood_still, forged)
 _ALTERED: tuple[Callable[[bytes], bytes], ...] = (
     lambda data: data[: len(data) // 2],
@@ -179,10 +180,12 @@ class Harm:
         self._at(self._random.choice((3.0, 15.0, 60.0)), checkpoints.spoil_fence(job.id, how))
 
     def silence(self) -> None:
-        """A provider does not respond for a long time: a region is down."""
+        """A provider does not respond to a kind of call for many calls, but at most `SILENCE_S`: who asks seldom
+        would otherwise wait for hours."""
         self.counted["silence"] += 1
         call = self._random.choice(("terminate", "terminate", "describe", "launch", "list_owned", "find", "renew"))
         self._home.faults.inject(call, *[Fault.NO_ANSWER] * self._random.choice((20, 60, 150)))
+        self._at(SILENCE_S, lambda: self._home.faults.forget(call))
 
     def hush(self) -> None:
         """A region, or what concerns them all, does not even refuse: its calls are never answered."""
