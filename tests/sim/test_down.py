@@ -13,7 +13,7 @@ from orchestrator.engine.billing.accrue import accrue
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.errors import NotLeaderError
-from orchestrator.model import STEP_ORDER, Step
+from orchestrator.model import STEP_ORDER, Job, Step
 from orchestrator.store import Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import TimedOutError
@@ -160,6 +160,41 @@ def test_a_down_in_the_middle_of_a_move_leaves_nothing_and_the_job_can_go_on(
     home.settle()
     sound(home)
     home.ask("resume", job)
+    home.until_state(job, "finished")
+    home.settle()
+    check_truth(home)
+
+
+def fence_the_target(home: SimulatedInstallation, job: Job) -> None:
+    """As a control plane that died right after it."""
+    ctx, move = home.plane._ctx, home.migrations(job)[-1]
+    assert ctx.checkpoints.fence(ctx.checkpoint_root(job), job.id, move.generation, move.manifest)
+
+
+@pytest.mark.parametrize("unseen_s", [0.0, 5.0])
+def test_a_job_whose_new_machine_has_just_taken_over_and_cannot_be_ended_waits_for_its_end(
+    home: SimulatedInstallation, unseen_s: float
+) -> None:
+    job = home.submit(steps=80)
+    source = home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until(lambda: home.migrations(job)[-1].step is Step.CUTOVER, stride_s=0.1)
+    fence_the_target(home, job)
+    home.clock.advance(unseen_s)
+    home.cloud.crash(source.instance_id or "")
+    leadership = lead(home)
+    home.faults.inject("terminate", *SILENT)
+    assert down(home, leadership) == 1
+    up(home, leadership)
+    home.ask("resume", job)
+    home.run_for(20)
+    over = next(run for run in home.read(lambda tx: tx.runs(job_id=job.id)) if run.offer_id == RESERVE.id)
+    machine = home.cloud.instance(over.instance_id or "")
+    later = home.read(lambda tx: [run for run in tx.runs(job_id=job.id) if run.generation > over.generation])
+    assert machine is not None
+    assert machine.alive
+    assert all(run.training_from_ms is None for run in later)
+    home.faults.forget()
     home.until_state(job, "finished")
     home.settle()
     check_truth(home)
