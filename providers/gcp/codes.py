@@ -34,10 +34,10 @@ ABSENT = ("notFound", "RESOURCE_NOT_FOUND")
 CHANGED = ("conditionNotMet", "CONDITION_NOT_MET")
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The quota that counts the GPUs of all regions: a message that names it is about the account."""
+MORE_QUOTA = "ask for more: console.cloud.google.com/iam-admin/quotas; or end other machines"
 
 
 _CAPACITY = "it is tried in other zones, with other types and later"
-_QUOTA = "ask for more: console.cloud.google.com/iam-admin/quotas; or end other machines"
 _LOGIN = "run: gcloud auth application-default login"
 _ENABLE = "run: gcloud services enable compute.googleapis.com"
 _BILLING = "link a billing account: console.cloud.google.com/billing/projects"
@@ -53,8 +53,8 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", CapacityError, "zone", "stock", _CAPACITY)
     yield from row("insufficientCapacity VM_MIN_COUNT_NOT_REACHED", CapacityError, "zone", "bulk", _CAPACITY)
     yield from row("UNSUPPORTED_OPERATION", CapacityError, "zone", "seen", "it was preempted while it started")
-    yield from row("quotaExceeded", QuotaError, "region", "bulk", _QUOTA)
-    yield from row("QUOTA_EXCEEDED QUOTA_LIMIT", QuotaError, "region", "seen", _QUOTA)
+    yield from row("quotaExceeded", QuotaError, "region", "bulk", MORE_QUOTA)
+    yield from row("QUOTA_EXCEEDED QUOTA_LIMIT", QuotaError, "region", "seen", MORE_QUOTA)
     yield from row("rateLimitExceeded", ThrottledError, "account", "bulk")
     yield from row("CONCURRENT_OPERATIONS_QUOTA_EXCEEDED", ThrottledError, "account", "concurrent")
     yield from row("userRateLimitExceeded RATE_LIMIT_EXCEEDED", ThrottledError, "account", "reasons")

@@ -15,6 +15,7 @@ from typing import Any
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
 from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
+from providers.gcp import quotas
 from providers.gcp.calls import INSTALL
 from providers.gcp.codes import CHANGED
 from providers.gcp.images import Images
@@ -45,6 +46,7 @@ class GcpProvider:
 
     name = PROVIDER
     simulated = False
+    quotas_limit_plans = True
     listing_lag_s = 120.0  # GCP promises no time; a launch of minutes is shown as soon as its operation has begun
     describe_every_s = 5.0  # one or two calls; GCP allows 1500 reads a minute and project
 
@@ -165,15 +167,12 @@ class GcpProvider:
         return [each for _, rows in sorted(self._last[install].items()) for each in rows]
 
     def quotas(self) -> Sequence[Quota]:
-        """The limits of vCPUs and GPUs in the configured regions, and those of the project."""
-        rows = [(region.name, region.quotas) for region in self._regions()]
+        """The limits of vCPUs and GPUs that machines of the configured types count against: those of the configured
+        regions, and those of the project."""
+        types = self._settings.machine_types
+        found = [quota for region in self._regions() for quota in quotas.in_region(region, types)]
         project = self._connections.ask("ProjectsClient", "get")
-        return [
-            Quota(quota.metric, scope, int(quota.limit), min(int(quota.usage), int(quota.limit)))
-            for scope, quotas in [*rows, (self._connections.project, project.quotas)]
-            for quota in quotas
-            if "CPUS" in quota.metric or "GPUS" in quota.metric
-        ]
+        return found + quotas.in_project(self._connections.project, project, types)
 
     def classify(self, error: BaseException) -> ProviderError:
         """See providers.gcp.codes; ProviderErrors unchanged."""

@@ -23,6 +23,7 @@ from google.cloud import compute_v1 as api
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
 from tests.clouds.gce_networks import GceNetworks
+from tests.clouds.gce_quotas import GceQuotas
 from tests.clouds.gcp import GcpCloud, error
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
@@ -85,8 +86,8 @@ class Compute:
     """`start` makes the machine of a row. `lists` is the cloud that knows zones and types; `price` says what a machine
     costs, in dollars per hour.
 
-    `capacity`: (type, zone, spot) -> machines that may run at once; unlimited where missing. `quota`: the same by spot,
-    of the project. `lag_s`: how long a launch is not listed. `pending_s`, `ending_s`: how long operations take.
+    `capacity`: (type, zone, spot) -> machines that may run at once; unlimited where missing. `quota`: limits by metric
+    (see GceQuotas). `lag_s`: how long a launch is not listed. `pending_s`, `ending_s`: how long operations take.
     `refuses_late`: capacity and quota errors show in the operation, as they mostly do, and not in the answer.
     `unreachable`: zones whose lists are missing. `granted`: the permissions of whoever asks; None: all.
     `forgets_requests`: a request id no longer counts.
@@ -97,7 +98,9 @@ class Compute:
     ) -> None:
         self.clock, self.lists, self._price, self._start = clock, lists, price, start
         self.capacity: dict[tuple[str, str, bool], int] = {}
-        self.quota: dict[bool, int] = {}
+        self.quotas = GceQuotas(lambda zone: lists.zones[zone].machines, self._running)
+        self.quota = self.quotas.limits
+        lists.quotas = self.quotas.rows
         self.granted: frozenset[str] | None = None
         self.lag_s = self.pending_s = self.ending_s = 0.0
         self.refuses_late = True
@@ -120,6 +123,9 @@ class Compute:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    def _running(self) -> list[tuple[str, str, bool]]:
+        return [(each.zone, each.kind, each.spot) for each in self.alive()]
 
     # --- what tests do to it ---
 
@@ -146,6 +152,13 @@ class Compute:
             assert vm.spot
             assert seconds, "this machine was launched without a notice"
             vm.machine.notify(self.now() + timedelta(seconds=seconds))
+
+    def limit_run(self, name: str, left: timedelta) -> None:
+        """The longest run of a machine is over after this time."""
+        with self._lock:
+            vm = self.named(name)
+            vm.row.scheduling.max_run_duration.seconds = int((self.now() + left - vm.began_at).total_seconds())
+            vm.row.resource_status.scheduling.termination_timestamp = _text(self.now() + left)
 
     def take(self, name: str) -> None:
         """Take a spot machine away, and delete it, as it was launched."""
@@ -219,7 +232,7 @@ class Compute:
                 return self._of_networks(below, request)
             case ("GET", []):
                 self._require("projects.get")
-                return api.Project(name=PROJECT, quotas=[{"metric": "GPUS_ALL_REGIONS", "limit": 8.0, "usage": 1.0}])
+                return api.Project(name=PROJECT, quotas=self.quotas.rows())
         raise Refused(404, "notFound", f"{request.method} {request.path} is not served here")
 
     def _of_networks(self, words: list[str], request: Request) -> Any:
@@ -312,8 +325,7 @@ class Compute:
         new = Vm(rows[0], zone, None, self.now(), self.now())  # type: ignore[arg-type]
         same = [each for each in self.alive() if each.spot == new.spot]
         late = self.refuses_late
-        if len(same) + len(rows) > self.quota.get(new.spot, 1 << 20):
-            text = f"Quota '{'PREEMPTIBLE_' if new.spot else ''}CPUS' exceeded.  Limit: {self.quota[new.spot]}.0"
+        if text := self.quotas.exceeded([(zone, new.kind, new.spot)] * len(rows)):
             raise Refused(403, "QUOTA_EXCEEDED" if late else "quotaExceeded", text, late=late)
         there = [each for each in same if (each.kind, each.zone) == (new.kind, zone)]
         if len(there) + len(rows) > self.capacity.get((new.kind, zone, new.spot), 1 << 20):

@@ -12,8 +12,10 @@ from tests.clouds.server import LoopbackServer, Request, Response, serving
 if TYPE_CHECKING:
     from providers.aws.session import Connections
     from providers.azure.session import Connections as AzureConnections
+    from providers.gcp.session import Connections as GcpConnections
     from tests.clouds.ec2_account import Account
     from tests.clouds.ec2_networks import Networks
+    from tests.clouds.gce_project import Project
 
 
 def nothing(request: Request) -> Response:
@@ -82,6 +84,24 @@ def account(ec2_clients: tuple[LoopbackServer, Connections], ec2_networks: Netwo
         found.connect().set_up("tw-1", lambda _: None)
         found.server.requests.clear()
     return found
+
+
+@pytest.fixture(scope="module")
+def gce_clients() -> Iterator[tuple[LoopbackServer, GcpConnections]]:
+    """A server for loopback Compute Engines, and connections to it: their clients take a second to make."""
+    from providers.gcp.session import Connections
+    from tests.clouds.compute import PROJECT
+
+    with serving(nothing) as server:
+        yield server, Connections(PROJECT, server.url, call_s=2.0, patience_s=0.0)
+
+
+@pytest.fixture
+def project(gce_clients: tuple[LoopbackServer, GcpConnections]) -> Project:
+    """A project whose network has been made."""
+    from tests.clouds.gce_project import opened
+
+    return opened(*gce_clients)
 
 
 def flags(result: Any) -> list[tuple[str, str]]:

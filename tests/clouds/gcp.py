@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,7 +94,8 @@ def sku(
 @dataclass
 class GcpCloud:
     """`zones` are by name; a region is what comes before the last dash. `denied` are paths' last words. With an
-    `api_key`, the catalog is for those that send it, or the token `bearer`."""
+    `api_key`, the catalog is for those that send it, or the token `bearer`. `quotas` are those of a region;
+    `quota_warning`: why they cannot be read."""
 
     zones: dict[str, GcpZone]
     skus: list[dict[str, Any]] = field(default_factory=list)
@@ -102,7 +104,8 @@ class GcpCloud:
     history: dict[str, dict[str, Any]] = field(default_factory=dict)
     api_key: str = ""
     bearer: str = ""
-    quotas: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    quotas: Callable[[str], list[dict[str, Any]]] = lambda _: []
+    quota_warning: str = ""
     forward: Cloud | None = None
 
     def __call__(self, request: Request) -> Response:
@@ -134,7 +137,10 @@ class GcpCloud:
         base = "https://www.googleapis.com/compute/v1/projects/p/zones"
         zones = [zone for zone in self.zones if zone.rpartition("-")[0] == name]
         links = [f"{base}/{zone}" for zone in zones]
-        return {"name": name, "status": "UP", "zones": links, "quotas": self.quotas.get(name, [])}
+        region = {"name": name, "status": "UP", "zones": links}
+        if self.quota_warning:
+            return {**region, "quotaStatusWarning": {"code": "UNREACHABLE", "message": self.quota_warning}}
+        return {**region, "quotas": self.quotas(name)}
 
     def _machines(self, zone: str, wanted: str) -> list[dict[str, Any]]:
         pattern = re.fullmatch(r'name eq "(.*)"', wanted)

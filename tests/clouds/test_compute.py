@@ -5,16 +5,11 @@ The machines are not started here; tests/contract/test_gcp.py and tests/e2e/test
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from providers.base import LaunchSpec
-from providers.clock import VirtualClock
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -31,108 +26,14 @@ from providers.gcp.calls import CALLS as CALLS_MADE
 from providers.gcp.codes import CODES
 from providers.gcp.names import network_name
 from providers.gcp.permissions import access
-from providers.gcp.provider import GcpProvider
 from providers.gcp.request import LONGEST_RUN_S
 from providers.gcp.session import Connections
-from providers.gcp.settings import Settings
 from providers.instance import EndReason, InstanceState
 from providers.policy import Use, permissions
-from tests.clouds.compute import FAMILY, IMAGE, PROJECT, Compute, Vm
-from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, a2_skus, error, sku
-from tests.clouds.server import Fault, LoopbackServer, Request, serving
-
-HOUR_S = 3600
-NOW_MS = 1_790_000_000_000
-ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")
-A2 = GcpMachine("a2-highgpu-1g", "nvidia-tesla-a100", 1)
-E2 = GcpMachine("e2-standard-4", vcpu=4, memory_mb=16 * 1024)
-N1 = GcpMachine("n1-standard-8", vcpu=8, memory_mb=30 * 1024)
-C4 = GcpMachine("c4-standard-8", vcpu=8, memory_mb=30 * 1024)
-TYPES = (A2.name, E2.name, "n1-standard-8+1xnvidia-tesla-t4", C4.name)
-SPOT = f"gcp/us-central1/us-central1-a/{A2.name}/spot"
-ON_DEMAND = f"gcp/us-central1/us-central1-b/{E2.name}/on_demand"
-IMAGES = "projects/debian-cloud/global/images"
-SKUS = [
-    *a2_skus(["us-central1", "europe-west4"]),
-    sku("E2 Instance Core running in Americas", 0.02, ["us-central1"]),
-    sku("E2 Instance Ram running in Americas", 0.003, ["us-central1"]),
-    sku("Spot Preemptible E2 Instance Core running in Americas", 0.01, ["us-central1"], "Preemptible"),
-    sku("Spot Preemptible E2 Instance Ram running in Americas", 0.001, ["us-central1"], "Preemptible"),
-]
-
-
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
-
-
-@dataclass
-class Project:
-    """A provider, and the cloud behind it."""
-
-    server: LoopbackServer
-    gce: Compute
-    clock: VirtualClock
-    connections: Connections
-
-    def connect(self, **options: Any) -> GcpProvider:
-        settings = Settings(
-            ("us-central1", "europe-west4"), TYPES, f"{IMAGES}/family/{FAMILY}", 100, catalog=self.server.url
-        )
-        return GcpProvider(replace(settings, **options), self.clock, self.connections)
-
-    def launches(self) -> list[Request]:
-        return [each for each in self.server.requests if each.method == "POST" and _creates(each)]
-
-    def asked(self) -> dict[str, Any]:
-        """The newest machine that was asked for."""
-        return dict(json.loads(self.launches()[-1].body))
-
-    def fails(self, method: str, part: str, *, times: int | None = 1, **how: Any) -> None:
-        """Requests of this method to paths with this part fail."""
-        self.server.faults.append(
-            Fault(lambda request: request.method == method and part in request.path, times, **how)
-        )
-
-
-def _creates(request: Request) -> bool:
-    return request.path.endswith(("/instances", "/bulkInsert"))
-
-
-def spec(offer_id: str = SPOT, *, token: str = "token-1", **options: Any) -> LaunchSpec:
-    tags = {"tradewind-install": "tw-1", "tradewind-job": "Job 1"}
-    return LaunchSpec(token, offer_id, options.pop("user_data", "sleep 1\n"), tags, **options)
-
-
-@pytest.fixture(scope="module")
-def clients() -> Iterator[tuple[LoopbackServer, Connections]]:
-    with serving(GcpCloud({})) as server:
-        yield server, Connections(PROJECT, server.url, call_s=2.0, patience_s=0.0)
-
-
-@pytest.fixture
-def project(clients: tuple[LoopbackServer, Connections]) -> Project:
-    server, connections = clients
-    clock = VirtualClock(start_ms=NOW_MS)
-    zones = {zone: GcpZone([A2, E2, N1, C4], {"nvidia-tesla-t4": 4}) for zone in ZONES}
-    lists = GcpCloud(zones, SKUS, page_rows=50)
-    lists.forward = gce = Compute(clock, lists, lambda _: "1", lambda _: Still())
-    connections._zones = None
-    gce.networks.add(network_name("tw-1"))
-    server.serve(lists)
-    return Project(server, gce, clock, connections)
+from tests.clouds.compute import FAMILY, IMAGE, Vm
+from tests.clouds.gce_project import A2, C4, E2, HOUR_S, IMAGES, NOW_MS, ON_DEMAND, SPOT, Project, spec
+from tests.clouds.gcp import error
+from tests.clouds.server import Fault, LoopbackServer
 
 
 def the_machine(project: Project) -> Vm:
@@ -216,8 +117,9 @@ def test_no_capacity_is_one_whether_the_answer_or_the_operation_says_so(
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_quota_is_none_of_capacity_nor_of_calls(project: Project, late: bool) -> None:
-    project.gce.refuses_late, project.gce.quota = late, {True: 0}
-    with pytest.raises(QuotaError, match="PREEMPTIBLE_CPUS") as raised:
+    project.gce.refuses_late = late
+    project.gce.quota["NVIDIA_A100_GPUS"] = 0
+    with pytest.raises(QuotaError, match="NVIDIA_A100_GPUS") as raised:
         project.connect().launch(spec())
     assert raised.value.scope == "region"
     assert "quotas" in raised.value.hint
@@ -352,6 +254,7 @@ def test_the_printed_role_is_enough_and_no_permission_is_superfluous(project: Pr
 def test_doctor_says_what_renting_needs(project: Project) -> None:
     provider = project.connect()
     provider.launch(spec())
+    project.gce.quota["GPUS_ALL_REGIONS"] = 8
     found = {each.what: each for each in access(project.connections, settings=provider._settings)}
     assert found["image"].detail.endswith(IMAGE)
     assert found["list of machines"].detail == "1 of Tradewind"
@@ -564,7 +467,7 @@ FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
 @pytest.mark.parametrize("failure", sorted(FAILURES))
 @pytest.mark.parametrize("call", sorted(CALLS))
 def test_a_failed_call_says_so_and_works_again_without_a_second_machine(
-    project: Project, clients: tuple[LoopbackServer, Connections], call: str, failure: str
+    project: Project, gce_clients: tuple[LoopbackServer, Connections], call: str, failure: str
 ) -> None:
     method, part, ask = CALLS[call]
     how, expected = FAILURES[failure]
@@ -682,7 +585,7 @@ def test_the_printed_role_is_enough_for_networks_and_no_permission_is_superfluou
         assert names_of(project) == [network_name("tw-1")] * 2
 
 
-# --- prices and quotas ---
+# --- prices ---
 
 
 def test_the_configured_types_are_offered_with_and_without_gpus(project: Project) -> None:
@@ -708,10 +611,3 @@ def test_prices_are_read_once_an_hour_and_a_silent_region_keeps_its_own(project:
     assert len(project.server.asked("skus")) == 2 * asked
     with pytest.raises(UnavailableError):
         project.connect(regions=("europe-west4",)).prices()
-
-
-def test_quotas_are_those_of_the_regions_and_of_the_project(project: Project) -> None:
-    lists = project.gce.lists
-    lists.quotas = {"us-central1": [{"metric": "PREEMPTIBLE_CPUS", "limit": 24.0, "usage": 30.0}]}
-    found = {(quota.name, quota.scope): (quota.limit, quota.used) for quota in project.connect().quotas()}
-    assert found == {("PREEMPTIBLE_CPUS", "us-central1"): (24, 24), ("GPUS_ALL_REGIONS", PROJECT): (8, 1)}

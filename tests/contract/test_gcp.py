@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
 import pytest
@@ -83,6 +84,10 @@ class TestGcp(ProviderContract):
         self.gce.capacity[KIND.name, ZONE, True] = machines
         return True
 
+    def limit_quota(self, machines: int) -> bool:
+        self.gce.quota["NVIDIA_A100_GPUS"] = machines
+        return True
+
     def lose_reply(self, call: str) -> bool:
         method, part = {"launch": ("POST", "/instances"), "terminate": ("DELETE", "/instances/")}[call]
 
@@ -90,6 +95,11 @@ class TestGcp(ProviderContract):
             return request.method == method and part in request.path
 
         self.cloud_server.faults.append(Fault(match, 1, lost=True))
+        return True
+
+    def announce_end(self, instance_id: str) -> bool:
+        """That of its longest run: a notice to a spot machine is shown only inside of it."""
+        self.gce.limit_run("tw-" + instance_id.partition("-tw-")[2], timedelta(minutes=5))
         return True
 
     def take_away(self, instance_id: str) -> bool:
