@@ -94,6 +94,20 @@ class LoopbackServer:
         self.cloud = cloud
         self.requests, self.faults, self.throttled, self.throttled_fraction = [], [], None, 0.0
 
+    def postpones(self, match: Callable[[Request], bool], answer: Response) -> list[Request]:
+        """The next request that matches is answered so and not carried out; the list then holds it, for `cloud` to be
+        called with when its effect comes."""
+        late: list[Request] = []
+
+        def first(request: Request) -> bool:
+            if late or not match(request):
+                return False
+            late.append(request)
+            return True
+
+        self.faults.append(Fault(first, 1, answer=answer))
+        return late
+
     def start(self) -> None:
         self._thread.start()
 

@@ -110,3 +110,27 @@ def test_whatever_request_fails_it_is_named_and_the_same_call_works_again(
         assert not account.arm.alive()
         assert not account.arm.beside
     assert failed > 0
+
+
+@pytest.mark.parametrize("call", ["launch", "renew", "terminate"])
+def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(
+    arm_clients: tuple[LoopbackServer, LoopbackServer, Connections], call: str
+) -> None:
+    """Azure says InternalServerError, and does it all the same: before the next call and once more after it."""
+    account = opened(*arm_clients, "tw-1")
+    (name,) = account.connect().launch(spec())
+
+    def change(request: Request) -> bool:
+        part = "/tags" if call == "renew" else "/virtualMachines/"
+        return request.method in ("PUT", "PATCH", "DELETE") and part in request.path
+
+    late = account.server.postpones(change, error("InternalServerError", "no", 500))
+    with pytest.raises(UnavailableError):
+        CALLS[call](account.connect(), name)
+    for _ in range(2):
+        account.server.cloud(late[0])
+        CALLS[call](account.connect(), name)
+        assert len(account.arm.alive()) == {"launch": 3, "renew": 1, "terminate": 0}[call]
+        assert len(account.arm.beside) == 3 * len(account.arm.alive())
+    if call == "renew":
+        assert account.arm.alive()[0].tags["tradewind-lives"].startswith(f"{HOUR_S} from ")

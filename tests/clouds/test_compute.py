@@ -491,6 +491,43 @@ def test_a_failed_call_says_so_and_works_again_without_a_second_machine(
         assert the_machine(project).metadata["tradewind-lives"] == f"{HOUR_S} from {NOW_MS}"
 
 
+@pytest.mark.parametrize("call", ["launch", "renew", "terminate"])
+def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(project: Project, call: str) -> None:
+    """GCP says backendError, and does it all the same: before the next call and once more after it."""
+    method, part, ask = CALLS[call]
+    (name,) = project.connect().launch(spec())
+    failed = error(500, "Internal error", "backendError")
+    late = project.server.postpones(lambda request: request.method == method and part in request.path, failed)
+    with pytest.raises(UnavailableError):
+        ask(project.connect(), name)
+    for _ in range(2):
+        project.server.cloud(late[0])
+        ask(project.connect(), name)
+        assert (
+            len({each.row.name for each in project.gce.vms}) == len(project.gce.vms) == (2 if call == "launch" else 1)
+        )
+    assert len(project.gce.left()) == {"launch": 2, "renew": 1, "terminate": 0}[call]
+    if call == "renew":
+        assert the_machine(project).metadata["tradewind-lives"] == f"{HOUR_S} from {NOW_MS}"
+
+
+@pytest.mark.parametrize("verb", ["set_up", "tear_down"])
+def test_a_network_whose_parts_come_or_go_after_the_error_is_there_once_or_not_at_all(
+    project: Project, verb: str
+) -> None:
+    install = "tw-1" if verb == "tear_down" else "tw-3"
+    before = names_of(project)
+    failed = error(500, "Internal error", "backendError")
+    late = project.server.postpones(lambda request: request.method in ("POST", "DELETE"), failed)
+    with pytest.raises(UnavailableError):
+        getattr(project.connect(), verb)(install, lambda _: None)
+    for _ in range(2):
+        project.server.cloud(late[0])
+        getattr(project.connect(), verb)(install, lambda _: None)
+    own = [network_name(install)] * 2
+    assert names_of(project) == (sorted([*before, *own]) if verb == "set_up" else [])
+
+
 # --- networks ---
 
 

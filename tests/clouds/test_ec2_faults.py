@@ -1,12 +1,12 @@
 """The fault matrix of AWS: each call of the provider, each class of error, and each way to lose an answer.
 
-Every cell asserts the error's class and scope, that the same call works afterwards, that there is still exactly the
-machine that was asked for, and that nothing is left at the end.
+Every cell asserts the error's class and scope, that a refusal changed nothing, that the same call works afterwards, and
+that there is still exactly the machine, or the network, that was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from providers.errors import (
 from tests.clouds.aws import error
 from tests.clouds.ec2_account import HOUR_S, Account, opened, spec
 from tests.clouds.ec2_networks import Networks
-from tests.clouds.server import LoopbackServer, Request, Response
+from tests.clouds.server import LoopbackServer, Response
 
 READ_S = 0.3
 
@@ -63,9 +63,20 @@ CALLS = {
     "tear_down": Call("DeleteSubnet", lambda provider, _: provider.tear_down("tw-2", quiet), changes=True),
 }
 ONE_OF_EACH: dict[str, str] = {}
-for code, meaning in CODES.items():
-    ONE_OF_EACH.setdefault(f"{meaning.kind.__name__}-{meaning.scope}", code)
-CODES_SENT = sorted({*ONE_OF_EACH.values(), USED_TOKEN[0], NO_INSTANCE[0]})
+for _code, _meaning in CODES.items():
+    ONE_OF_EACH.setdefault(f"{_meaning.kind.__name__}-{_meaning.scope}", _code)
+CODES_SENT = sorted({*ONE_OF_EACH.values(), *USED_TOKEN[:1], *NO_INSTANCE[:1]})
+OTHER_ANSWERS: dict[str, tuple[Response, type[ProviderError]]] = {
+    "unknown code": (error("SomethingNew", "said AWS", 400), ProviderError),
+    "fault without a code": (Response(500, b"<html>oops</html>", "text/html"), UnavailableError),
+    "busy with an unknown code": (error("Busy", "said AWS", 429), ThrottledError),
+    "no sense": (Response(200, b"<html>", "text/xml"), CutOffError),
+}
+LOST: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
+    "closed": ({"lost": True}, CutOffError),
+    "half": ({"cut": True}, CutOffError),
+    "silent": ({"hang": True}, TimedOutError),
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,25 +86,13 @@ def hurried(ec2_clients: tuple[LoopbackServer, Connections]) -> Connections:
 
 
 @pytest.fixture
-def cell(ec2_clients: tuple[LoopbackServer, Connections], ec2_networks: Networks) -> Iterator[Account]:
-    """An account with networks; afterwards nothing may be left in it."""
-    account = opened(*ec2_clients, ec2_networks)
+def here(account: Account) -> Account:
     account.ec2.quota = {"All G and VT Spot Instance Requests": 64}
-    if not ec2_networks.parts("us-east-1"):
-        account.connect().set_up("tw-1", quiet)
-    before = ec2_networks.parts("us-east-1")
-    yield account
-    account.server.faults.clear()
-    provider = account.connect(regions=("us-east-1",))
-    for each in provider.list_owned("tw-1"):
-        provider.terminate(each.id)
-    provider.tear_down("tw-2", quiet)
-    assert not account.ec2.alive()
-    assert ec2_networks.parts("us-east-1") == before
+    return account
 
 
 def begun(account: Account, name: str) -> tuple[AwsProvider, str]:
-    """A new client, and the machine that the call is about, if it needs one."""
+    """A new client, and the machine or the network that the call is about."""
     provider, machine = account.connect(regions=("us-east-1",)), ""
     if "launch" not in name:
         (machine,) = provider.launch(spec())
@@ -103,19 +102,47 @@ def begun(account: Account, name: str) -> tuple[AwsProvider, str]:
     return account.connect(regions=("us-east-1",)), machine
 
 
+def state(account: Account) -> tuple[object, ...]:
+    """All that an account has."""
+    machines = [(each.id, each.ended_at, each.tags) for each in account.ec2.instances.values()]
+    return machines, account.ec2.networks.parts("us-east-1")
+
+
 def afterwards(account: Account, name: str, provider: AwsProvider, machine: str) -> None:
-    """The same call works, there is one machine or it has ended, and its effect is there once."""
+    """The same call works, also from another process; there is one machine or it has ended, and the effect is there
+    once."""
     account.server.faults.clear()
     CALLS[name].make(provider, machine)
-    CALLS[name].make(account.connect(regions=("us-east-1",)), machine)  # from another process
-    made = [each for each in account.ec2.instances.values() if each.row["ClientToken"] == "token-1"]
-    assert len(made) == 1
+    if CALLS[name].changes:
+        CALLS[name].make(account.connect(regions=("us-east-1",)), machine)
+    (made,) = account.ec2.instances.values()
+    assert made.row["ClientToken"] == "token-1"
     assert len(account.ec2.alive()) == (name != "terminate")
     if name == "renew":
-        assert made[0].tags["tradewind-lives"].startswith(f"{HOUR_S} from ")
+        assert made.tags["tradewind-lives"].startswith(f"{HOUR_S} from ")
+
+
+def network_afterwards(account: Account, name: str, provider: AwsProvider) -> None:
+    """Like `afterwards`; then nothing of it is left."""
+    account.server.faults.clear()
+    before = account.ec2.networks.parts("us-east-1")
+    CALLS[name].make(provider, "")
+    if name == "set_up":
+        made = account.ec2.networks.parts("us-east-1")
+        CALLS[name].make(account.connect(regions=("us-east-1",)), "")
+        assert account.ec2.networks.parts("us-east-1") == made
+        assert set(made) > set(before)
+        provider.tear_down("tw-2", quiet)
+    own = account.connect(regions=("us-east-1",)).networks("tw-1")[0]
+    assert own.ready
+    assert sorted(part.id for part in own.parts) == account.ec2.networks.parts("us-east-1")
+
+
+def works(account: Account, name: str, provider: AwsProvider, machine: str) -> None:
     if name in ("set_up", "tear_down"):
-        (found,) = [each for each in provider.networks("tw-2") if each.wanted]
-        assert found.ready if name == "set_up" else not found.parts
+        network_afterwards(account, name, provider)
+    else:
+        afterwards(account, name, provider, machine)
 
 
 def expected(name: str, code: str) -> type[ProviderError] | None:
@@ -128,86 +155,100 @@ def expected(name: str, code: str) -> type[ProviderError] | None:
     return RegionDisabledError if kind is AuthError else kind
 
 
-@pytest.mark.parametrize("code", CODES_SENT)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_refusal_has_its_class_and_changes_nothing(cell: Account, name: str, code: str) -> None:
-    provider, machine = begun(cell, name)
-    sent = error(code, "said AWS", 400)
-    wanted = expected(name, code)
-    cell.fails(CALLS[name].action, times=None if wanted else 1, answer=sent)
-    if wanted is None:
-        CALLS[name].make(provider, machine)
-    else:
-        with pytest.raises(ProviderError) as raised:
-            CALLS[name].make(provider, machine)
-        assert type(raised.value) is wanted, raised.value
-        if wanted is CODES[code].kind:
-            assert raised.value.scope == CODES[code].scope
-        assert len(cell.server.asked(f"Action={CALLS[name].action}&")) <= len(cell.prices.regions)
-    afterwards(cell, name, provider, machine)
+def test_each_refusal_has_its_class_and_scope_and_changes_nothing(here: Account, name: str) -> None:
+    """One provider meets them all, and works afterwards."""
+    call = CALLS[name]
+    provider, machine = begun(here, name)
+    if name == "tear_down":  # it has removed what comes before a subnet
+        here.fails(call.action, answer=error("InternalError", "said AWS", 500))
+        with pytest.raises(UnavailableError):
+            call.make(provider, machine)
+    before = state(here)
+    refusals = [(error(code, "said AWS", 400), expected(name, code), code) for code in CODES_SENT]
+    refusals += [(answer, kind, what) for what, (answer, kind) in OTHER_ANSWERS.items()]
+    for answer, kind, what in refusals:
+        here.server.requests.clear()
+        here.fails(call.action, times=1 if kind is None else None, answer=answer)
+        if kind is not None:
+            with pytest.raises(ProviderError) as raised:
+                call.make(provider, machine)
+            assert type(raised.value) is kind, (what, raised.value)
+            assert raised.value.retryable == issubclass(kind, ThrottledError | UnavailableError), what
+            if what in CODES and kind is CODES[what].kind:
+                assert raised.value.scope == CODES[what].scope, what
+            assert len(here.server.asked(f"Action={call.action}&")) <= len(here.prices.regions), what
+            assert state(here) == before, what
+        else:
+            call.make(provider, machine)
+            before = state(here)
+        here.server.faults.clear()
+        if not call.changes and "launch" not in name:
+            call.make(provider, machine)
+    works(here, name, provider, machine)
 
 
-ANSWERS: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
-    "unknown code": ({"answer": error("SomethingNew", "said AWS", 400)}, ProviderError),
-    "fault without a code": ({"answer": Response(500, b"<html>oops</html>", "text/html")}, UnavailableError),
-    "busy with an unknown code": ({"answer": error("Busy", "said AWS", 429)}, ThrottledError),
-    "no sense": ({"answer": Response(200, b"<html>", "text/xml")}, CutOffError),
-    "closed": ({"lost": True}, CutOffError),
-    "half": ({"cut": True}, CutOffError),
-    "silent": ({"hang": True}, TimedOutError),
-}
-
-
-@pytest.mark.parametrize("how", ANSWERS)
+@pytest.mark.parametrize("how", LOST)
 @pytest.mark.parametrize("name", CALLS)
-def test_an_answer_that_is_lost_or_senseless_doubles_and_leaks_nothing(
-    cell: Account, hurried: Connections, name: str, how: str
+def test_an_answer_that_is_lost_doubles_and_leaks_nothing(
+    here: Account, hurried: Connections, name: str, how: str
 ) -> None:
     """Closed and cut connections come after the effect; silence without it."""
-    provider, machine = begun(cell, name)
+    provider, machine = begun(here, name)
+    fault, kind = LOST[how]
     if how == "silent":
-        provider = AwsProvider(provider._settings, cell.clock, hurried)
-    fault, kind = ANSWERS[how]
-    cell.fails(CALLS[name].action, times=None, **fault)
+        provider = AwsProvider(provider._settings, here.clock, hurried)
+    here.fails(CALLS[name].action, times=None, **fault)
     with pytest.raises(kind) as raised:
         CALLS[name].make(provider, machine)
-    assert raised.value.retryable == issubclass(kind, ThrottledError | UnavailableError)
-    afterwards(cell, name, cell.connect(regions=("us-east-1",)), machine)
+    assert raised.value.retryable
+    works(here, name, here.connect(regions=("us-east-1",)), machine)
 
 
 @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.changes])
-def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(cell: Account, name: str) -> None:
-    """EC2 says InternalError, and does it all the same, before the next call and again after it."""
-    provider, machine = begun(cell, name)
-    late: list[Request] = []
-
-    def match(request: Request) -> bool:
-        if f"Action={CALLS[name].action}&".encode() not in request.body:
-            return False
-        late.append(request)
-        return True
-
-    cell.fails_where(match, times=1, answer=error("InternalError", "said AWS", 500))
+def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(here: Account, name: str) -> None:
+    """EC2 says InternalError, and does it all the same: before the next call and once more after it."""
+    provider, machine = begun(here, name)
+    action = f"Action={CALLS[name].action}&".encode()
+    failed = error("InternalError", "said AWS", 500)
+    late = here.server.postpones(lambda request: action in request.body, failed)
     with pytest.raises(UnavailableError):
         CALLS[name].make(provider, machine)
-    cell.server.cloud(late[0])
-    afterwards(cell, name, provider, machine)
-    if name != "set_up":  # a repeated CreateVpc is another network; tear_down removes that, too
-        cell.server.cloud(late[0])
-        afterwards(cell, name, provider, machine)
+    here.server.cloud(late[0])
+    works(here, name, here.connect(regions=("us-east-1",)), machine)
+    if name != "set_up":  # a repeated CreateVpc is another network: tear_down removes that, too
+        here.server.cloud(late[0])
+        works(here, name, here.connect(regions=("us-east-1",)), machine)
 
 
-@pytest.mark.parametrize(
-    "action", ["RunInstances", "CreateVpc", "CreateInternetGateway", "CreateSecurityGroup", "CreateSubnet"]
-)
 def test_boto3_repeats_no_call_that_would_make_something_twice(
-    ec2_clients: tuple[LoopbackServer, Connections], action: str
+    ec2_clients: tuple[LoopbackServer, Connections],
 ) -> None:
+    """On the wire there is one such call per try of ours, whatever boto3 would repeat by itself, and it repeats those
+    that only ask."""
     account = opened(ec2_clients[0], Connections(attempts=3), Networks())
-    provider = account.connect(regions=("us-east-1",))
-    if action == "RunInstances":
-        provider.set_up("tw-1", quiet)
-    account.fails(action, times=None, answer=error("InternalError", "said AWS", 500))
-    with pytest.raises(UnavailableError):
-        provider.launch(spec()) if action == "RunInstances" else provider.set_up("tw-1", quiet)
-    assert len(account.server.asked(f"Action={action}&")) == 1
+    failures: list[dict[str, Any]] = [
+        {"answer": error("InternalError", "said AWS", 500)},
+        {"answer": error("RequestLimitExceeded", "said AWS", 503)},
+        {"answer": error("InsufficientInstanceCapacity", "said AWS", 500)},
+        {"cut": True},
+    ]
+
+    def tried(action: str, how: dict[str, Any]) -> None:
+        provider = account.connect(regions=("us-east-1",))
+        account.server.requests.clear()
+        account.fails(action, times=None, **how)
+        with pytest.raises(ProviderError):
+            provider.launch(spec()) if action == "RunInstances" else provider.set_up("tw-1", quiet)
+        assert len(account.server.asked(f"Action={action}&")) == 1, (action, how)
+        account.server.faults.clear()
+
+    for action in ("CreateVpc", "CreateInternetGateway", "CreateSecurityGroup", "CreateSubnet"):
+        tried(action, failures[0])
+    account.connect(regions=("us-east-1",)).set_up("tw-1", quiet)
+    for how in failures:
+        tried("RunInstances", how)
+    account.fails("DescribeImages", answer=error("InternalError", "said AWS", 500))
+    account.connect(regions=("us-east-1",)).launch(spec())
+    assert len(account.server.asked("Action=DescribeImages&")) == 1 + 2  # the last of the tries asked, too
+    assert len(account.ec2.alive()) == 1  # of the try whose answer was cut
