@@ -9,8 +9,10 @@ Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceH
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
 
 from providers.billing.charges import Usage
@@ -37,6 +39,13 @@ class LaunchSpec:
     count: int = 1
     image: str = ""
     time_to_live_s: int | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """16 bytes in hexadecimal digits, which differ for any other request: a provider refuses a token that comes
+        back with another one."""
+        asked = [self.offer_id, self.user_data, dict(self.tags), self.count, self.image, self.time_to_live_s]
+        return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from providers.errors import ProviderError, Scope
@@ -18,3 +19,10 @@ class Meaning:
     source: str
     hint: str = ""
     action: str = ""
+
+
+def row(
+    codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
+) -> Iterator[tuple[str, Meaning]]:
+    """A row of such a table: all of these codes (separated by blanks) mean the same."""
+    return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
+
+PREEMPTION = "preemption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,3 +18,33 @@ class Notice:
 
     kind: str
     deadline_monotonic_s: float
+
+
+class NoticeWatch(ABC):
+    """Asks a cloud's metadata service about this machine, in a thread of its own. The first notice counts: another one
+    does not postpone it. `monotonic` returns wall seconds of CLOCK_MONOTONIC."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._first: Notice | None = None
+
+    def __call__(self) -> Notice | None:
+        """The notice that was found, without asking."""
+        return self._first
+
+    def started(self) -> Self:
+        """Look from now on, until the process ends."""
+        threading.Thread(target=self._watch, name="notices", daemon=True).start()
+        return self
+
+    @abstractmethod
+    def look(self) -> float:
+        """Ask once. Returns the seconds until the next time."""
+
+    def _found(self, deadline_monotonic_s: float) -> None:
+        if self._first is None:
+            self._first = Notice(PREEMPTION, deadline_monotonic_s)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self.look())

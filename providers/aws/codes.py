@@ -19,14 +19,12 @@ from providers.errors import (
     NotFoundError,
     PermissionDeniedError,
     PriceError,
-    ProviderError,
     QuotaError,
-    Scope,
     SetupError,
     ThrottledError,
     UnavailableError,
 )
-from providers.meaning import Meaning
+from providers.meaning import Meaning, row
 
 USED_TOKEN = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidID")
@@ -60,11 +58,6 @@ _LOGIN = "get new credentials: aws sso login, or a new session token"
 
 
 def _rows() -> Iterator[tuple[str, Meaning]]:
-    def row(
-        codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
-    ) -> Iterator[tuple[str, Meaning]]:
-        return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())
-
     yield from row("InsufficientInstanceCapacity InsufficientCapacity", CapacityError, "zone", "codes", _CAPACITY)
     yield from row("UnfulfillableCapacity", CapacityError, "zone", "seen", _CAPACITY)
     yield from row("Unsupported", CapacityError, "zone", "codes", "the zone does not have this type")

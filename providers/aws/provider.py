@@ -6,11 +6,9 @@ sent once and never repeated by boto3; its ClientToken is our launch token, so t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any
 
 from providers.aws.calls import INSTALL
@@ -26,12 +24,13 @@ from providers.aws.settings import Settings
 from providers.aws.user_data import user_data
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
-from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
+from providers.errors import ConflictError, ProviderError, UnavailableError
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
 from providers.network import Network, in_each
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
+from providers.rentable import rentable
 
 REGIONS_FRESH_S = 3600.0
 MOST_VALUES = 200
@@ -213,27 +212,14 @@ class AwsProvider:
     # --- launching ---
 
     def _offered(self, offer_id: str) -> OfferId:
-        """The parts of an offer of ours. Raises NotFoundError."""
-        try:
-            offer = OfferId.parse(offer_id)
-        except ValueError as error:
-            raise NotFoundError(str(error)) from error
+        """See providers.rentable."""
         settings = self._settings
-        if (
-            offer.provider != PROVIDER
-            or offer.region not in settings.regions
-            or offer.instance_type not in settings.instance_types
-        ):
-            raise NotFoundError(
-                f"{offer_id} is not an offer of this installation",
-                hint="providers.aws.regions and providers.aws.instance_types in tradewind.toml say what may be rented",
-            )
-        return offer
+        return rentable(offer_id, PROVIDER, settings.regions, settings.instance_types)
 
     def _request(self, spec: LaunchSpec, offer: OfferId) -> dict[str, Any]:
         """The parameters of RunInstances: the same for the same spec, as long as the image is the same."""
         image = self._images.named(spec.image or self._settings.image, offer.region)
-        tags = {**spec.tags, REQUEST: _fingerprint(spec)}
+        tags = {**spec.tags, REQUEST: spec.fingerprint}
         if spec.time_to_live_s is not None:
             tags[LIVES] = str(spec.time_to_live_s)
         tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
@@ -276,7 +262,7 @@ class AwsProvider:
         rows = self._rows(region, {"Name": "client-token", "Values": [spec.token]})
         if not rows:
             raise UnavailableError(f"EC2 does not show yet what it launched with the token {spec.token}")
-        if any(tags_of(row).get(REQUEST, _fingerprint(spec)) != _fingerprint(spec) for row in rows):
+        if any(tags_of(row).get(REQUEST, spec.fingerprint) != spec.fingerprint for row in rows):
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return tuple(instance_id(region, row) for row in sorted(rows, key=lambda row: int(row["AmiLaunchIndex"])))
 
@@ -340,8 +326,3 @@ def _pieces(values: Sequence[str]) -> Iterator[list[str]]:
 
 def _install(spec: LaunchSpec) -> str:
     return spec.tags.get(INSTALL, "")
-
-
-def _fingerprint(spec: LaunchSpec) -> str:
-    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()

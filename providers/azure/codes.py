@@ -24,14 +24,12 @@ from providers.errors import (
     NotFoundError,
     PermissionDeniedError,
     PriceError,
-    ProviderError,
     QuotaError,
-    Scope,
     SetupError,
     ThrottledError,
     UnavailableError,
 )
-from providers.meaning import Meaning
+from providers.meaning import Meaning, row
 
 NO_RESOURCE = ("ResourceNotFound", "NotFound")
 NO_NETWORK = "InvalidResourceReference"
@@ -58,11 +56,6 @@ _POLICY = "a policy of the organisation forbids it: ask for an exemption, or use
 
 
 def _rows() -> Iterator[tuple[str, Meaning]]:
-    def row(
-        codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
-    ) -> Iterator[tuple[str, Meaning]]:
-        return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())
-
     yield from row("SkuNotAvailable", CapacityError, "region", "spot", _CAPACITY)
     yield from row("AllocationFailed", CapacityError, "region", "vm", _CAPACITY)
     yield from row("ZonalAllocationFailed", CapacityError, "zone", "vm", _CAPACITY)

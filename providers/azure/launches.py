@@ -7,11 +7,9 @@ what Azure keeps of one that failed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from hashlib import blake2b
 from typing import Any
 
 from azure.core import MatchConditions
@@ -60,7 +58,7 @@ class Launches:
         names = rows.names(spec.token, spec.count)
         data = user_data(spec.user_data, spec.time_to_live_s)
         image = self._images.named(spec.image or self._settings.image, offer.region)
-        mark = fingerprint(spec)
+        mark = spec.fingerprint
         known = self._machines.records.get(names[0])
         if known is not None and known.tags.get(rows.REQUEST) != mark:
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
@@ -146,7 +144,7 @@ class Launches:
         self, spec: LaunchSpec, offer: OfferId, record: Record, data: str, image: Mapping[str, str], place: Place
     ) -> dict[str, Any]:
         """The body of a PUT. Everything that the machine needs is in it, and is deleted with it."""
-        name, tags = record.name, self._tags(spec, fingerprint(spec))
+        name, tags = record.name, self._tags(spec, spec.fingerprint)
         address = {
             "name": name,
             "sku": {"name": "Standard"},
@@ -190,12 +188,6 @@ class Launches:
     def _tags(self, spec: LaunchSpec, mark: str) -> dict[str, str]:
         tags = {**spec.tags, rows.TOKEN: spec.token, rows.REQUEST: mark, rows.COUNT: str(spec.count)}
         return tags if spec.time_to_live_s is None else {**tags, LIVES: str(spec.time_to_live_s)}
-
-
-def fingerprint(spec: LaunchSpec) -> str:
-    """The same for the same launch only."""
-    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _each(items: Sequence[Any], call: Callable[[Any], Any]) -> list[Any]:

@@ -20,12 +20,13 @@ from providers.azure.settings import Settings
 from providers.azure.skus import quotas
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
-from providers.errors import NotFoundError, ProviderError, UnavailableError
+from providers.errors import ProviderError, UnavailableError
 from providers.instance import EndReason, Instance
 from providers.machine.lifetime import LIVES, lives
 from providers.network import Network, in_each
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
+from providers.rentable import rentable
 
 CALL_S = 15.0
 ATTEMPTS = 2
@@ -156,23 +157,9 @@ class AzureProvider:
     # --- for the methods above ---
 
     def _offered(self, offer_id: str) -> OfferId:
-        """The parts of an offer of ours. Raises NotFoundError."""
-        try:
-            offer = OfferId.parse(offer_id)
-        except ValueError as error:
-            raise NotFoundError(str(error)) from error
+        """See providers.rentable."""
         settings = self._settings
-        if (
-            offer.provider != self.name
-            or offer.region not in settings.regions
-            or offer.instance_type not in settings.instance_types
-        ):
-            raise NotFoundError(
-                f"{offer_id} is not an offer of this installation",
-                hint="providers.azure.regions and providers.azure.instance_types in tradewind.toml say what may be "
-                "rented",
-            )
-        return offer
+        return rentable(offer_id, self.name, settings.regions, settings.instance_types)
 
     @contextmanager
     def _converted(self) -> Iterator[None]:

@@ -20,14 +20,12 @@ from providers.errors import (
     ExpiredCredentialsError,
     NotFoundError,
     PermissionDeniedError,
-    ProviderError,
     QuotaError,
-    Scope,
     SetupError,
     ThrottledError,
     UnavailableError,
 )
-from providers.meaning import Meaning
+from providers.meaning import Meaning, row
 
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 ABSENT = ("notFound", "RESOURCE_NOT_FOUND")
@@ -44,11 +42,6 @@ _BILLING = "link a billing account: console.cloud.google.com/billing/projects"
 
 
 def _rows() -> Iterator[tuple[str, Meaning]]:
-    def row(
-        codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
-    ) -> Iterator[tuple[str, Meaning]]:
-        return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())
-
     yield from row("ZONE_RESOURCE_POOL_EXHAUSTED", CapacityError, "zone", "stock", _CAPACITY)
     yield from row("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", CapacityError, "zone", "stock", _CAPACITY)
     yield from row("insufficientCapacity VM_MIN_COUNT_NOT_REACHED", CapacityError, "zone", "bulk", _CAPACITY)

@@ -22,7 +22,7 @@ from providers.gcp.images import Images
 from providers.gcp.market import Market
 from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone, request_id
 from providers.gcp.networks import Networks
-from providers.gcp.request import Base, call, fingerprint
+from providers.gcp.request import Base, call
 from providers.gcp.rows import Row, forgotten, instance, launch_of
 from providers.gcp.session import Connections, converted, failure, is_done, to_provider_error
 from providers.gcp.settings import Settings
@@ -31,6 +31,7 @@ from providers.machine.lifetime import LIVES, lives
 from providers.network import Network
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
+from providers.rentable import rentable
 
 CALL_S, PATIENCE_S = 10.0, 12.0
 REFUSED_S = 15.0
@@ -81,7 +82,7 @@ class GcpProvider:
         ids = tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count))
         try:
             for attempt in range(MOST_REFUSALS):
-                asked = {**fields, "request_id": request_id(spec.token, fingerprint(spec), attempt)}
+                asked = {**fields, "request_id": request_id(spec.token, spec.fingerprint, attempt)}
                 operation = self._connections.once("InstancesClient", method, **asked)
                 earlier = is_done(operation)  # the answer to an earlier request of this id
                 if not earlier:
@@ -200,22 +201,11 @@ class GcpProvider:
     # --- launching ---
 
     def _offered(self, offer_id: str) -> OfferId:
-        """The parts of an offer of ours. Raises NotFoundError."""
-        try:
-            offer = OfferId.parse(offer_id)
-        except ValueError as error:
-            raise NotFoundError(str(error)) from error
+        """See providers.rentable."""
         settings = self._settings
-        if (
-            offer.provider != PROVIDER
-            or offer.region not in settings.regions
-            or region_of_zone(offer.zone) != offer.region
-            or offer.instance_type not in settings.machine_types
-        ):
-            raise NotFoundError(
-                f"{offer_id} is not an offer of this installation",
-                hint="providers.gcp.regions and providers.gcp.machine_types in tradewind.toml say what may be rented",
-            )
+        offer = rentable(offer_id, PROVIDER, settings.regions, settings.machine_types, "machine_types")
+        if region_of_zone(offer.zone) != offer.region:
+            raise NotFoundError(f"{offer_id}: the zone is not in that region")
         return offer
 
     def _launched_before(self, spec: LaunchSpec, offer: OfferId, ids: Sequence[str]) -> None:
@@ -225,7 +215,7 @@ class GcpProvider:
         rows = {instance_id(zone, row.name): row for zone, row in shown if zone == offer.zone}
         if not rows:
             raise UnavailableError(f"GCP does not show yet what it launched with the token {spec.token}")
-        if any(launch_of(row).get("request") != fingerprint(spec) for row in rows.values()):
+        if any(launch_of(row).get("request") != spec.fingerprint for row in rows.values()):
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         if rows.keys() != set(ids):
             raise UnavailableError(f"GCP does not show yet all that it launched with the token {spec.token}")

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 from providers.base import LaunchSpec
@@ -34,12 +33,6 @@ WITH_GPUS = re.compile(r"(a2|a3|a4|g2|g4)-.*|.*\+.*")
 ATTACHED = re.compile(r"(?P<shape>[a-z0-9-]+)\+(?P<count>\d+)x(?P<card>[a-z0-9-]+)")
 HYPERDISK = re.compile(r"(a3-ultragpu|a4|a4x|c4|c4a|c4d|g4|h4d|m4|n4|n4a|n4d|x4)-.*")
 """Types without persistent disks (docs.cloud.google.com/compute/docs/disks/hyperdisks)."""
-
-
-def fingerprint(spec: LaunchSpec) -> str:
-    """The same for the same request, and different for any other."""
-    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +117,7 @@ def _scheduling(spec: LaunchSpec, offer: OfferId) -> dict[str, Any]:
 
 
 def _metadata(spec: LaunchSpec) -> Mapping[str, str]:
-    launch = {"token": spec.token, "tags": dict(spec.tags), "request": fingerprint(spec)}
+    launch = {"token": spec.token, "tags": dict(spec.tags), "request": spec.fingerprint}
     values = {
         "startup-script": script(PROVIDER, spec.user_data, spec.time_to_live_s),
         LAUNCH: json.dumps(launch, sort_keys=True),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import signal
 import sqlite3
 from collections.abc import Sequence
@@ -102,7 +101,7 @@ class LocalProvider:
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch; starts one process session per instance."""
-        fingerprint = _fingerprint(spec)
+        fingerprint = spec.fingerprint
         with self._books.transaction():
             known = self._books.fingerprint(spec.token)
             if known is None:
@@ -467,11 +466,6 @@ def _instance(record: Record, now_ms: int) -> Instance:
         record.notice_deadline_ms,
         record.tags,
     )
-
-
-def _fingerprint(spec: LaunchSpec) -> str:
-    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _floor_second(at_ms: int) -> int:

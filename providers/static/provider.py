@@ -11,7 +11,6 @@ run is then reported for it, as long as others answered.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -76,7 +75,7 @@ class StaticProvider:
                 f"({', '.join(host.name for host in hosts)}), and the job wants {spec.count} at once",
                 hint="give equal hosts (GPUs, CPU cores, memory, price) one region and zone, or lower resources.nodes",
             )
-        now_ms, fingerprint = self._clock.now_ms(), _fingerprint(spec)
+        now_ms, fingerprint = self._clock.now_ms(), spec.fingerprint
         look = {"operation": "look", "token": spec.token, "install": spec.tags.get(INSTALL, "")}
         looks = self._ask_all(hosts, lambda host: {**look, "gpus": wants_gpus(host)})
         counts = self._known(looks, fingerprint)
@@ -391,8 +390,3 @@ def _instance(told: Json) -> Instance:
 def _machine_id(host_name: str, install: str, token: str, ordinal: int) -> str:
     digest = blake2b(f"{install}|{token}|{ordinal}".encode(), digest_size=6).hexdigest()
     return f"{PROVIDER}-{host_name}-{digest}"
-
-
-def _fingerprint(spec: LaunchSpec) -> str:
-    asked = [spec.offer_id, spec.user_data, dict(spec.tags), spec.count, spec.image, spec.time_to_live_s]
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()

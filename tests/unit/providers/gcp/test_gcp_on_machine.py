@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from google.cloud import compute_v1
 
-from providers.gcp.metadata import NOTICE_S, PreemptionNotices
+from providers.gcp.metadata import AGAIN_S, NOTICE_S, PreemptionNotices
 from providers.gcp.on_machine import ATTRIBUTE, MetadataServer
 from providers.machine.lifetime import LIVES, since_boot_s
 from providers.machine.user_data import program
@@ -32,7 +32,7 @@ def test_a_notice_is_seen_as_soon_as_it_is_given() -> None:
     announcing = service()
     with serving(announcing) as server:
         found = PreemptionNotices(MetadataServer(server.url), lambda: HERE_S)
-        assert found.look(1)
+        assert found.look(1) == 0
         assert found() is None
         looking = threading.Thread(target=found.look, args=(60,))
         looking.start()
@@ -46,9 +46,9 @@ def test_a_server_without_an_answer_or_a_change_gives_no_notice() -> None:
     with serving(service()) as server:
         found = PreemptionNotices(MetadataServer(server.url), lambda: HERE_S)
         server.faults.append(Fault(lambda _: True, 1, Response(503)))
-        assert not found.look(1)
-        assert found.look(1)
-        assert found.look(1)
+        assert found.look(1) == AGAIN_S
+        assert found.look(1) == 0
+        assert found.look(1) == 0
         assert found() is None
 
 
@@ -56,7 +56,7 @@ def test_a_server_without_an_answer_or_a_change_gives_no_notice() -> None:
 def test_what_does_not_say_that_it_is_googles_is_not_believed(answer: Response) -> None:
     with serving(lambda _: answer) as server:
         found = PreemptionNotices(MetadataServer(server.url), lambda: HERE_S)
-        assert not found.look(1)
+        assert found.look(1) == AGAIN_S
         assert found() is None
 
 

@@ -64,7 +64,7 @@ def test_a_host_says_nothing_about_machines_of_another(state: Path) -> None:
 def test_a_host_that_is_declared_under_two_names_is_asked_for_one_machine(state: Path) -> None:
     """Both names lead to one folder, so both report the machine of a launch."""
     spec = LaunchSpec("t", HOSTS[0].offer.id, "true", {})
-    fingerprint = sys.modules["providers.static.provider"]._fingerprint(spec)
+    fingerprint = spec.fingerprint
     known = {**LOOK, "known": [{"id": "static-a-1", "fingerprint": fingerprint}], "machines": []}
     twice = cloud(state, a=known, b=known)
     assert [each.split("-")[1] for each in twice.launch(spec)] == ["a"]
