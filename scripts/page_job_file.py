@@ -39,7 +39,7 @@ follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are 
 keys are ignored. A typo gets a suggestion (`did you mean ...?`).
 
 **Not supported yet.** Some fields are validated, but their features are not supported yet: more than one node,
-checkpoints in `gs://` and `az://`, data that must be fetched or mounted, and `keep: best`. A job that uses one of them
+data that must be fetched or mounted, and `keep: best`. A job that uses one of them
 cannot be submitted, because it would not run as its file says.
 """
 

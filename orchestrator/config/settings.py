@@ -323,7 +323,8 @@ class Config:
     )
     store_root: Path | str = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        "Where orders for machines, their reports and checkpoints are kept: a folder, or a bucket (`s3://bucket/prefix`).",
+        "Where orders for machines, their reports and checkpoints are kept: a folder, or a bucket "
+        "(`s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`).",
         root,
         '"s3://bucket/tradewind"',
         "state_dir",

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.paths import why_no_path
+from trainers.errors import StoreNotFound
+from trainers.objects.services import place_of
 
 Read = Callable[[object], object]
 """Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
@@ -61,9 +63,10 @@ def root(value: object) -> Path | str:
     given = text(value)
     if "://" not in given:
         return Path(given)
-    if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", given):
-        raise ValueError('must be a folder, or a bucket such as "s3://bucket/tradewind"')
-    return given.rstrip("/")
+    try:
+        return place_of(given).url
+    except StoreNotFound as error:
+        raise ValueError(f"must be a folder, or a bucket: {error.hint}") from error
 
 
 def yes_no(value: object) -> bool:

@@ -21,7 +21,7 @@ from orchestrator.jobfile.program.entrypoint import (
 )
 from orchestrator.jobfile.source.source_map import Finding
 from trainers.errors import StoreNotFound
-from trainers.objects.bucket import bucket_and_prefix
+from trainers.objects.services import SERVICES, place_of
 
 OBJECT_STORES = ("s3", "gs", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -150,9 +150,9 @@ def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding
     to = _section(tree, "checkpoint").get("to")
     if isinstance(to, str):
         yield from _check_location(("checkpoint", "to"), to, lambda path: _folder_problem(path, base_dir))
-        if scheme(to) == "s3":
+        if scheme(to) in SERVICES:
             try:
-                bucket_and_prefix(to)
+                place_of(to)
             except StoreNotFound as error:
                 yield Finding(("checkpoint", "to"), "is not the URL of a bucket", error.hint)
     for index, source in _items(tree, "data", "source"):

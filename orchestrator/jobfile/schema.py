@@ -235,7 +235,8 @@ class CheckpointSection(Section):
     """How the job's progress is kept safe."""
 
     to: NonEmpty | None = _about(
-        "Where checkpoints go: a folder or s3://bucket/prefix; left out, to the state folder.",
+        "Where checkpoints go: a folder or a bucket (s3://bucket/prefix, gs://bucket/prefix, az://container/prefix); "
+        "left out, to the state folder.",
         "path or URL",
         "s3://bucket/ck",
         default=None,

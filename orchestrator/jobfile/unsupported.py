@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.errors import Problem, SpecError
-from orchestrator.jobfile.checks import OBJECT_STORES, scheme
+from orchestrator.jobfile.checks import scheme
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.model import JobSpec
 
@@ -45,9 +45,6 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
     for index, output in enumerate(spec.outputs):
         if output.keep == "best":
             add(("outputs", index, "keep"), "keeping the best version only", "use keep: all")
-    if spec.checkpoint.to is not None and (store := scheme(spec.checkpoint.to)) in OBJECT_STORES and store != "s3":
-        hint = "use s3://bucket/prefix or a folder of this machine, or delete the field"
-        add(("checkpoint", "to"), f"checkpoints in {store}://", hint)
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ BOOT_FD = "TRADEWIND_BOOT_FD"
 """From user data: a Handover without variables, as JSON."""
 ACCESS_FD = "TRADEWIND_ACCESS_FD"
 """From the provider of machines on this host: NAME=value, each followed by a zero byte."""
-_ACCESS = "AWS_"
+_ACCESS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 @dataclass(frozen=True, slots=True)

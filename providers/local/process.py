@@ -18,7 +18,7 @@ _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("VIRTUAL_ENV", "LD_LIBRARY_PATH"),
 )
-_STORE_ACCESS = "AWS_"
+_STORE_ACCESS = ("AWS_", "AZURE_", "GOOGLE_")
 """What a machine's agent needs to reach a bucket. It reads these variables from a pipe, because the job's program can
 read what the machine's processes were started with."""
 _ACCESS_VARIABLE, _ACCESS_FD = "TRADEWIND_ACCESS_FD", 3

@@ -1,9 +1,4 @@
-"""BucketStore: an object store in an S3 bucket, or in any store with the same protocol, through obstore.
-
-Settings come from the environment variables of AWS's own tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; without a key, the machine's role is used. Plain
-HTTP is used on this machine only, unless AWS_ALLOW_HTTP is true. Machines of a job ask for credentials at an
-endpoint of their own (trainers.objects.credentials).
+"""BucketStore: an object store in a bucket of a cloud, or of any store with the same protocol, through obstore.
 
 Requests are repeated here and not by obstore: a conditional put whose first answer was lost finds its own object when
 it is repeated. It is then read back and compared before that counts as a conflict. A conflict on the first try is one.
@@ -11,52 +6,53 @@ it is repeated. It is then read back and compared before that counts as a confli
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import re
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
-from trainers.errors import ObjectStoreError, StoreDenied, StoreNotFound, UnreadableObject
+from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects import refusals
 from trainers.objects.base import Bytes, Found, Listed, checked_key, checked_prefix, is_key
-from trainers.objects.credentials import Credentials, of_this_machine
+from trainers.objects.credentials import Credentials
 from trainers.objects.retry import Patience
+from trainers.objects.services import Place, place_of
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore import ObjectMeta, PutResult, UpdateVersion
+
+    from trainers.objects.services import Client
 
 _T = TypeVar("_T")
 
 POLL_S = 1.0  # at $0.005 per 1,000 lists (S3, 2026), polling costs $0.018 per hour
 PART_BYTES, PARTS_AT_ONCE = 16 << 20, 4  # S3 allows 10,000 parts: 160 GB
-_BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+DELETES_AT_ONCE = 16  # where one request deletes one object
 
 
 class BucketStore:
-    """ObjectStore of the keys below `prefix` in an S3 bucket."""
+    """ObjectStore of the keys of one place."""
 
     poll_s = POLL_S
     remote = True
 
-    def __init__(self, client: S3Store, bucket: str, prefix: str, patience: Patience) -> None:
-        self._client, self._bucket, self._prefix, self._patience = client, bucket, prefix, patience
+    def __init__(self, client: Client, place: Place, patience: Patience) -> None:
+        self._client, self._place, self._patience = client, place, patience
 
     @property
     def url(self) -> str:
-        """s3://bucket/prefix."""
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+        """scheme://bucket/prefix."""
+        return self._place.url
 
     def where(self, key: str) -> str:
-        """s3://bucket/prefix/key."""
+        """scheme://bucket/prefix/key."""
         return f"{self.url}/{checked_key(key)}"
 
     def child(self, prefix: str) -> BucketStore:
         """See ObjectStore.child."""
-        return BucketStore(self._client, self._bucket, self._full(prefix), self._patience)
+        return BucketStore(self._client, replace(self._place, prefix=self._full(prefix)), self._patience)
 
     # Reading
 
@@ -73,7 +69,7 @@ class BucketStore:
         if size_bytes > most_bytes:
             what = f"{self.where(key)} has {size_bytes} bytes; the limit is {most_bytes}"
             raise UnreadableObject(what, hint="move it away")
-        return Found(bytes(answer.bytes()), answer.meta["e_tag"] or "")
+        return Found(bytes(answer.bytes()), self._version(answer.meta))
 
     def get_range(self, key: str, begin: int, end: int) -> bytes | None:
         """See ObjectStore.get_range."""
@@ -95,8 +91,7 @@ class BucketStore:
         import obstore
 
         def request(_again: bool) -> Listed | None:
-            meta = obstore.head(self._client, self._full(key))
-            return Listed(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            return _listed(key, obstore.head(self._client, self._full(key)))
 
         return self._asked(request, missing=None)
 
@@ -109,16 +104,12 @@ class BucketStore:
         import obstore
 
         below = self._below(prefix)
-        skipped = len(f"{self._prefix}/") if self._prefix else 0
+        skipped = len(f"{self._place.prefix}/") if self._place.prefix else 0
 
         def request(_again: bool) -> list[Listed]:
             metas = [meta for batch in obstore.list(self._client, below or None) for meta in batch]
             found = [(meta["path"][skipped:], meta) for meta in metas]
-            return [
-                Listed(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
-                for key, meta in found
-                if is_key(key)
-            ]
+            return [_listed(key, meta) for key, meta in found if is_key(key)]
 
         return self._asked(request, missing=[])
 
@@ -154,7 +145,7 @@ class BucketStore:
             try:
                 obstore.put(self._client, self._full(key), bytes(data), mode="create", use_multipart=False)
             except AlreadyExistsError as error:
-                refusals.require_final(error, self.url)
+                refusals.require_final(error, self._place)
                 return again and self._own(key, data) is not None
             return True
 
@@ -165,16 +156,16 @@ class BucketStore:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        known: UpdateVersion = {"version": version} if self._place.service.by_generation else {"e_tag": version}
+
         def request(again: bool) -> str | None:
             try:
-                answer = obstore.put(
-                    self._client, self._full(key), bytes(data), mode={"e_tag": version}, use_multipart=False
-                )
+                answer = obstore.put(self._client, self._full(key), bytes(data), mode=known, use_multipart=False)
             except (AlreadyExistsError, PreconditionError) as error:
-                refusals.require_final(error, self.url)
+                refusals.require_final(error, self._place)
                 own = self._own(key, data) if again else None
                 return None if own is None else own.version
-            return answer["e_tag"] or ""
+            return self._version(answer)
 
         return self._asked(request)
 
@@ -184,20 +175,38 @@ class BucketStore:
 
         if source == target:  # S3 refuses it
             return self.head(source) is not None
+        of, to = self._full(source), self._full(target)
 
         def request(_again: bool) -> bool:
-            obstore.copy(self._client, self._full(source), self._full(target))
+            if self._place.service.copies_at_once:
+                obstore.copy(self._client, of, to)
+            else:
+                with SpooledTemporaryFile(PART_BYTES) as file:
+                    for piece in obstore.get(self._client, of).stream(PART_BYTES):
+                        file.write(piece)
+                    file.seek(0)
+                    obstore.put(self._client, to, file, chunk_size=PART_BYTES)
             return True
 
         return self._asked(request, missing=False)
 
     def delete(self, *keys: str) -> None:
-        """See ObjectStore.delete. One request for a thousand keys."""
+        """See ObjectStore.delete. One request for a thousand keys, or some at a time."""
         import obstore
 
         paths = [self._full(key) for key in keys]
-        if paths:
+
+        def one(path: str) -> None:
+            self._asked(lambda _again: obstore.delete(self._client, path), missing=None)
+
+        if self._place.service.deletes_many and paths:
             self._asked(lambda _again: obstore.delete(self._client, paths))
+        elif len(paths) <= 1:
+            for path in paths:
+                one(path)
+        else:
+            with ThreadPoolExecutor(DELETES_AT_ONCE, "deletes") as threads:
+                list(threads.map(one, paths))
 
     def prepare(self, *prefixes: str) -> None:
         """See ObjectStore.prepare. Writes and deletes an object of a name that is not a key."""
@@ -205,9 +214,9 @@ class BucketStore:
 
         for prefix in prefixes:
             checked_prefix(prefix)
-        probe = f"{self._prefix}/.probe".lstrip("/")
+        probe = f"{self._place.prefix}/.probe".lstrip("/")
         self._asked(lambda _again: obstore.put(self._client, probe, b"probe", use_multipart=False))
-        self._asked(lambda _again: obstore.delete(self._client, [probe]))
+        self._asked(lambda _again: obstore.delete(self._client, probe))
 
     def settle(self, prefix: str) -> None:
         """See ObjectStore.settle. An object that has been written has its name."""
@@ -217,11 +226,14 @@ class BucketStore:
         """See ObjectStore.sweep. An interrupted put leaves nothing."""
         checked_prefix(prefix)
 
+    def _version(self, of: ObjectMeta | PutResult) -> str:
+        return of["version" if self._place.service.by_generation else "e_tag"] or ""
+
     def _full(self, key: str) -> str:
-        return f"{self._prefix}/{checked_key(key)}".lstrip("/")
+        return f"{self._place.prefix}/{checked_key(key)}".lstrip("/")
 
     def _below(self, prefix: str) -> str:
-        return f"{self._prefix}/{checked_prefix(prefix)}".strip("/")
+        return f"{self._place.prefix}/{checked_prefix(prefix)}".strip("/")
 
     def _own(self, key: str, data: Bytes) -> Found | None:
         """The object if its content is `data`: then an earlier try may have written it."""
@@ -241,63 +253,38 @@ class BucketStore:
             except (BaseError, OSError, ValueError) as error:
                 if isinstance(error, FileNotFoundError) and missing and not refusals.of_bucket(error):
                     return missing["missing"]
-                raise refusals.named(error, self.url) from error
+                raise refusals.named(error, self._place) from error
 
         return self._patience.repeat(once)
 
 
-def bucket_and_prefix(url: str) -> tuple[str, str]:
-    """The parts of s3://bucket/prefix. Raises StoreNotFound."""
-    parts = urlsplit(url)
-    prefix = parts.path.strip("/")
-    if not _BUCKET.fullmatch(parts.netloc) or parts.query or parts.fragment or not (prefix == "" or is_key(prefix)):
-        raise StoreNotFound(f"{url} is not the URL of a bucket", hint="write it like this: s3://bucket/prefix")
-    return parts.netloc, prefix
+def _listed(key: str, meta: ObjectMeta) -> Listed:
+    """In whole seconds: some stores tell fractions in lists only."""
+    return Listed(key, meta["size"], int(meta["last_modified"].timestamp()) * 1000)
 
 
 def open_bucket(url: str, patience: Patience | None = None, credentials: Credentials | None = None) -> BucketStore:
-    """The store of an URL s3://bucket/prefix; `credentials` are asked for when they are needed, instead of those of the
+    """The store of the URL of a bucket; `credentials` are asked for when they are needed, instead of those of the
     environment. Raises ObjectStoreError; sends no request."""
-    bucket, prefix = bucket_and_prefix(url)
+    place = place_of(url)
     try:
+        import obstore.store  # noqa: F401 - heavy, and its absence is named
         from obstore.exceptions import BaseError
-        from obstore.store import S3Store
     except ModuleNotFoundError as error:
         raise ObjectStoreError(
             f"{url} needs obstore, which is not installed here", hint="pip install 'tradewind[storage]'"
         ) from error
     patience = patience or Patience()
+    options = {
+        "client_options": {
+            "allow_http": place.service.plain_http(url),
+            "connect_timeout": timedelta(seconds=patience.connect_s),
+            "timeout": timedelta(seconds=patience.request_s),
+        },
+        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=patience.request_s)},
+    }
     try:
-        client = S3Store(
-            bucket,
-            client_options={
-                "allow_http": _plain_http_allowed(url),
-                "connect_timeout": timedelta(seconds=patience.connect_s),
-                "timeout": timedelta(seconds=patience.request_s),
-            },
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=patience.request_s)},
-            credential_provider=credentials or of_this_machine(),
-        )
+        client = place.service.open(place.bucket, options, credentials)
     except (BaseError, ValueError) as error:
-        raise refusals.named(error, url) from error
-    return BucketStore(client, bucket, prefix, patience)
-
-
-def _plain_http_allowed(url: str) -> bool:
-    """Raises StoreDenied if the endpoint is another machine, without TLS, and that was not allowed explicitly."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    parts = urlsplit(endpoint)
-    if parts.scheme != "http":
-        return False
-    if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true") or _is_here(parts.hostname or ""):
-        return True
-    raise StoreDenied(
-        f"{url}: the endpoint {endpoint} is another machine, without encryption",
-        hint="use https://, or set AWS_ALLOW_HTTP=true if the network is yours",
-    )
-
-
-def _is_here(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
+        raise refusals.named(error, place) from error
+    return BucketStore(client, place, patience)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.request
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,6 +25,8 @@ def of_this_machine() -> Credentials | None:
     token = os.environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     if not where or not token or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
+    import urllib.request
+
     request = urllib.request.Request(where, headers={"Authorization": token})
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

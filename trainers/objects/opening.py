@@ -17,7 +17,7 @@ Root: TypeAlias = ObjectStore | str | Path
 
 
 def open_store(root: Root, patience: Patience | None = None, credentials: Credentials | None = None) -> ObjectStore:
-    """The store of a path, file://PATH or s3://bucket/prefix; a store is returned as it is. `patience` and
+    """The store of a path, file://PATH or the URL of a bucket; a store is returned as it is. `patience` and
     `credentials` are for buckets.
 
     Sends no request and creates nothing. Raises ObjectStoreError.
@@ -28,13 +28,9 @@ def open_store(root: Root, patience: Patience | None = None, credentials: Creden
     scheme, separator, rest = text.partition("://")
     if not separator or isinstance(root, Path):
         return FolderStore(text)
-    if scheme.lower() == "s3":
-        return open_bucket(f"s3://{rest}", patience, credentials)
     if scheme.lower() == "file":
         parts = urlsplit(text)
         if parts.netloc in ("", "localhost") and parts.path and not (parts.query or parts.fragment):
             return FolderStore(unquote(parts.path))
         raise StoreNotFound(f"{text} is not a folder of this machine", hint="write it like this: file:///FOLDER")
-    raise StoreNotFound(
-        f"{text}: this version does not store anything in {scheme}://", hint="use a folder of this machine, or s3://"
-    )
+    return open_bucket(f"{scheme.lower()}://{rest}", patience, credentials)

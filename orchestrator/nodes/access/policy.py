@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import SiteError
 from trainers.errors import StoreNotFound
-from trainers.objects.bucket import bucket_and_prefix
+from trainers.objects.services import S3, Place, place_of
 
 MOST_CHARACTERS = 2048  # of a session policy: AWS STS
 
@@ -26,10 +26,10 @@ class Scope:
         """This as an IAM policy in JSON. Raises SiteError if it is too long."""
         arn = {"cn-": "arn:aws-cn", "us-gov-": "arn:aws-us-gov"}
         partition = next((found for start, found in arn.items() if region.startswith(start)), "arn:aws")
-        writes, reads = ([bucket_and_prefix(url) for url in urls] for urls in (self.writes, self.reads))
+        writes, reads = ([place_of(url) for url in urls] for urls in (self.writes, self.reads))
 
-        def objects(places: list[tuple[str, str]]) -> list[str]:
-            return [f"{partition}:s3:::{bucket}/{_literal(prefix)}/*" for bucket, prefix in places]
+        def objects(places: list[Place]) -> list[str]:
+            return [f"{partition}:s3:::{place.bucket}/{_literal(place.prefix)}/*" for place in places]
 
         statements: list[dict[str, object]] = [
             {
@@ -40,8 +40,8 @@ class Scope:
         ]
         if reads:
             statements.append({"Effect": "Allow", "Action": "s3:GetObject", "Resource": objects(reads)})
-        for bucket in sorted({bucket for bucket, _ in writes}):
-            prefixes = [_literal(prefix) for of, prefix in writes if of == bucket]
+        for bucket in sorted({place.bucket for place in writes}):
+            prefixes = [_literal(place.prefix) for place in writes if place.bucket == bucket]
             statements.append(
                 {
                     "Effect": "Allow",
@@ -61,11 +61,13 @@ def scope_of(writes: tuple[str, ...], reads: tuple[str, ...] = ()) -> Scope:
     """The scope of these folders. Raises SiteError if one of them is not in a bucket."""
     for url in (*writes, *reads):
         try:
-            bucket_and_prefix(url)
+            if place_of(url).service is not S3:
+                raise StoreNotFound(f"{url} issues no credentials that are limited to a job")
         except StoreNotFound as error:
             raise SiteError(
                 f"machines of other hosts cannot reach {url}",
-                hint="set store_root, and the job's checkpoint.to if it has one, to a bucket (s3://bucket/prefix)",
+                hint="set store_root, and the job's checkpoint.to if it has one, to a bucket of S3 "
+                "(s3://bucket/prefix): elsewhere, access cannot be limited to a job",
             ) from error
     return Scope(writes, reads)
 

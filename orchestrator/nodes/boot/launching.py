@@ -25,9 +25,9 @@ from orchestrator.nodes.boot.user_data import user_data
 from orchestrator.nodes.channel import MOST_SECRET_BYTES
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
-from trainers.objects.bucket import bucket_and_prefix
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
+from trainers.objects.services import place_of
 
 VALID_S = 3600
 """For how long a machine may take from its order to its first contact."""
@@ -126,12 +126,12 @@ class Launching:
         if not self._issues:  # before money is spent on a machine that could not be let in
             self._issuer.issue(scope, f"tw-{token}")
             self._issues = True
-        bucket, prefix = bucket_and_prefix(self._root)
+        root = place_of(self._root)
         place = Place.of(self._environ)
         signer = Presigner(own_credentials(self._environ), place, self._now(), VALID_S)
 
         def path(key: str) -> str:
-            return quoted("/" + "/".join(part for part in (bucket, prefix, key) if part))
+            return quoted("/" + "/".join(part for part in (root.bucket, root.prefix, key) if part))
 
         def signed(method: str, key: str, *, if_absent: bool = False) -> tuple[str, str]:
             return path(key), signer.suffix(method, path(key), if_absent=if_absent)

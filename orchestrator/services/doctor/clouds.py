@@ -13,7 +13,7 @@ from providers.collect.permissions import CLOUDS, cloud_access
 from providers.errors import ProviderError
 from providers.policy import Store, Use, cloud_policy
 from trainers.errors import StoreNotFound
-from trainers.objects.bucket import bucket_and_prefix
+from trainers.objects.services import S3, place_of
 
 
 def examine_clouds(clouds: Sequence[str], config: Config) -> Diagnosis:
@@ -47,12 +47,12 @@ def policy(cloud: str, config: Config, *, prices_only: bool = False) -> CloudPol
 
 
 def _store(config: Config) -> Store | None:
-    """The bucket of `store_root`; None if that is a folder."""
+    """The bucket of `store_root` on AWS; None if that is a folder, or of another cloud."""
     try:
-        bucket, prefix = bucket_and_prefix(str(config.store_root))
+        place = place_of(str(config.store_root))
     except StoreNotFound:
         return None
-    return Store(bucket, prefix, config.machines.role)
+    return Store(place.bucket, place.prefix, config.machines.role) if place.service is S3 else None
 
 
 def _require_known(cloud: str) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 from orchestrator.config import SETTINGS
 from orchestrator.errors import UsageError, did_you_mean
 from providers.registry import provider_names
-from trainers.errors import StoreNotFound
-from trainers.objects.bucket import bucket_and_prefix
 
 LOCAL = "local"
 CLOUDS = ("aws", "gcp", "azure")
@@ -86,10 +84,6 @@ def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
         if clouds == (LOCAL,):
             return str(root)
         raise UsageError(f"machines of {', '.join(clouds)} cannot reach the folder {text!r:.200}", hint=hint)
-    try:
-        bucket_and_prefix(str(root))
-    except StoreNotFound as error:
-        raise UsageError(f"{text!r:.200} names no bucket that can exist", hint=hint) from error
     return str(root)
 
 

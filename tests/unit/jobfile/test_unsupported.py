@@ -15,8 +15,6 @@ BASE = "name: x\ntrain: {script: train.py}\n"
 @pytest.mark.parametrize(
     ("lines", "field"),
     [
-        ("checkpoint: {to: 'gs://bucket/x'}", "checkpoint.to"),
-        ("checkpoint: {to: 'az://container/x'}", "checkpoint.to"),
         ("data: [{source: 'gs://bucket/x', mount: /x}]", "data[0].source"),
         ("data: [{source: ., mount: /data}]", "data[0].mount"),
         ("outputs: [{path: a}, {path: b, keep: best}]", "outputs[1].keep"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.clouds.s3 import REFUSED_KEY_ID, environment, refusal
+from tests.clouds.buckets import Bucket
+from tests.clouds.s3 import refusal
 from tests.clouds.server import Fault, LoopbackServer, Request
 from trainers.errors import (
     ObjectStoreError,
@@ -22,9 +24,16 @@ from trainers.objects.base import ObjectStore
 from trainers.objects.bucket import BucketStore, open_bucket
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
+from trainers.objects.services import SERVICES
 
 MOST = 100
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_BEARER_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY")
 HASTY = Patience(connect_s=0.5, request_s=0.3, tries=2, sleep=lambda _s: None)
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -106,30 +115,44 @@ def test_a_short_fault_is_waited_out(
     assert [listed.key for listed in store.list()] == ["a"]
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (503, "SlowDown", StoreThrottled),
-        (429, "TooManyRequests", StoreThrottled),
-        (500, "InternalError", StoreUnavailable),
-        (503, "", StoreUnavailable),
-        (408, "RequestTimeout", StoreUnavailable),
-        (403, "AccessDenied", StoreDenied),
-        (403, "InvalidAccessKeyId", StoreDenied),
-        (400, "ExpiredToken", StoreDenied),
-        (401, "Unauthorized", StoreDenied),
-        (403, "RequestTimeTooSkewed", StoreDenied),
-        (403, "QuotaExceeded", StoreFull),
-        (507, "XMinioStorageFull", StoreFull),
-        (405, "MethodNotAllowed", StoreReadOnly),
-        (404, "NoSuchBucket", StoreNotFound),
-        (301, "PermanentRedirect", StoreNotFound),
-        (400, "AuthorizationHeaderMalformed", StoreNotFound),
-        (400, "InvalidArgument", ObjectStoreError),
-    ],
-)
+REFUSALS: list[tuple[str, int, str, type[ObjectStoreError]]] = [
+    ("s3", 503, "SlowDown", StoreThrottled),
+    ("s3", 429, "TooManyRequests", StoreThrottled),
+    ("s3", 500, "InternalError", StoreUnavailable),
+    ("s3", 503, "", StoreUnavailable),
+    ("s3", 408, "RequestTimeout", StoreUnavailable),
+    ("s3", 403, "AccessDenied", StoreDenied),
+    ("s3", 403, "InvalidAccessKeyId", StoreDenied),
+    ("s3", 400, "ExpiredToken", StoreDenied),
+    ("s3", 401, "Unauthorized", StoreDenied),
+    ("s3", 403, "RequestTimeTooSkewed", StoreDenied),
+    ("s3", 403, "QuotaExceeded", StoreFull),
+    ("s3", 507, "XMinioStorageFull", StoreFull),
+    ("s3", 405, "MethodNotAllowed", StoreReadOnly),
+    ("s3", 404, "NoSuchBucket", StoreNotFound),
+    ("s3", 301, "PermanentRedirect", StoreNotFound),
+    ("s3", 400, "AuthorizationHeaderMalformed", StoreNotFound),
+    ("s3", 400, "InvalidArgument", ObjectStoreError),
+    ("gs", 429, "SlowDown", StoreThrottled),
+    ("gs", 503, "ServiceUnavailable", StoreThrottled),
+    ("gs", 500, "InternalError", StoreUnavailable),
+    ("gs", 401, "AuthenticationRequired", StoreDenied),
+    ("gs", 403, "UserProjectAccountProblem", StoreDenied),
+    ("gs", 403, "RetentionPolicyNotMet", StoreReadOnly),
+    ("gs", 404, "NoSuchBucket", StoreNotFound),
+    ("az", 503, "ServerBusy", StoreThrottled),
+    ("az", 500, "OperationTimedOut", StoreUnavailable),
+    ("az", 403, "AuthorizationPermissionMismatch", StoreDenied),
+    ("az", 403, "AuthenticationFailed", StoreDenied),
+    ("az", 409, "BlobImmutableDueToPolicy", StoreReadOnly),
+    ("az", 404, "ContainerNotFound", StoreNotFound),
+    ("az", 409, "ContainerBeingDeleted", StoreNotFound),
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "code", "error"), REFUSALS)
 def test_every_refusal_has_its_name_the_store_and_a_remedy(
-    store: BucketStore, server: LoopbackServer, status: int, code: str, kind: type[ObjectStoreError]
+    kind: str, status: int, code: str, error: type[ObjectStoreError], store: BucketStore, server: LoopbackServer
 ) -> None:
     store.put("a", b"one")
     server.faults = [Fault(any_request, times=None, answer=refusal(status, code, "<secret> words"))]
@@ -145,18 +168,23 @@ def test_every_refusal_has_its_name_the_store_and_a_remedy(
         lambda: store.prepare(),
     ]
     for call in calls:
-        with pytest.raises(ObjectStoreError) as error:
+        with pytest.raises(ObjectStoreError) as raised:
             call()
-        assert type(error.value) is kind
-        assert store.url in error.value.message
-        assert error.value.hint
-        assert "\n" not in str(error.value)
+        assert type(raised.value) is error
+        assert store.url in raised.value.message
+        assert raised.value.hint
+        assert "\n" not in str(raised.value)
 
 
 def test_a_key_that_is_denied_and_a_bucket_that_is_missing(
-    server: LoopbackServer, bucket_url: str, patience: Patience, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    server: LoopbackServer,
+    bucket: Bucket,
+    bucket_url: str,
+    patience: Patience,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    missing = open_bucket("s3://there-is-no-such-bucket/x", patience)
+    missing = open_bucket(f"{kind}://there-is-no-such-bucket/x", patience)
     for call in (
         missing.list,
         missing.prepare,
@@ -165,7 +193,7 @@ def test_a_key_that_is_denied_and_a_bucket_that_is_missing(
     ):
         with pytest.raises(StoreNotFound, match="the bucket does not exist"):
             call()
-    for name, value in environment(server, REFUSED_KEY_ID).items():
+    for name, value in bucket.refused(server).items():
         monkeypatch.setenv(name, value)
     denied = open_bucket(bucket_url, patience)
     for refused in (denied.list, denied.prepare, lambda: denied.get("a", 1), lambda: denied.head("a")):
@@ -173,40 +201,79 @@ def test_a_key_that_is_denied_and_a_bucket_that_is_missing(
             refused()
 
 
-def test_a_server_that_hangs_is_left_after_a_bounded_time(server: LoopbackServer, bucket_url: str) -> None:
+def test_a_server_that_hangs_is_left_after_a_bounded_time(kind: str, server: LoopbackServer, bucket_url: str) -> None:
     store = open_bucket(bucket_url, HASTY)
     server.faults = [Fault(any_request, times=None, hang=True)]
     with pytest.raises(StoreUnavailable, match="time-out") as error:
         store.put("a", b"one")
-    assert "AWS_ENDPOINT_URL" in error.value.hint
+    assert SERVICES[kind].endpoints[-1] in error.value.hint
     assert len(server.requests) == HASTY.tries
 
 
-def test_a_server_that_is_not_there(server: LoopbackServer, bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+def test_a_server_that_is_not_there(
+    kind: str, server: LoopbackServer, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SERVICES[kind].endpoints[0], "http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="no answer"):
         open_bucket(bucket_url, HASTY).list()
 
 
+@pytest.mark.parametrize(
+    ("kind", "role", "remedy"),
+    [
+        ("s3", "AWS_METADATA_ENDPOINT=http://127.0.0.1:9", "AWS_ACCESS_KEY_ID"),
+        ("gs", "GCE_METADATA_HOST=127.0.0.1:9", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("az", "AZURE_MSI_ENDPOINT=http://127.0.0.1:9/metadata/identity/oauth2/token", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
 def test_without_credentials_the_machines_role_is_asked_and_its_absence_named(
-    server: LoopbackServer, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    role: str,
+    remedy: str,
+    server: LoopbackServer,
+    bucket_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no az
+    name, _, nobody = role.partition("=")
+    monkeypatch.setenv(name, nobody)
     with pytest.raises(StoreDenied, match="no credentials") as error:
         open_bucket(bucket_url, HASTY).list()
-    assert "AWS_ACCESS_KEY_ID" in error.value.hint
+    assert remedy in error.value.hint
 
 
 def test_plain_http_to_another_machine_is_allowed_only_explicitly(
-    server: LoopbackServer, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, server: LoopbackServer, bucket_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://192.0.2.1:9000")
-    with pytest.raises(StoreDenied, match="without encryption"):
+    monkeypatch.setenv(SERVICES[kind].endpoints[0], "http://192.0.2.1:9000")
+    with pytest.raises(StoreDenied, match="without encryption") as error:
         open_bucket(bucket_url)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert SERVICES[kind].allow_http in error.value.hint
+    monkeypatch.setenv(SERVICES[kind].allow_http, "true")
     open_bucket(bucket_url)
+
+
+def test_whoever_is_signed_in_to_azure_uses_that(
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY", raising=False)
+    (tmp_path / "az").write_text("#!/bin/sh\necho Please run az login >&2\nexit 1\n")
+    (tmp_path / "az").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    with pytest.raises(ObjectStoreError, match="az login"):
+        open_bucket("az://container/x", HASTY).list()
+
+
+def test_a_container_without_an_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(StoreNotFound, match="storage account") as error:
+        open_bucket("az://container/x")
+    assert "AZURE_STORAGE_ACCOUNT_NAME" in error.value.hint
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,19 +284,37 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["s3://", "s3:///x", "s3://B_d/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://u@bucket/x", "s3://bucket?x"],
+    "rest", ["", "/x", "B_d/x", "bucket/../x", "bucket/a//b", "u@bucket/x", "bucket?x", "-bucket/x"]
 )
-def test_an_url_that_is_no_bucket_is_refused(url: str) -> None:
-    with pytest.raises(StoreNotFound, match="s3://bucket/prefix"):
-        open_store(url)
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_an_url_that_is_no_bucket_is_refused(scheme: str, rest: str) -> None:
+    with pytest.raises(StoreNotFound, match=f"{scheme}://\\w+/prefix"):
+        open_store(f"{scheme}://{rest}")
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/x", "az://container/x", "https://example.org/x", "file://elsewhere/x"])
-def test_places_that_this_version_cannot_use_are_named(url: str) -> None:
+@pytest.mark.parametrize("name", ["two--dashes", "with.dot", "with_underscore", "a" * 64, "ab"])
+def test_a_name_that_no_container_can_have_is_refused(name: str) -> None:
+    with pytest.raises(StoreNotFound, match="az://container/prefix"):
+        open_store(f"az://{name}/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("gcs://bucket/x", "gs://bucket/x"),
+        ("https://storage.googleapis.com/bucket/x", "gs://bucket/x"),
+        ("abfss://container@account.dfs.core.windows.net/x/y", "az://container/x/y"),
+        ("wasbs://container@account.blob.core.windows.net", "az://container"),
+        ("https://account.blob.core.windows.net/container/x", "az://container/x"),
+        ("azure://container/x", "az://container/x"),
+        ("https://example.org/x", "s3://bucket/prefix or gs://bucket/prefix or az://container/prefix"),
+        ("file://elsewhere/x", "file:///FOLDER"),
+    ],
+)
+def test_an_url_of_another_form_is_named_with_ours(url: str, meant: str) -> None:
     with pytest.raises(StoreNotFound, match=url.partition("://")[0]) as error:
         open_store(url)
-    assert error.value.hint
+    assert error.value.hint == f"write it like this: {meant}"
 
 
 def test_a_machine_without_certificates_is_named(

@@ -52,7 +52,7 @@ def followed(root: BucketStore) -> tuple[Ownership, Turns]:
 
 
 @pytest.fixture
-def bucket(bucket_url: str) -> BucketStore:
+def followable(bucket_url: str) -> BucketStore:
     return open_bucket(bucket_url, ONCE)
 
 
@@ -66,46 +66,48 @@ def test_a_folder_is_read_at_each_question(tmp_path: Path) -> None:
 
 
 def test_a_bucket_is_read_by_a_thread_and_less_often_once_the_run_has_the_job(
-    bucket: BucketStore, server: LoopbackServer
+    followable: BucketStore, server: LoopbackServer
 ) -> None:
-    ownership, turns = followed(bucket)
+    ownership, turns = followed(followable)
     assert ownership.generation() == 0
-    store.write_fence(bucket, JOB, 1, None)
+    store.write_fence(followable, JOB, 1, None)
     asked = len(server.requests)
     assert [ownership.generation() for _ in range(100)] == [0] * 100
     assert len(server.requests) == asked
     turns.once()
     assert ownership.generation() == 1
-    store.write_fence(bucket, JOB, 2, None)
+    store.write_fence(followable, JOB, 2, None)
     turns.once()
     assert ownership.generation() == 2
     ownership.close()
-    assert turns.waited_s == [bucket.poll_s, UNHURRIED * bucket.poll_s, bucket.poll_s]
+    assert turns.waited_s == [followable.poll_s, UNHURRIED * followable.poll_s, followable.poll_s]
 
 
 def test_the_last_answer_holds_while_the_store_is_away(
-    bucket: BucketStore, server: LoopbackServer, caplog: pytest.LogCaptureFixture
+    followable: BucketStore, server: LoopbackServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.faults = [Fault(lambda _request: True, answer=refusal(503, "SlowDown"))]
-    ownership, turns = followed(bucket)
+    ownership, turns = followed(followable)
     with pytest.raises(StoreThrottled):
         ownership.generation()  # it was never known
-    store.write_fence(bucket, JOB, 1, None)
+    store.write_fence(followable, JOB, 1, None)
     assert ownership.generation() == 1
     server.faults = [Fault(lambda _request: True, answer=refusal(503, "SlowDown"))]
     turns.once()
     assert ownership.generation() == 1
     assert "unknown for the moment" in caplog.text
-    store.job_store(bucket, JOB).put("fence/1", b"?")
+    store.job_store(followable, JOB).put("fence/1", b"?")
     turns.once()
     with pytest.raises(DamagedCheckpoint):
         ownership.generation()
     ownership.close()
 
 
-def test_answers_are_counted_so_that_the_end_of_an_outage_is_seen(bucket: BucketStore, server: LoopbackServer) -> None:
-    store.write_fence(bucket, JOB, 1, None)
-    ownership, turns = followed(bucket)
+def test_answers_are_counted_so_that_the_end_of_an_outage_is_seen(
+    followable: BucketStore, server: LoopbackServer
+) -> None:
+    store.write_fence(followable, JOB, 1, None)
+    ownership, turns = followed(followable)
     ownership.generation()
     turns.once()
     assert ownership.answers() == 1

@@ -6,11 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from tests.clouds.s3 import S3
+from tests.clouds.buckets import Bucket
 from tests.clouds.server import LoopbackServer
 from trainers.objects.base import ObjectStore
 from trainers.objects.bucket import open_bucket
@@ -26,11 +27,11 @@ MOST = 100
 class Stores(RuleBasedStateMachine):
     """A folder, a bucket and a dict, all empty at first."""
 
-    def __init__(self, folder: Path, server: LoopbackServer, s3: S3) -> None:
+    def __init__(self, folder: Path, bucket: Bucket) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=folder))
-        bucket = open_bucket(f"s3://{s3.bucket}/{self.folder.name}")
-        self.stores: list[ObjectStore] = [FolderStore(self.folder), bucket]
+        opened = open_bucket(f"{bucket.url}/{self.folder.name}")
+        self.stores: list[ObjectStore] = [FolderStore(self.folder), opened]
         self.model: dict[str, bytes] = {}
         self.versions: dict[str, list[tuple[bytes, list[str]]]] = {}
 
@@ -112,10 +113,16 @@ class Stores(RuleBasedStateMachine):
             assert (None if listed is None else listed.size_bytes) == (None if expected is None else len(expected))
 
 
-def test_a_folder_and_a_bucket_are_both_like_a_dict(tmp_path: Path, server: LoopbackServer, s3: S3) -> None:
+@pytest.mark.parametrize("kind", ["s3", "gs", "az"])
+def test_a_folder_and_a_bucket_are_both_like_a_dict(
+    kind: str, tmp_path: Path, server: LoopbackServer, bucket: Bucket
+) -> None:
     run_state_machine_as_test(
-        lambda: Stores(tmp_path, server, s3),
+        lambda: Stores(tmp_path, bucket),
         settings=settings(
-            max_examples=50, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=50 if kind == "s3" else 12,
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,0 +1,196 @@
+"""Services: the object stores of the clouds, as far as they differ: URLs, settings, credentials, versions of objects.
+
+Settings come from the environment variables that each cloud's own tools and obstore read; obstore's documentation lists
+them (https://developmentseed.org/obstore). Plain HTTP is used on this machine only, unless the service's ALLOW_HTTP
+variable is true.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from trainers.errors import StoreDenied, StoreNotFound
+from trainers.objects.base import is_key
+from trainers.objects.credentials import Credentials, of_this_machine
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Client: TypeAlias = AzureStore | GCSStore | S3Store
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One kind of bucket. `form` is its URL as an example, `names` what its buckets may be called, `endpoints` the
+    variables of another address of it, of which the first that is set counts. `region`, `credentials` and `rights` are
+    remedies.
+
+    `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
+    `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.
+    `copies_at_once`: whether a copy is complete when the store answers.
+    """
+
+    scheme: str
+    form: str
+    names: re.Pattern[str]
+    endpoints: tuple[str, ...]
+    allow_http: str
+    region: str
+    credentials: str
+    rights: str
+    open: Callable[[str, Mapping[str, Any], Credentials | None], Client]
+    by_generation: bool = False
+    deletes_many: bool = False
+    copies_at_once: bool = True
+
+    def plain_http(self, url: str) -> bool:
+        """Whether the endpoint has no TLS. Raises StoreDenied if it is another machine, and that was not allowed
+        explicitly."""
+        endpoint = next(filter(None, map(os.environ.get, self.endpoints)), "")
+        parts = urlsplit(endpoint)
+        if parts.scheme != "http":
+            return False
+        if os.environ.get(self.allow_http, "").lower() in ("1", "true") or _is_here(parts.hostname or ""):
+            return True
+        raise StoreDenied(
+            f"{url}: the endpoint {endpoint} is another machine, without encryption",
+            hint=f"use https://, or set {self.allow_http}=true if the network is yours",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder of a bucket; `prefix` "" is all of it."""
+
+    service: Service
+    bucket: str
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """scheme://bucket/prefix."""
+        return f"{self.service.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+def _s3(bucket: str, options: Mapping[str, Any], credentials: Credentials | None) -> S3Store:
+    from obstore.store import S3Store
+
+    return S3Store(bucket, **options, credential_provider=credentials or of_this_machine())
+
+
+def _gcs(bucket: str, options: Mapping[str, Any], _credentials: Credentials | None) -> GCSStore:
+    from obstore.store import GCSStore
+
+    return GCSStore(bucket, **options)
+
+
+def _blob(container: str, options: Mapping[str, Any], _credentials: Credentials | None) -> AzureStore:
+    """Raises StoreNotFound if no account is named."""
+    from obstore.store import AzureStore
+
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise StoreNotFound(
+            f"az://{container} is a container of a storage account that is not named",
+            hint="set AZURE_STORAGE_ACCOUNT_NAME",
+        )
+    signed_in = not any(map(os.environ.get, _AZURE_CREDENTIALS)) and shutil.which("az") is not None
+    return AzureStore(container, config={"account_name": account, "use_azure_cli": signed_in}, **options)
+
+
+_AZURE_CREDENTIALS = (
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+    *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_TOKEN"),
+    *("AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID", "AZURE_MSI_ENDPOINT", "AZURE_IDENTITY_ENDPOINT"),
+)
+
+S3 = Service(
+    scheme="s3",
+    form="s3://bucket/prefix",
+    names=re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
+    endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    allow_http="AWS_ALLOW_HTTP",
+    region="set AWS_REGION to the bucket's region",
+    credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
+    "and s3:ListBucket there",
+    open=_s3,
+    deletes_many=True,
+)
+GCS = Service(
+    scheme="gs",
+    form="gs://bucket/prefix",
+    names=re.compile("[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    endpoints=("GOOGLE_BASE_URL",),
+    allow_http="GOOGLE_ALLOW_HTTP",
+    region="check the bucket's name and GOOGLE_BASE_URL",
+    credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
+    rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there",
+    open=_gcs,
+    by_generation=True,
+)
+BLOB = Service(
+    scheme="az",
+    form="az://container/prefix",
+    names=re.compile("[a-z0-9](-?[a-z0-9]){2,62}"),
+    endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    allow_http="AZURE_ALLOW_HTTP",
+    region="check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
+    credentials="set AZURE_CLIENT_ID and its companions or AZURE_STORAGE_ACCOUNT_KEY, or run: az login",
+    rights="check the credentials (AZURE_CLIENT_ID, AZURE_STORAGE_ACCOUNT_KEY and so on); they need the role Storage "
+    "Blob Data Contributor there",
+    open=_blob,
+    copies_at_once=False,
+)
+SERVICES: Mapping[str, Service] = {service.scheme: service for service in (S3, GCS, BLOB)}
+FORMS = " or ".join(service.form for service in SERVICES.values())
+
+
+def place_of(url: str) -> Place:
+    """The folder of a bucket that an URL names. Raises StoreNotFound."""
+    parts = urlsplit(url)
+    service = SERVICES.get(parts.scheme)
+    if service is None:
+        raise StoreNotFound(f"{url} is not the URL of a bucket", hint=f"write it like this: {_meant(url)}")
+    prefix = parts.path.strip("/")
+    if (
+        not service.names.fullmatch(parts.netloc)
+        or parts.query
+        or parts.fragment
+        or not (prefix == "" or is_key(prefix))
+    ):
+        raise StoreNotFound(f"{url} is not the URL of a bucket", hint=f"write it like this: {service.form}")
+    return Place(service, parts.netloc, prefix)
+
+
+def _meant(url: str) -> str:
+    """The URL in our form of one that other tools use for the same; else the forms."""
+    for form, ours in _FOREIGN:
+        found = form.fullmatch(url)
+        if found:
+            return found.expand(ours).rstrip("/")
+    return FORMS
+
+
+_AZURE_HOST = r"[^./]+\.(?:blob|dfs)\.core\.windows\.net"
+_FOREIGN = (
+    (re.compile(r"(?:gcs://|https://storage\.googleapis\.com/)([^/?#]+)(/[^?#]*)?"), r"gs://\1\2"),
+    (re.compile(rf"(?:abfss?|wasbs?)://([^@/]+)@{_AZURE_HOST}(/[^?#]*)?"), r"az://\1\2"),
+    (re.compile(r"(?:abfss?|azure|adl)://([^@/]+)(/[^?#]*)?"), r"az://\1\2"),
+    (re.compile(rf"https://{_AZURE_HOST}/([^/?#]+)(/[^?#]*)?"), r"az://\1\2"),
+)
+"""URLs of other tools, and ours for the same place."""
+
+
+def _is_here(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
