@@ -75,6 +75,8 @@ CALLS = (
             "s3:DeleteObject",
             "s3:AbortMultipartUpload",
             "s3:ListBucket",
+            "s3:GetBucketVersioning",
+            "s3:GetLifecycleConfiguration",
             "sts:GetFederationToken",
             "sts:AssumeRole",
         )
@@ -103,6 +105,7 @@ _RESTRICTED: dict[str, tuple[dict[str, Any], ...]] = {
 }
 """Permission -> the conditions under which it is given; any of them is enough."""
 _FOLDER = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+_BUCKET = ("s3:ListBucket", "s3:GetBucketVersioning", "s3:GetLifecycleConfiguration")
 
 
 def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
@@ -147,7 +150,7 @@ def _of_store(store: Store) -> Iterator[dict[str, Any]]:
     bucket, below = f"arn:aws:s3:::{store.bucket}", f"{store.prefix}/*" if store.prefix else "*"
     yield _allow("TradewindKeepsItsStore", list(_FOLDER), f"{bucket}/{below}")
     # Not limited to the prefix: without this permission S3 answers 403, not 404, to a request for a missing object.
-    yield _allow("TradewindListsItsStore", ["s3:ListBucket"], bucket)
+    yield _allow("TradewindListsItsStore", list(_BUCKET), bucket)
     if store.role is None:
         yield _allow("TradewindLendsAccess", ["sts:GetFederationToken"])
     else:

@@ -21,6 +21,11 @@ from tests.clouds.s3 import KEY_ID, S3, environment, refusal
 from tests.clouds.server import LoopbackServer, Request, Response
 
 _STAMP = "%Y%m%dT%H%M%SZ"
+_ABORTS = (
+    "<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter><Prefix></Prefix></Filter>"
+    "<AbortIncompleteMultipartUpload><DaysAfterInitiation>2</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
+    "</Rule></LifecycleConfiguration>"
+)
 _SESSION = """<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result><Credentials>
 <AccessKeyId>{key_id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey><SessionToken>{token}</SessionToken>
 <Expiration>{expires_at:%Y-%m-%dT%H:%M:%SZ}</Expiration></Credentials></{action}Result></{action}Response>"""
@@ -39,13 +44,15 @@ class Session:
 
 class GuardedS3(S3):
     """`longest_s` is how long sessions may last at most, `with_sts` whether there are any. `late` is added to the time,
-    `read_only` refuses every change, `region` is the only one whose signatures are right."""
+    `read_only` refuses every change, `region` is the only one whose signatures are right. `configurations` are those of
+    the bucket, in XML."""
 
     def __init__(self, *, with_sts: bool = True, longest_s: int = 43_200) -> None:
         super().__init__()
         self.with_sts, self.longest_s, self.read_only, self.region = with_sts, longest_s, False, "us-east-1"
         self.secret = secrets.token_hex(20)
         self.late = timedelta()
+        self.configurations = {"lifecycle": _ABORTS, "versioning": "<VersioningConfiguration/>"}
         self.sessions: dict[str, Session] = {}
         self.refused: list[tuple[str, str]] = []  # (action, resource) of sessions
 
@@ -81,6 +88,11 @@ class GuardedS3(S3):
         if self.read_only and request.method not in ("GET", "HEAD"):
             return refusal(405, "MethodNotAllowed", "The bucket is read-only")
         plain = {name: value for name, value in request.query.items() if not name.startswith("X-Amz-")}
+        if request.method == "GET" and plain.keys() & {"lifecycle", "versioning"}:
+            kept = self.configurations.get(next(iter(plain)))
+            if kept is None:
+                return refusal(404, "NoSuchLifecycleConfiguration")
+            return Response(200, kept.encode(), "application/xml")
         owned = dict(request.headers)
         if "authorization" not in headers:
             scope = f"{KEY_ID}/20260101/us-east-1/s3/aws4_request"  # moto wants one

@@ -279,7 +279,10 @@ def test_the_store_is_limited_to_its_folder(role: str | None, lends: str) -> Non
     statements = json.loads(policy([Use.STORE], Store("b", "tw", role)).text)["Statement"]
     assert statements[0]["Resource"] == "arn:aws:s3:::b/tw/*"
     assert statements[1] == {
-        "Sid": "TradewindListsItsStore", "Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": "arn:aws:s3:::b"
-    }  # fmt: skip
+        "Sid": "TradewindListsItsStore",
+        "Effect": "Allow",
+        "Action": ["s3:ListBucket", "s3:GetBucketVersioning", "s3:GetLifecycleConfiguration"],
+        "Resource": "arn:aws:s3:::b",
+    }
     assert statements[2]["Action"] == [lends]
     assert statements[2]["Resource"] == (role or "*")

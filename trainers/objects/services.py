@@ -121,7 +121,7 @@ S3 = Service(
     region="set AWS_REGION to the bucket's region",
     credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
-    "and s3:ListBucket there",
+    "and s3:ListBucket there. All accounts share the names of buckets: if this one is not yours, choose another",
     open=_s3,
     deletes_many=True,
 )
@@ -133,7 +133,8 @@ GCS = Service(
     allow_http="GOOGLE_ALLOW_HTTP",
     region="check the bucket's name and GOOGLE_BASE_URL",
     credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
-    rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there",
+    rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there. "
+    "All accounts share the names of buckets: if this one is not yours, choose another",
     open=_gcs,
     by_generation=True,
 )

@@ -107,19 +107,22 @@ class Presigner:
             parameters["X-Amz-Security-Token"] = credentials.token
         self.query = _query(parameters)
 
-    def suffix(self, method: str, path: str, *, if_absent: bool = False) -> str:
-        """`if_absent`: the request must have the header `If-None-Match: *`."""
+    def suffix(self, method: str, path: str, *, if_absent: bool = False, of: str = "") -> str:
+        """`if_absent`: the request must have the header `If-None-Match: *`. `of`: the configuration of a bucket that is
+        meant, such as `versioning`."""
         headers = {"host": urlsplit(self._place.endpoint).netloc}
         if if_absent:
             headers["if-none-match"] = "*"
-        query = f"{self.query}&X-Amz-SignedHeaders={quote(';'.join(headers), safe='')}"
+        configuration = f"&{of}=" if of else ""
+        query = f"{self.query}&X-Amz-SignedHeaders={quote(';'.join(headers), safe='')}{configuration}"
         wanted = _canonical(method, path, query, headers, _UNSIGNED)
         signature = _signature(self._secret, self._at, self._scope, self._place.region, "s3", wanted)
-        return f"X-Amz-SignedHeaders={quote(';'.join(headers), safe='')}&X-Amz-Signature={signature}"
+        signed = f"X-Amz-SignedHeaders={quote(';'.join(headers), safe='')}{configuration}"
+        return f"{signed}&X-Amz-Signature={signature}"
 
-    def url(self, method: str, path: str, *, if_absent: bool = False) -> str:
+    def url(self, method: str, path: str, *, if_absent: bool = False, of: str = "") -> str:
         """The whole URL of a path, which is quoted."""
-        return f"{self._place.endpoint}{path}?{self.query}&{self.suffix(method, path, if_absent=if_absent)}"
+        return f"{self._place.endpoint}{path}?{self.query}&{self.suffix(method, path, if_absent=if_absent, of=of)}"
 
 
 def signed_headers(
