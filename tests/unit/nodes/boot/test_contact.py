@@ -92,7 +92,7 @@ import json, os, sys
 from orchestrator.nodes.handover import Handover
 found = Handover.taken()
 started = open("/proc/self/environ").read()
-left = [name for name in os.environ if name.startswith("AWS_")]
+left = [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]
 print(json.dumps([found.boot_token, dict(found.variables), left, "hush" in started]))
 if len(sys.argv) == 1:
     sys.stdout.flush()
@@ -106,8 +106,10 @@ def test_what_is_passed_through_pipes_is_in_nobodys_environment_even_after_anoth
     os.write(access[1], b"AWS_SECRET_ACCESS_KEY=hush-2\0AWS_REGION=here\0")
     os.close(boot[1])
     os.close(access[1])
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environment = {**own, "TRADEWIND_BOOT_FD": str(boot[0]), "TRADEWIND_ACCESS_FD": str(access[0])}
+    stores = ("AWS_", "AZURE_", "GOOGLE_")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(stores)}
+    given = {"AZURE_STORAGE_ACCOUNT_NAME": "ours", "GOOGLE_BASE_URL": "there"}
+    environment = {**own, **given, "TRADEWIND_BOOT_FD": str(boot[0]), "TRADEWIND_ACCESS_FD": str(access[0])}
     done = subprocess.run(
         [sys.executable, "-c", _TAKES],
         input=_TAKES,
@@ -120,7 +122,16 @@ def test_what_is_passed_through_pipes_is_in_nobodys_environment_even_after_anoth
     os.close(boot[0])
     os.close(access[0])
     first, second = (json.loads(line) for line in done.stdout.splitlines())
-    assert first == second == ["hush-1", {"AWS_SECRET_ACCESS_KEY": "hush-2", "AWS_REGION": "here"}, [], False]
+    assert (
+        first
+        == second
+        == [
+            "hush-1",
+            {**given, "AWS_SECRET_ACCESS_KEY": "hush-2", "AWS_REGION": "here"},
+            [],
+            False,
+        ]
+    )
 
 
 _PASSES = """
