@@ -178,11 +178,16 @@ class _Row(NamedTuple):
     @classmethod
     def of(cls, forecast: Forecast, row: int, share: float) -> _Row:
         """The values of `row` for the given share of the remaining work."""
-        pool, mid = forecast.pool, forecast.mid
-        at = pool.at(row)
-        price_s = forecast.mean_price_s(share)[at]
-        columns = (mid.run_s, mid.run_charges, forecast.begin_s, forecast.move_billed_s, forecast.move_fixed)
-        return cls(float(price_s), *(float(column[pool.cell[at]]) for column in columns))
+        mid, at = forecast.mid, forecast.pool.at(row)
+        cell = forecast.pool.cell.item(at)
+        return cls(
+            forecast.mean_price_s(share).item(at),
+            mid.run_s.item(cell),
+            mid.run_charges.item(cell),
+            forecast.begin_s.item(cell),
+            forecast.move_billed_s.item(cell),
+            forecast.move_fixed.item(cell),
+        )
 
     @property
     def run_cost(self) -> float:

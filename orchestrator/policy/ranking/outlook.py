@@ -60,7 +60,8 @@ class Outlook:
     def of(self, row: int) -> tuple[float, float]:
         """(nano-USD, seconds) as shown of a row of the pool."""
         at = self._forecast.pool.at(row)
-        self.look_at(np.array([at]))
+        if not self._known[at]:
+            self.look_at(np.array([at]))
         return float(self.cost[at]), float(self.seconds[at])
 
     def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:

@@ -45,6 +45,7 @@ class Pool:
         self.current = current
         self.target = target
         self.known_transition_costs: dict[Hashable, TransitionCosts] = {}
+        self.small = len(rows) <= _FEW  # then each row has a cell of its own
         self.of_all: slice | Rows = (
             slice(None) if len(rows) == len(market) else rows
         )  # selects its rows from a market column
@@ -160,11 +161,6 @@ class Pool:
     def whole(self) -> bool:
         """Whether it has all rows of the market."""
         return len(self.rows) == len(self.market)
-
-    @property
-    def small(self) -> bool:
-        """Whether it has so few rows that each has a cell of its own."""
-        return len(self.rows) <= _FEW
 
     def has(self, rows: Iterable[int]) -> bool:
         """Whether the pool is small and has all these rows."""
