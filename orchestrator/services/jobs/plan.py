@@ -17,8 +17,9 @@ from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
+from orchestrator.services.jobs.enabling import SIMULATED, enabling, unknown
 from orchestrator.services.secrets.submission import require_secrets
-from orchestrator.services.views import Choice, Decision, PlanView, Standby
+from orchestrator.services.views import Choice, Decision, Enabling, PlanView, Standby
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
@@ -41,7 +42,8 @@ def preview(
     """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
     With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and a cloud of the catalogue can. The age of the catalogue is measured by the
+    provider can ever run one of the jobs, and a cloud of the catalogue can; if asked for, it also says what enabling
+    each cloud would save. The age of the catalogue is measured by the
     clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
     not supported yet, and UsageError if the environment lacks one of its secrets.
     """
@@ -59,15 +61,17 @@ def preview(
         )
         if anywhere is False or not new or not _hopeless(view):
             return view
-    elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced)
+    elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced, compared=bool(anywhere))
     if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
         return elsewhere
     return view
 
 
-def catalogue_plan(installation: Installation, new: Sequence[Job], now: int, *, traced: bool = False) -> PlanView:
+def catalogue_plan(
+    installation: Installation, new: Sequence[Job], now: int, *, traced: bool = False, compared: bool = False
+) -> PlanView:
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). Such a
-    plan cannot be submitted."""
+    plan cannot be submitted. With `compared`, it says what enabling each of them would save."""
     from orchestrator.prices.collected import collected
     from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
 
@@ -92,6 +96,10 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int, *, 
         )
     chosen = {provider_of(decided.offer_id) for decided in decisions if decided.offer_id is not None}
     ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
+    why_unknown: str = ""
+    savings: tuple[Enabling, ...] = ()
+    if compared:
+        why_unknown, savings = _savings(installation, new, demands, market, perf, limits)
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
@@ -102,7 +110,26 @@ def catalogue_plan(installation: Installation, new: Sequence[Job], now: int, *, 
         new_jobs=(),
         anywhere=True,
         not_enabled=tuple(sorted(chosen)),
+        enabling=savings,
+        saving_unknown=why_unknown,
     )
+
+
+def _savings(
+    installation: Installation,
+    new: Sequence[Job],
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    limits: MoveLimits,
+) -> tuple[str, tuple[Enabling, ...]]:
+    """Why what enabling clouds would save is not known, or how much it is. Simulated prices are compared with none."""
+    if all(provider.simulated for provider in installation.providers.values()):
+        return SIMULATED, ()
+    freshen(installation)
+    here = planned(installation, new, only=[job.id for job in new])
+    reason = unknown(here)
+    return (reason, ()) if reason else ("", tuple(enabling(here, demands, market, perf, limits)))
 
 
 def planned(

@@ -30,7 +30,8 @@ from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
-LEAST_NEEDED = ("not enabled", "made of", "missing", "changes if")  # left out in this order where a screen is too long
+LEAST_NEEDED = ("saving unknown", "not enabled", "made of", "missing", "changes if")
+"""Left out in this order where a screen is too long."""
 
 
 def plan(view: PlanView, screen: Screen) -> str:
@@ -72,12 +73,29 @@ def _head(view: PlanView, screen: Screen) -> str:
 
 def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     clouds = "" if "not enabled" in less else ", ".join(view.not_enabled)
+    unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
+        unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
     ]
     return screen(blocks(*lines), "dim") if any(lines) else ""
+
+
+def _savings(view: PlanView) -> str:
+    """What enabling clouds would save, the most first."""
+    worth = sorted((each for each in view.enabling if each.saving_nano_usd > 0), key=lambda each: -each.saving_nano_usd)
+    told = []
+    if worth:
+        best, age = worth[0], max(each.price_age_s or 0.0 for each in worth)
+        share = f"{100 * best.saving_nano_usd / best.of_nano_usd:.0f} %, estimate, prices up to {span(age)} old"
+        rest = "".join(f", {each.cloud} {amount(each.saving_nano_usd)}" for each in worth[1:])
+        saved, of = amount(best.saving_nano_usd), amount(best.of_nano_usd)
+        told.append(f"enabling {best.cloud} would save about {saved} of {of} ({share}){rest}")
+    if others := [each.cloud for each in view.enabling if each.saving_nano_usd <= 0]:
+        told.append(f"{', '.join(others)}: nothing cheaper")
+    return "; ".join(told)
 
 
 def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:

@@ -1,0 +1,54 @@
+"""What enabling a cloud would save: what jobs cost with it, against what they cost on the enabled providers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from orchestrator.market import Market
+from orchestrator.perf import PerfBook
+from orchestrator.policy import Demand, MoveLimits, decide
+from orchestrator.policy.ranking.eligible import matches
+from orchestrator.services.views import Enabling, PlanView
+from providers.registry import provider_names
+
+SIMULATED = "the enabled providers are simulated"
+
+
+def unknown(here: PlanView) -> str:
+    """Why the plan `here`, on the enabled providers, is nothing to compare with; "" if it is."""
+    placed = [each for each in here.decisions if each.offer_id is not None]
+    if not placed:
+        return "no enabled provider can run it now"
+    if here.simulated:
+        return SIMULATED
+    return "" if any(each.cost_nano_usd is not None for each in placed) else "the speed is not known"
+
+
+def enabling(
+    here: PlanView, demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits
+) -> Iterator[Enabling]:
+    """For each cloud of `market` for which a provider is installed. Only jobs count that the enabled providers can run
+    (`here`), at a known cost."""
+    cost = {each.job_id: each.cost_nano_usd for each in here.decisions if each.offer_id is not None}
+    compared = [demand for demand in demands if cost.get(demand.job.id) is not None]
+    total = sum(cost[demand.job.id] or 0 for demand in compared)
+    for cloud in sorted(set(market.listing.providers) & set(provider_names())):
+        there = [_only(demand, cloud) for demand in compared if _allows(demand, cloud)]
+        saving, ages = 0, []
+        for placement in decide(there, market, perf, {}, limits=limits).placements:
+            before, now = cost[placement.job_id], placement.cost_nano_usd
+            if placement.offer_id is not None and before is not None and now is not None and now < before:
+                saving += before - now
+                ages += [each.price_age_s for each in placement.alternatives if each.offer_id == placement.offer_id]
+        yield Enabling(cloud, saving, total, max(ages, default=None))
+
+
+def _only(demand: Demand, cloud: str) -> Demand:
+    spec = demand.job.spec
+    return replace(demand, job=replace(demand.job, spec=replace(spec, where=replace(spec.where, clouds=(cloud,)))))
+
+
+def _allows(demand: Demand, cloud: str) -> bool:
+    clouds = demand.job.spec.where.clouds
+    return not clouds or matches(cloud, clouds)

@@ -1,0 +1,84 @@
+"""What `plan --anywhere` says enabling a cloud would save, against a loopback AWS that is enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.render.screens.plans import plan as rendered
+from orchestrator.cli.render.text import Screen
+from orchestrator.config import load_config
+from orchestrator.installation import Installation, open_installation
+from orchestrator.model import Expected, GpuRequest, JobSpec, Resources, TrainSpec, Where
+from orchestrator.services.jobs import plan
+from orchestrator.services.jobs.enabling import SIMULATED
+from orchestrator.services.views import PlanView
+from tests.clouds.ec2_account import Account
+
+NOW_MS = 1_795_000_000_000  # some days after the newest fact of the catalogue
+A10G, V100 = GpuRequest("A10G", 1), GpuRequest("V100", 1)
+TRAIN = TrainSpec(entry="train:main", script=None, args={}, workdir="/", env={}, secrets=(), steps=5000, epochs=None)
+JOB = JobSpec(name="far", train=TRAIN, resources=Resources(gpus=(A10G, V100)), expected=Expected(A10G, 0.1))
+
+
+@pytest.fixture
+def installation(account: Account, tmp_path: Path) -> Iterator[Installation]:
+    account.clock.advance((NOW_MS - account.clock.now_ms()) / 1000)
+    settings = {"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}
+    opened = open_installation(load_config(settings, environ={}, cwd=tmp_path))
+    config = replace(opened.config, providers=replace(opened.config.providers, enabled=("aws",)))
+    provider = account.connect(regions=("us-east-1",), instance_types=("g5.xlarge",))
+    yield replace(opened, config=config, clock=account.clock, providers={"aws": provider})
+    opened.close()
+
+
+def anywhere(account: Account, installation: Installation, usd: str, **changes: Any) -> tuple[PlanView, str]:
+    """The plan, and its text, with g5.xlarge enabled at this price."""
+    region = account.prices.regions["us-east-1"]
+    region.on_demand_usd["g5.xlarge"] = "3.006"
+    region.changes[:] = [replace(each, usd=usd, at_ms=account.clock.now_ms() - 1000) for each in region.changes]
+    account.clock.advance(3600)
+    view = plan.preview(installation, [replace(JOB, **changes)], anywhere=True, wall=account.clock)
+    return view, rendered(view, Screen())
+
+
+def test_the_saving_of_each_cloud_is_told_with_its_share_and_the_age_of_prices(
+    account: Account, installation: Installation
+) -> None:
+    view, told = anywhere(account, installation, "2.9")
+    found = {each.cloud: each for each in view.enabling}
+    assert set(found) == {"azure", "gcp"}, "of the catalogue's clouds, those for which there is a provider"
+    best = max(found.values(), key=lambda each: each.saving_nano_usd)
+    assert 0 < best.saving_nano_usd < best.of_nano_usd
+    assert best.price_age_s is not None
+    share = round(100 * best.saving_nano_usd / best.of_nano_usd)
+    assert f"enabling {best.cloud} would save about $" in told
+    assert f"({share} %, estimate, prices up to " in told
+
+
+def test_a_cloud_with_nothing_cheaper_says_so(account: Account, installation: Installation) -> None:
+    view, told = anywhere(account, installation, "0.15")
+    assert [each.saving_nano_usd for each in view.enabling] == [0, 0]
+    assert "azure, gcp: nothing cheaper" in told
+    assert "would save" not in told
+
+
+def test_a_cloud_that_the_job_excludes_saves_nothing(account: Account, installation: Installation) -> None:
+    view, _ = anywhere(account, installation, "2.9", where=Where(clouds=("aws", "gcp")))
+    assert {each.cloud: each.saving_nano_usd > 0 for each in view.enabling} == {"azure": False, "gcp": True}
+
+
+def test_a_saving_that_is_not_known_is_not_told(account: Account, installation: Installation) -> None:
+    simulated = replace(installation, providers={})
+    for used, changes, reason in (
+        (installation, {"expected": None}, "the speed is not known"),
+        (installation, {"resources": Resources(gpus=(GpuRequest("H100", 8),))}, "no enabled provider can run it now"),
+        (simulated, {}, SIMULATED),
+    ):
+        view, told = anywhere(account, used, "0.4", **changes)
+        assert (view.saving_unknown, view.enabling) == (reason, ())
+        assert f"what enabling a cloud would save is not known: {reason}" in told
