@@ -4,7 +4,7 @@ A provider starts machines with the `user_data` that it is given and never reads
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
 Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
-`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `LimitsByQuota`); callers test for them with isinstance.
+`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `LimitsByQuota`, `NamesClosed`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
 
 from providers.billing.charges import Usage
+from providers.closed import Closed
 from providers.errors import ProviderError
 from providers.instance import Instance
 from providers.network import Network
@@ -276,4 +277,13 @@ class LimitsByQuota(Protocol):
     @property
     def quotas_limit_plans(self) -> bool:
         """False switches it off."""
+        ...
+
+
+@runtime_checkable
+class NamesClosed(Protocol):
+    """Says which of the configured regions and instance types the account may not rent."""
+
+    def closed(self) -> Sequence[Closed]:
+        """As of the last call of `offers` or `prices`; asks nothing. Failures that pass are not listed."""
         ...

@@ -30,6 +30,7 @@ from orchestrator.model import (
     Run,
     Trace,
 )
+from orchestrator.services.rentable import Enabling, NotRentable
 from providers.money import about_usd
 from providers.network import Network
 from providers.offer import location_of
@@ -218,23 +219,11 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Enabling:
-    """What a cloud that is not enabled would save, of what the jobs cost on the enabled providers: estimates. 0: it has
-    nothing cheaper. `price_age_s` is the age of the oldest price that counts."""
-
-    cloud: str
-    saving_nano_usd: int
-    of_nano_usd: int
-    price_age_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
     `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
     catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied.
-    `enabling` says what each of these clouds would save; `saving_unknown` why that is not known.
     """
 
     kind: ClassVar[str] = "plan"
@@ -250,6 +239,7 @@ class PlanView:
     not_enabled: tuple[str, ...] = ()
     enabling: tuple[Enabling, ...] = ()
     saving_unknown: str = ""
+    not_rentable: tuple[NotRentable, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -344,6 +334,7 @@ class Explanation:
     migration: Migration | None
     steps: tuple[StepTime, ...]
     history: tuple[Event, ...]
+    not_rentable: tuple[NotRentable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

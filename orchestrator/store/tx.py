@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.store.market.availability import MarketRows
+from orchestrator.store.market.closed import ClosedRows
 from orchestrator.store.market.quotas import QuotaRows
 from orchestrator.store.queries.claims import ClaimRows
 from orchestrator.store.queries.commands import CommandRows
@@ -24,6 +25,7 @@ class Tx(
     RunRows,
     MarketRows,
     QuotaRows,
+    ClosedRows,
     PlanRows,
     ForecastRows,
     ProfileRows,

@@ -14,6 +14,7 @@ from providers.aws.prices.spot import SpotPrices
 from providers.aws.session import Connections
 from providers.aws.settings import Settings
 from providers.clock import Clock
+from providers.closed import Closed, refused, without_offers
 from providers.collect.facts import PollResult
 from providers.errors import ProviderError
 from providers.offer import Offer
@@ -34,6 +35,8 @@ class Market:
         self._on_demand = OnDemandPrices(instance_types=types, connections=connections)
         self._listed: dict[str, tuple[float, PollResult]] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
+        self._types = types
+        self._refused: dict[str, ProviderError] = {}
 
     def offers(self) -> Sequence[Offer]:
         """The offers when prices were last asked for. Raises ProviderError."""
@@ -49,8 +52,11 @@ class Market:
         errors: list[ProviderError] = []
         points: list[PricePoint] = []
         for region, results in zip(self._regions, polls, strict=True):
+            self._refused.pop(region, None)
             if failed := [result.error for result in results if result.error is not None]:
                 errors += failed[:1]
+                if not failed[0].retryable:
+                    self._refused[region] = failed[0]
                 continue
             offers = {offer.id: offer for result in results for offer in result.offers}
             self._offers[region] = tuple(offers[each] for each in sorted(offers))
@@ -58,6 +64,13 @@ class Market:
         if len(errors) == len(self._regions):
             raise errors[0]
         return sorted(points, key=lambda point: (point.effective_at_ms, point.offer_id))
+
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        answered = [region for region in self._regions if region in self._offers and region not in self._refused]
+        offers = [offer for region in answered for offer in self._offers[region]]
+        found = [refused(region, error) for region, error in sorted(self._refused.items())]
+        return found + list(without_offers("aws", answered, self._types, offers, {}))
 
     def _polled(self, region: str, since_ms: int) -> list[PollResult]:
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()

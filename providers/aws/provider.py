@@ -24,6 +24,7 @@ from providers.aws.settings import Settings
 from providers.aws.user_data import user_data
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
+from providers.closed import Closed
 from providers.errors import ConflictError, ProviderError, UnavailableError
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
@@ -69,6 +70,10 @@ class AwsProvider:
         """The present prices."""
         newest = {point.offer_id: point for point in self._market.prices(self._clock.now_ms())}
         return list(newest.values())
+
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        return self._market.closed()
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch."""

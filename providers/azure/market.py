@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from providers.azure.prices.retail import RetailPrices
+from providers.azure.rows import PROVIDER
 from providers.azure.session import Connections, to_provider_error
 from providers.azure.settings import Settings
-from providers.azure.skus import Sku, rentable
+from providers.azure.skus import Sku, barred, rentable
 from providers.clock import Clock
+from providers.closed import Closed, refused, without_offers
 from providers.errors import ProviderError, UnavailableError
 from providers.offer import Offer
 from providers.price import PricePoint
@@ -40,6 +42,8 @@ class Market:
         self._settings, self._connections, self._clock = settings, connections, clock
         self._skus: dict[str, tuple[float, dict[str, Sku]]] = {}
         self._found: dict[str, tuple[float, _Region]] = {}
+        self._barred: dict[str, dict[tuple[str, str], Closed]] = {}
+        self._refused: dict[str, ProviderError] = {}
 
     def offers(self) -> Sequence[Offer]:
         """The offers when prices were last asked for. Raises ProviderError."""
@@ -52,17 +56,28 @@ class Market:
         """The present price of each offer. Raises the first error if no region answers."""
         regions = self._settings.regions
         with ThreadPoolExecutor(min(len(regions), MOST_AT_ONCE)) as pool:
-            errors = [each for each in pool.map(self._refreshed, regions) if each is not None]
+            failed = dict(zip(regions, pool.map(self._refreshed, regions), strict=True))
+        errors = [each for each in failed.values() if each is not None]
+        self._refused = {region: error for region, error in failed.items() if error and not error.retryable}
         if len(errors) == len(regions):
             raise errors[0]
         return [point for region in regions if region in self._found for point in self._found[region][1].points]
+
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        answered = [each for each in self._settings.regions if each in self._found and each not in self._refused]
+        offers = [offer for region in answered for offer in self._found[region][1].offers]
+        found = [refused(region, error) for region, error in sorted(self._refused.items())]
+        known = {key: each for region in answered for key, each in self._barred.get(region, {}).items()}
+        return found + list(without_offers(PROVIDER, answered, self._settings.instance_types, offers, known))
 
     def skus(self, region: str) -> dict[str, Sku]:
         """The configured sizes that the subscription may start in a region. Raises azure.core's exceptions."""
         now_s = self._clock.monotonic_s()
         if region not in self._skus or now_s - self._skus[region][0] >= LISTED_S:
-            found = rentable(self._connections.resource_skus(region), self._settings.instance_types)
-            self._skus[region] = now_s, found
+            rows = list(self._connections.resource_skus(region))
+            self._skus[region] = now_s, rentable(rows, self._settings.instance_types)
+            self._barred[region] = barred(rows, region, self._settings.instance_types)
         return self._skus[region][1]
 
     def _refreshed(self, region: str) -> ProviderError | None:

@@ -20,6 +20,7 @@ from providers.azure.settings import Settings
 from providers.azure.skus import quotas
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
+from providers.closed import Closed
 from providers.errors import ProviderError, UnavailableError
 from providers.instance import EndReason, Instance
 from providers.machine.lifetime import LIVES, lives
@@ -60,6 +61,10 @@ class AzureProvider:
     def prices(self) -> Sequence[PricePoint]:
         """The present prices."""
         return self._market.prices()
+
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        return self._market.closed()
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch. Waits some seconds for Azure to say that it has no capacity."""

@@ -8,11 +8,14 @@ from typing import Any
 
 from providers.azure.hardware import Size, sizes
 from providers.base import Covered, Quota
+from providers.closed import Closed
 from providers.hardware import GIB
 
 SPOT_CORES, CORES = "lowPriorityCores", "cores"
 """The quotas of a region for all spot machines, and for all others."""
 _REMEDY = "ask for more in the portal (Quotas, Compute), or end other machines of the subscription"
+
+_ASK = "ask Azure for access in the portal (Help + support, service and subscription limits), or choose another region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,33 @@ def rentable(found: Iterable[Any], names: Iterable[str]) -> dict[str, Sku]:
             continue
         about = {str(row.name): str(row.value) for row in each.capabilities or ()}
         size = _size(str(each.name), about)
-        barred = any(str(getattr(row.type, "value", row.type)) == "Location" for row in each.restrictions or ())
-        if size is not None and not barred:
+        closed = any(_is(row.type, "Location") for row in each.restrictions or ())
+        if size is not None and not closed:
             skus[size.name.lower()] = Sku(size, about.get("LowPriorityCapable") == "True", str(each.family or ""))
     return skus
+
+
+def barred(found: Iterable[Any], region: str, names: Iterable[str]) -> dict[tuple[str, str], Closed]:
+    """Why the subscription may not start sizes of these names in a region, by region and lower-case name: a restriction
+    of Azure's, or the region itself. `found` is what `Connections.resource_skus` returns."""
+    wanted = {name.lower(): name for name in names}
+    machines = [each for each in found if each is not None and each.resource_type == "virtualMachines"]
+    if not machines:
+        reason = "the subscription has no virtual machines in this region"
+        return {(region, key): Closed(region, name, reason, _ASK) for key, name in wanted.items()}
+    closed = {}
+    for each in machines:
+        key = str(each.name).lower()
+        for row in each.restrictions or () if key in wanted else ():
+            if _is(row.type, "Location"):
+                code = str(getattr(row.reason_code, "value", row.reason_code))
+                reason = f"Azure bars it in this region: {code}"
+                closed[region, key] = Closed(region, wanted[key], reason, _ASK)
+    return closed
+
+
+def _is(value: Any, name: str) -> bool:
+    return str(getattr(value, "value", value)) == name
 
 
 def quotas(usages: Iterable[Any], region: str, skus: Sequence[Sku]) -> Iterator[Quota]:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from providers.clock import Clock
+from providers.closed import Closed, refused, without_offers
 from providers.collect.facts import PollResult
 from providers.errors import ProviderError
+from providers.gcp.names import PROVIDER
 from providers.gcp.prices.billing import BILLING
 from providers.gcp.prices.list_prices import ListPrices
 from providers.gcp.session import Connections
@@ -33,6 +35,7 @@ class Market:
         self._last: dict[str, PollResult] = {}
         self._asked_s = -LISTED_S
         self._failed: ProviderError | None = None
+        self._refused: dict[str, ProviderError] = {}
 
     def offers(self) -> Sequence[Offer]:
         """All offers. Raises ProviderError if no region has answered yet."""
@@ -45,10 +48,17 @@ class Market:
         self._refresh()
         return [point for result in self._last.values() for point in result.points]
 
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        answered = [region for region in self._settings.regions if region in self._last and region not in self._refused]
+        offers = [offer for region in answered for offer in self._last[region].offers]
+        found = [refused(region, error) for region, error in sorted(self._refused.items())]
+        return found + list(without_offers(PROVIDER, answered, self._settings.machine_types, offers, {}))
+
     def _refresh(self) -> None:
         now_s = self._clock.monotonic_s()
         if now_s - self._asked_s >= (LISTED_S if self._failed is None else AGAIN_S):
-            self._asked_s, self._failed = now_s, None
+            self._asked_s, self._failed, self._refused = now_s, None, {}
             source = ListPrices(
                 machine_types=self._settings.machine_types,
                 billing=self._settings.catalog or BILLING,
@@ -61,5 +71,7 @@ class Market:
                         self._last[result.region] = result
                     else:
                         self._failed = result.error
+                        if not result.error.retryable:
+                            self._refused[result.region] = result.error
         if self._failed is not None and not self._last:
             raise self._failed

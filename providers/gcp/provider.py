@@ -14,6 +14,7 @@ from typing import Any
 
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
+from providers.closed import Closed
 from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
 from providers.gcp import quotas
 from providers.gcp.calls import INSTALL
@@ -71,6 +72,10 @@ class GcpProvider:
     def prices(self) -> Sequence[PricePoint]:
         """The present prices."""
         return self._market.prices()
+
+    def closed(self) -> Sequence[Closed]:
+        """See NamesClosed."""
+        return self._market.closed()
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch. Waits up to REFUSED_S for a refusal."""

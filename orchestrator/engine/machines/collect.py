@@ -17,8 +17,9 @@ from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion
 from orchestrator.store import Leadership, Store, Tx
 from orchestrator.store.market.prices import DAY_MS
-from providers.base import LimitsByQuota, Provider, ProvidesPriceHistory, Quota
+from providers.base import LimitsByQuota, NamesClosed, Provider, ProvidesPriceHistory, Quota
 from providers.clock import Clock
+from providers.closed import Closed, refused
 from providers.collect.anchors import Anchors
 from providers.collect.facts import Flag
 from providers.collect.judge import Judge
@@ -118,6 +119,10 @@ def _quotas(provider: Provider) -> Sequence[Quota] | None:
         return None
 
 
+def _closed(provider: Provider) -> list[Closed]:
+    return list(provider.closed()) if isinstance(provider, NamesClosed) else []
+
+
 def record(
     installation: Installation, leadership: Leadership | None, provider: Provider, answer: Answer[Polled]
 ) -> int:
@@ -128,6 +133,8 @@ def record(
     except ProviderError as error:
         with installation.store.write(leadership) as tx:
             tx.record_poll(provider.name, started, installation.clock.now_ms(), 0, 0, str(error))
+            if not error.retryable:
+                tx.set_closed(provider.name, _closed(provider) or [refused("", error)])
         return 0
     with installation.store.read() as tx:
         listed = tx.offers([provider.name])
@@ -142,6 +149,7 @@ def record(
         if any(_is_new(known.get(point.offer_id), point) for point in prices):
             changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
+        tx.set_closed(provider.name, _closed(provider))
         changed += quotas is not None and tx.set_quotas(provider.name, list(quotas))
     return changed
 

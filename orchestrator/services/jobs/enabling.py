@@ -9,7 +9,8 @@ from orchestrator.market import Market
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, decide
 from orchestrator.policy.ranking.eligible import matches
-from orchestrator.services.views import Enabling, PlanView
+from orchestrator.services.rentable import Enabling
+from orchestrator.services.views import PlanView
 from providers.registry import provider_names
 
 SIMULATED = "the enabled providers are simulated"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
-from orchestrator.services.jobs.plan import decision, offers_shown
+from orchestrator.services.jobs.plan import decision, not_rentable, offers_shown
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
 from orchestrator.store import Tx
 from providers.money import format_usd
@@ -30,12 +31,14 @@ def explain(installation: Installation, ref: str) -> Explanation:
     """Why a job is where it is, what a plan decided, or why a migration or run was started. Raises NotFoundError."""
     with installation.store.read() as tx:
         if ref.startswith("plan_"):
-            return _plan(tx, tx.plan(ref))
-        if ref.startswith("mig_"):
-            return _migration(installation, tx, tx.migration(ref))
-        if ref.startswith("run_"):
-            return _run(installation, tx, tx.run(ref))
-        return _job(installation, tx, tx.find_job(ref))
+            told = _plan(tx, tx.plan(ref))
+        elif ref.startswith("mig_"):
+            told = _migration(installation, tx, tx.migration(ref))
+        elif ref.startswith("run_"):
+            told = _run(installation, tx, tx.run(ref))
+        else:
+            told = _job(installation, tx, tx.find_job(ref))
+        return replace(told, not_rentable=not_rentable(tx, installation.providers))
 
 
 def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.engine.inputs.snapshot import inputs, limits
@@ -18,8 +18,9 @@ from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, enabling, unknown
+from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import require_secrets
-from orchestrator.services.views import Choice, Decision, Enabling, PlanView, Standby
+from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
@@ -188,6 +189,16 @@ def plan_view(
         decisions=tuple(decision(jobs[each.job_id], each, offers) for each in placements),
         plan=plan,
         new_jobs=tuple(new),
+        not_rentable=not_rentable(tx, installation.providers),
+    )
+
+
+def not_rentable(tx: Tx, providers: Iterable[str]) -> tuple[NotRentable, ...]:
+    """What is configured at these providers and cannot be rented, as they said last."""
+    return tuple(
+        NotRentable(name, each.region, each.instance_type, each.reason, each.remedy)
+        for name in sorted(providers)
+        for each in tx.closed(name)
     )
 
 
@@ -243,9 +254,10 @@ def require_feasible(view: PlanView) -> None:
     """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later."""
     for decided in _hopeless(view):
         money = view.plan.placement(decided.job_id).lacks_money
-        reasons = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+        unfit = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
+        reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
         raise InfeasibleError(
-            f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons[:8]),
+            f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons),
             hint=("raise the budget" if money else "relax these")
             + " in the job file"
             + ("" if view.anywhere else ", or try plan --anywhere"),

@@ -3,7 +3,7 @@ everything else where `--why` asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from orchestrator.cli.render.screens.decisions import PLANNED, decision
 from orchestrator.cli.render.screens.jobs import event_lines
@@ -25,12 +25,13 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
+from orchestrator.services.rentable import NotRentable
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
-LEAST_NEEDED = ("saving unknown", "not enabled", "made of", "missing", "changes if")
+LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "missing", "changes if")
 """Left out in this order where a screen is too long."""
 
 
@@ -43,7 +44,7 @@ def plan(view: PlanView, screen: Screen) -> str:
         return blocks(_head(view, screen), *traced, _foot(view, screen))
     if screen.why:
         shown = [text for each in view.decisions for text in (" ", decision(each, screen))]
-        return blocks(_head(view, screen), *shown, _foot(view, screen))
+        return blocks(_head(view, screen), *shown, _not_rentable(view.not_rentable), _foot(view, screen))
     if len(view.decisions) == 1:
         return _first_screen(view, screen)
     return blocks(_together(view, screen), _head(view, screen), _foot(view, screen))
@@ -73,14 +74,22 @@ def _head(view: PlanView, screen: Screen) -> str:
 
 def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     clouds = "" if "not enabled" in less else ", ".join(view.not_enabled)
+    closed = ", ".join(each.place for each in view.not_rentable)
     unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
+        f"not rentable: {closed}; reasons: --why" if closed and not screen.why and "not rentable" not in less else "",
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
     ]
     return screen(blocks(*lines), "dim") if any(lines) else ""
+
+
+def _not_rentable(closed: Sequence[NotRentable]) -> str:
+    """What is configured and may not be rented, with the reasons and the remedies."""
+    lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
+    return "\n".join(["", "not rentable, although it is configured:", *lines]) if lines else ""
 
 
 def _savings(view: PlanView) -> str:
@@ -243,6 +252,7 @@ def explanation(view: Explanation, screen: Screen) -> str:
         screen(clean(view.headline), "bold"),
         decided,
         *(decision(each, screen) for each in view.decisions),
+        _not_rentable(view.not_rentable) if view.decisions else "",
         steps,
         history,
         screen(note_simulated(view.simulated), "dim"),

@@ -1,0 +1,33 @@
+"""What a plan says about what may not be rented: clouds that are not enabled, and what accounts do not allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NotRentable:
+    """A region of an enabled cloud, or an instance type there, that is configured and that the account may not rent; ""
+    stands for all regions, or all types."""
+
+    cloud: str
+    region: str
+    instance_type: str
+    reason: str
+    remedy: str
+
+    @property
+    def place(self) -> str:
+        """`aws/ap-east-1`, `azure/eastus/Standard_NC6`, `gcp`."""
+        return "/".join(filter(None, (self.cloud, self.region, self.instance_type)))
+
+
+@dataclass(frozen=True, slots=True)
+class Enabling:
+    """What a cloud that is not enabled would save, of what the jobs cost on the enabled providers: estimates. 0: it has
+    nothing cheaper. `price_age_s` is the age of the oldest price that counts."""
+
+    cloud: str
+    saving_nano_usd: int
+    of_nano_usd: int
+    price_age_s: float | None
