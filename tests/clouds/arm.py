@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 import threading
 import typing
@@ -94,6 +95,7 @@ class Arm:
 
     def __init__(self, clock: Clock, prices: AzureCloud, start: Callable[[Row, bytes], Machine]) -> None:
         self.clock, self.prices, self._start = clock, prices, start
+        self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.capacity_is_late = False
         self.quota: dict[str, int] = {}
@@ -150,9 +152,9 @@ class Arm:
 
     def bill_nano_usd(self) -> int:
         """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
-        return sum(self._cost_nano_usd(each) for each in self.every() if each.refusal is None)
+        return sum(self.cost_nano_usd_of(each) for each in self.every() if each.refusal is None)
 
-    def _cost_nano_usd(self, vm: Vm) -> int:
+    def cost_nano_usd_of(self, vm: Vm) -> int:
         rows = (
             each
             for each in self.prices.rows
@@ -327,7 +329,7 @@ class Arm:
         about |= {
             "provisioningState": "Creating",
             "timeCreated": f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond:06}1+00:00",
-            "vmId": str(uuid.uuid4()),
+            "vmId": self._uuid(),
         }
         kind = "Microsoft.Compute/virtualMachines"
         row = {
@@ -350,8 +352,11 @@ class Arm:
             vm.machine = self._start(row, data)
         return _json(row, 201, self._begun(region, "create", vm))
 
+    def _uuid(self) -> str:
+        return str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
+
     def _begun(self, region: str, kind: str, vm: Vm | None = None) -> dict[str, str]:
-        number = str(uuid.uuid4())
+        number = self._uuid()
         self._operations[number] = (kind, vm)
         path = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/{region}/operations/{number}"
         address = f"{self.prices.base}{path}?p=1&api-version=2026-04-01"

@@ -10,8 +10,8 @@ stopping by a call, live migration.
 from __future__ import annotations
 
 import json
+import random
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -97,6 +97,7 @@ class Compute:
         self, clock: Clock, lists: GcpCloud, price: Callable[[Vm], str], start: Callable[[Any], Machine]
     ) -> None:
         self.clock, self.lists, self._price, self._start = clock, lists, price, start
+        self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.quotas = GceQuotas(lambda zone: lists.zones[zone].machines, self._running)
         self.quota = self.quotas.limits
@@ -171,9 +172,9 @@ class Compute:
 
     def bill_nano_usd(self) -> int:
         """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
-        return sum(map(self._cost_nano_usd, self.vms))
+        return sum(map(self.cost_nano_usd_of, self.vms))
 
-    def _cost_nano_usd(self, vm: Vm) -> int:
+    def cost_nano_usd_of(self, vm: Vm) -> int:
         began_ms, ended_ms = (round(at.timestamp() * 1000) for at in (vm.began_at, vm.ended_at or self.now()))
         path = [(0, usd(self._price(vm)))]
         return cost_nano_usd(path, began_ms, max(ended_ms, began_ms + 60_000 * (vm.ended_at is not None)))
@@ -363,9 +364,9 @@ class Compute:
     def _begin(self, zone: str, row: Any) -> None:
         now = self.now()
         row.zone = f"projects/{PROJECT}/zones/{zone}"
-        row.id = secrets.randbits(60)
+        row.id = self.chance.getrandbits(60)
         row.creation_timestamp, row.status = _text(now), "PROVISIONING"
-        row.metadata.fingerprint = secrets.token_hex(4)
+        row.metadata.fingerprint = f"{self.chance.getrandbits(32):08x}"
         if row.scheduling.max_run_duration.seconds:
             at = now + timedelta(seconds=row.scheduling.max_run_duration.seconds)
             row.resource_status.scheduling.termination_timestamp = _text(at)
@@ -394,7 +395,7 @@ class Compute:
         asked = api.Metadata.from_json(request.body)
         if asked.fingerprint != vm.row.metadata.fingerprint:
             raise Refused(412, "conditionNotMet", "Supplied fingerprint does not match current metadata fingerprint.")
-        asked.fingerprint = secrets.token_hex(4)
+        asked.fingerprint = f"{self.chance.getrandbits(32):08x}"
         vm.row.metadata = asked
         return self._operation(vm.zone, "setMetadata", vm.row.name)
 
@@ -444,7 +445,7 @@ class Compute:
     ) -> Any:
         now = self.now()
         operation = api.Operation(
-            name=f"operation-{secrets.token_hex(8)}",
+            name=f"operation-{self.chance.getrandbits(64):016x}",
             operation_type=kind,
             client_operation_id=request_id,
             insert_time=_text(now),

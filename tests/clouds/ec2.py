@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -109,6 +109,7 @@ class Ec2:
         networks: Networks | None = None,
     ) -> None:
         self.clock, self.prices, self._start = clock, prices, start
+        self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.quota: dict[str, int] = {}
         self.denied: set[str] = set()
@@ -154,9 +155,9 @@ class Ec2:
 
     def bill_nano_usd(self) -> int:
         """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
-        return sum(map(self._cost_nano_usd, self.instances.values()))
+        return sum(map(self.cost_nano_usd_of, self.instances.values()))
 
-    def _cost_nano_usd(self, instance: Instance) -> int:
+    def cost_nano_usd_of(self, instance: Instance) -> int:
         here, kind = self.prices.regions[instance.region], instance.row["InstanceType"]
         began_ms, ended_ms = (
             round(at.timestamp() * 1000) for at in (instance.began_at, instance.ended_at or self.now())
@@ -315,7 +316,7 @@ class Ec2:
         zone_id, (card,) = asked["Placement"]["AvailabilityZoneId"], asked["NetworkInterfaces"]
         launched = self.now().replace(microsecond=0)
         row: Row = {
-            "InstanceId": f"i-0{secrets.token_hex(8)}",
+            "InstanceId": f"i-0{self.chance.getrandbits(64):016x}",
             "AmiLaunchIndex": number,
             "ClientToken": asked["ClientToken"],
             "ImageId": asked["ImageId"],

@@ -14,36 +14,33 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import NotLeaderError
 from orchestrator.model import STEP_ORDER, Job, Step
 from orchestrator.store import Tx
-from providers.fake import Fault, Faults
+from providers.fake import Fault
 from providers.instance import Instance, InstanceState
 from providers.money import usd
+from providers.offer import OfferId
 from tests.rig.agents import Agents
-from tests.rig.crash_points import EDGES, FILES, PAUSE_EDGES, STEPS, WRITES, Killed
+from tests.rig.crash_points import FILES, STEPS, WRITES, Killed
 from tests.rig.database import ScratchDatabase
 from tests.rig.harm import Harm
-from tests.rig.installation import SimulatedInstallation
 from tests.rig.nap import Nap
 from tests.rig.outcome import Outcome
 from tests.rig.sabotage import Sabotage
-from tests.rig.trainer import OF_A_VOID, QUIESCE_S, SAVE_EDGES, Timings, Trainer
-from tests.rig.truth import findings
+from tests.rig.trainer import OF_A_VOID, QUIESCE_S, SAVE_EDGES, Trainer
 from tests.rig.wanted import wanted_of
-from tests.rig.weather import CATALOG, SLOW, behaviour_of, faults_of, slowness_of
+from tests.rig.world import FAKE, World
 
-CHAOS_S = 150.0  # duration of the random events, without the time in which no control plane runs
 SETTLE_S = 3000.0
 PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
 DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and pauses, of the trainers' pauses
 BUSY, MOST_JOBS = 4, 16  # a seed that leans to what only machines come to keeps so many, for so many jobs in all
-STALLS = {"stalls.after_s": 15.0, "stalls.fail_after_s": 60.0}
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 BREAKS = {"void": (Step.CUTOVER,), "resume": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
 HOLDS = "after quiesce"  # whoever sleeps here leaves a trainer that holds to itself
@@ -51,9 +48,9 @@ GANGS = 3  # in one history of so many, jobs need several machines at once
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 
 
-def play(seed: int, folder: Path, database: ScratchDatabase, *, story: bool = False) -> Outcome:
+def play(seed: int, folder: Path, database: ScratchDatabase, *, story: bool = False, world: World = FAKE) -> Outcome:
     """Plays the history of `seed` and checks the outcome, which includes the audit trail if `story`."""
-    return History(seed, folder, database).play(story=story)
+    return History(seed, folder, database, world).play(story=story)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +62,9 @@ class Leaning:
     nap: str
 
     @classmethod
-    def of(cls, seed: int) -> Leaning:
+    def of(cls, seed: int, world: World) -> Leaning:
         """The preferences of a seed."""
-        return cls(*(edges[seed % len(edges)] for edges in (EDGES, PAUSE_EDGES, SAVE_EDGES)))
+        return cls(*(edges[seed % len(edges)] for edges in (world.deaths, world.pauses, SAVE_EDGES)))
 
     @property
     def to_a_void(self) -> bool:
@@ -86,22 +83,11 @@ class _Arms:
 class History:
     """The history of one seed. `home` may be inspected after `play`."""
 
-    def __init__(self, seed: int, folder: Path, database: ScratchDatabase) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, folder: Path, database: ScratchDatabase, world: World = FAKE) -> None:
+        self.seed, self._world = seed, world
         self._random = rng = random.Random(f"history {seed}")
-        self._leaning = Leaning.of(seed)
-        frequency = faults_of(rng)
-        self.home = SimulatedInstallation(
-            folder,
-            database,
-            catalog=CATALOG,
-            seed=seed,
-            behaviour=behaviour_of(rng),
-            timings=Timings(step_s=1.0, prepare_s=0.5, restore_s=0.5, checkpoint_every_s=5.0),
-            faults=Faults(seed, frequency),
-            overrides={"policy.min_dwell_s": 5.0, "policy.decide_every_s": 60.0, "lease_s": 20.0} | STALLS,
-        )
-        self.home.wires.rate, self.home.wires.slow = slowness_of(random.Random(f"slow {seed}")), SLOW
+        self._leaning = Leaning.of(seed, world)
+        self.home = world.settle(rng, seed, folder, database)
         self._deaths, self._pauses, self._naps = _Arms(DEATHS), _Arms(PAUSES), _Arms(NAPS)
         self.home.site.naps.asleep = self._falls_asleep
         self.harm = Harm(self.home, rng, self._at)
@@ -118,7 +104,7 @@ class History:
         for number in range(rng.randint(3, 6)):
             self._at(rng.uniform(0, 15) * number, self._submit)
         self._next_s = 4.0
-        while self._up_s < CHAOS_S:
+        while self._up_s < self._world.chaos_s:
             self._pass()
             self._agents.act(self._in_states("running", "migrating"))
             if self._now_s >= self._next_s:
@@ -172,6 +158,7 @@ class History:
                 stride_s += 30.0  # jobs wait for their back-offs
         if self.home.asleep is not None:
             self._sleeps(self.home.asleep)
+        stride_s *= self._world.pace
         self.home.clock.advance(round(stride_s, 3))
         self._up_s += stride_s
         now = injector.deaths.total(), injector.pauses.total(), self.home.site.naps.pauses.total()
@@ -184,14 +171,14 @@ class History:
         injector, naps = self.home.injector, self.home.site.naps
         if self._due(self._deaths, armed=injector.at is not None or injector.when is not None):
             injector.at = injector.when = None
-            injector.at, edge = self._blow(self._deaths, self._leaning.death, EDGES)
+            injector.at, edge = self._blow(self._deaths, self._leaning.death, self._world.deaths)
             injector.when = None if edge is None else edge.__eq__
             injector.count = 0
             if edge is not None and edge.endswith("campaign"):
                 self.home.start()  # nobody campaigns but who is new
         if self._due(self._pauses, armed=injector.tires):
             injector.sleep_at = injector.sleep_when = None
-            at, edge = self._blow(self._pauses, self._leaning.pause, PAUSE_EDGES)
+            at, edge = self._blow(self._pauses, self._leaning.pause, self._world.pauses)
             if self._leaning.to_a_void and self._random.random() < 0.8:
                 at, edge, self._pauses.until_s = None, HOLDS, self._now_s + 2 * PATIENCE_S
                 self._migrate()
@@ -277,7 +264,10 @@ class History:
             "event": self._silence,
             "sign": self._break_a_target,
             "abort": self._break_a_target,
-            **dict.fromkeys((*STEPS, "prepare", "start", "quiesce", "resume", "void", "fence", *FILES), self._migrate),
+            **dict.fromkeys(
+                (*STEPS, "prepare", "start", "quiesce", "resume", "void", "fence", *FILES, *self._world.renting),
+                self._migrate,
+            ),
         }.get(self._leads_to())  # what leads to the edge that this seed leans to
         if wanted is not None and rng.random() < 0.8:
             self._keep_busy()
@@ -306,7 +296,7 @@ class History:
         """A user submits a job; its code may raise."""
         rng, home = self._random, self.home
         spec = wanted_of(rng, f"job-{len(self._jobs)}", gangs=self.seed % GANGS == 0)
-        job = home.new_job(spec)
+        job = home.new_job(replace(spec, train=replace(spec.train, code=self._world.code)))
         if spec.train.secrets and rng.random() < 0.7:
             home.give_secrets(job)  # else later: until then it waits
         self._by_a_user(lambda tx: tx.add_job(job), lambda tx: any(each.id == job.id for each in tx.jobs()))
@@ -349,15 +339,15 @@ class History:
         return self._random.choice(running) if running else None
 
     def _an_offer(self) -> str:
-        return self._random.choice(CATALOG)[0].id
+        return self._random.choice(self._world.offers)
 
     def _migrate(self) -> None:
         if (job := self._a_job("running")) is not None:
             run, allowed = self.home.current(job), job.spec.capacity
             others = [
-                each.id
-                for each, _ in CATALOG
-                if each.capacity_type in allowed and (run is None or each.id != run.offer_id)
+                each
+                for each in self._world.offers
+                if OfferId.parse(each).capacity_type in allowed and (run is None or each != run.offer_id)
             ]
             if self._random.random() < 0.8:
                 self._ask("migrate", job, offer_id=self._random.choice(others))
@@ -457,8 +447,8 @@ class History:
         """Stops cloud faults; control planes are still killed."""
         self._peace_from_s, home = self._now_s, self.home
         home.faults.forget()
-        for offer, _ in CATALOG:
-            home.cloud.set_capacity(offer.id, None)
+        for offer in self._world.offers:
+            home.cloud.set_capacity(offer, None)
 
     def _let_go(self) -> None:
         """Users resume what they paused, and cancel what cannot go on: without budget, or for want of patience."""
@@ -482,7 +472,7 @@ class History:
         self.harm.counted["slow call"] = home.wires.counted
         return Outcome(
             self.seed,
-            tuple(findings(home, culprits=self.harm.culprits)),
+            tuple(self._world.findings(home, self.harm.culprits)),
             dict(home.injector.deaths),
             dict(home.injector.pauses),
             dict(home.site.naps.pauses),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import select, update
 
@@ -29,6 +29,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, JobSpec, Migration, Run, new_id
 from orchestrator.store import Leadership, Store, Tx, schema
 from orchestrator.store.leadership.leader import TAKEOVER_S
+from providers.base import Provider
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud, Faults
 from providers.instance import Instance
@@ -48,7 +49,8 @@ HOLDER = "simulated"
 
 class SimulatedInstallation:
     """An installation; `plane` is its current control plane. Wall and market seconds are equal. It is deterministic in
-    its arguments and calls."""
+    its arguments and calls. `cloud` may be another one with the methods that are used; `connect` makes its client for a
+    control plane, by default one of the fake cloud."""
 
     def __init__(
         self,
@@ -61,13 +63,16 @@ class SimulatedInstallation:
         timings: Timings | None = None,
         faults: Faults | None = None,
         overrides: Mapping[str, object] | None = None,
-        cloud: Callable[[VirtualClock], FakeCloud] | None = None,
+        cloud: Callable[[VirtualClock], Any] | None = None,
+        clock: VirtualClock | None = None,
+        connect: Callable[[SimulatedInstallation], Provider] | None = None,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = VirtualClock() if clock is None else clock
         self.random = random.Random(seed)
         self.timings = timings or Timings()
         usual = partial(FakeCloud, seed=seed, behaviour=behaviour, catalog=catalog)
-        self.cloud = (cloud or usual)(self.clock)
+        self.cloud: FakeCloud = (cloud or usual)(self.clock)
+        self._connect = connect or _client
         self.faults = faults or Faults(seed)
         self.wires = Wires(self.clock, random.Random(f"wires {seed}"))
         self.injector = FaultInjector()
@@ -100,10 +105,8 @@ class SimulatedInstallation:
 
     def control_plane(self, store: Store, leadership: Leadership | None) -> ControlPlane:
         """A new control plane without memory."""
-        provider = MortalProvider(self.clock, cloud=self.cloud, faults=self.faults)
-        provider.injector = self.injector
         self.secrets = SecretValues()
-        self.installation = Installation(self.config, self.clock, store, {provider.name: provider})
+        self.installation = self.installed(store)
         ctx = Context(
             self.installation,
             mortal_runtime(self.site, self.injector),
@@ -116,6 +119,11 @@ class SimulatedInstallation:
             crossed=self.saboteur.crossed,
         )
         return ControlPlane(ctx)
+
+    def installed(self, store: Store) -> Installation:
+        """The parts of a new process, which has no memory."""
+        provider = self._connect(self)
+        return Installation(self.config, self.clock, store, {provider.name: provider})
 
     def start(self) -> None:
         """Starts a new control plane, again if it is killed, until it has taken over."""
@@ -293,3 +301,9 @@ class SimulatedInstallation:
     def books(self) -> tuple[int, int]:
         """(ledger total, cloud bill) in nano-USD."""
         return self.read(lambda tx: tx.total_nano_usd()), sum(bill.amount_nano_usd for bill in self.cloud.bills())
+
+
+def _client(home: SimulatedInstallation) -> MortalProvider:
+    provider = MortalProvider(home.clock, cloud=home.cloud, faults=home.faults)
+    provider.injector = home.injector
+    return provider

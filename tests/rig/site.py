@@ -1,4 +1,4 @@
-"""SimSite: a site whose trainers run in virtual time on the machines of a FakeCloud.
+"""SimSite: a site whose trainers run in virtual time on the machines of a cloud.
 
 It outlives control planes, as a real site does: a new one finds the runs that an earlier one started. `book` records
 what every trainer really did, whether or not it was reported.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from types import MappingProxyType
+from typing import Protocol
 
 from orchestrator.engine.machines.gang_report import Ends, combined
 from orchestrator.engine.machines.reports import report_of
@@ -18,13 +19,20 @@ from orchestrator.errors import SiteError
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
 from providers.clock import Clock
-from providers.fake import FakeCloud
 from providers.instance import Instance, InstanceState, together
 from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress
 from trainers.errors import MalformedMessage
 from trainers.spec import SetupSpec
+
+
+class Machines(Protocol):
+    """A cloud, as far as trainers are concerned."""
+
+    def instances(self) -> tuple[Instance, ...]:
+        """All machines that are not forgotten, in their present state."""
+        ...
 
 
 def hash_of(job_id: str, step: int) -> str:
@@ -56,7 +64,7 @@ class SimSite:
     """Implements orchestrator.engine.runtime.Runtime; the methods below "what happens" are for scripts."""
 
     def __init__(
-        self, cloud: FakeCloud, clock: Clock, folder: Folder, timings: Timings | None = None, *, lease_s: float = 60.0
+        self, cloud: Machines, clock: Clock, folder: Folder, timings: Timings | None = None, *, lease_s: float = 60.0
     ) -> None:
         self._cloud = cloud
         self._clock = clock

@@ -7,7 +7,8 @@ from the checkpoints; the store is compared with these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 from orchestrator.ledger import Comparison, baseline_nano_usd
@@ -23,8 +24,23 @@ from tests.rig.trainer import BUG
 MOST_BILLED = 2  # machines of one job at the same time: the two of a move; and its standby, if it wants one
 
 
+@dataclass(frozen=True)
+class Promises:
+    """What a cloud promises. `checkpoints`: its bill has what checkpoints cost; `whole`: a launch of several machines
+    starts none if it cannot start all. Of bills for which `ends_unknown` is true, it does not say when the machine
+    ended, so the ledger may have more."""
+
+    checkpoints: bool = True
+    whole: bool = True
+    ends_unknown: Callable[[Bill], bool] = lambda _: False
+
+
 def findings(
-    home: SimulatedInstallation, *, paused: bool = False, culprits: Collection[str] | None = None
+    home: SimulatedInstallation,
+    *,
+    paused: bool = False,
+    culprits: Collection[str] | None = None,
+    promises: Promises = Promises(),
 ) -> list[str]:
     """All violations, one sentence each. With `paused`, jobs may be paused at the end.
 
@@ -45,9 +61,9 @@ def findings(
     book = home.site.book()
     return [
         *_leaked(home),
-        *_doubled(bills, jobs, runs),
-        *_money(bills, runs, booked),
-        *(line for job in jobs for line in _checkpoints(home, bills, job, runs, moves)),
+        *_doubled(bills, jobs, runs, whole=promises.whole),
+        *_money(bills, runs, booked, promises),
+        *(line for job in jobs if promises.checkpoints for line in _checkpoints(home, bills, job, runs, moves)),
         *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
         *(line for job in jobs for line in _state(home, job, book, paused)),
@@ -70,14 +86,16 @@ def _leaked(home: SimulatedInstallation) -> Iterator[str]:
             yield f"leaked: {instance.id} of {instance.offer_id} is {instance.state}"
 
 
-def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Iterator[str]:
+def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run], *, whole: bool) -> Iterator[str]:
     nodes = {job.id: job.spec.resources.nodes for job in jobs}
+    if not whole:  # one that failed is replaced under its name
+        bills = tuple({bill.instance_id: bill for bill in bills}.values())
     for what, counted in (
         ("token", Counter((bill.token, bill.tags["tradewind-job"]) for bill in bills)),
         ("run", Counter((bill.tags["tradewind-run"], bill.tags["tradewind-job"]) for bill in bills)),
     ):
         for (name, job_id), count in counted.items():
-            if count != nodes[job_id]:
+            if count > nodes[job_id] or (whole and count < nodes[job_id]):
                 yield f"doubled: {count} machines of {what} {name}, which wants {nodes[job_id]}"
     with_standby = {job.id for job in jobs if job.spec.standby == "warm"}
     in_order = sorted(runs, key=lambda run: run.generation)
@@ -95,8 +113,9 @@ def _doubled(bills: tuple[Bill, ...], jobs: list[Job], runs: list[Run]) -> Itera
             yield f"doubled: {most} machines of {job_id} at the same time"
 
 
-def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str]) -> Iterator[str]:
+def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str], promises: Promises) -> Iterator[str]:
     """What each machine cost, over the runs that had it one after the other."""
+    unsure = {bill.tags["tradewind-run"] for bill in bills if promises.ends_unknown(bill)}
     rented_for = {bill.instance_id: bill.tags["tradewind-run"] for bill in bills}
     first = {run.id: rented_for.get(run.instance_id or "", run.id) for run in runs}
     billed: Counter[str] = Counter()
@@ -106,7 +125,7 @@ def _money(bills: tuple[Bill, ...], runs: list[Run], booked: Counter[str]) -> It
     for run_id, amount in booked.items():
         paid[first.get(run_id, run_id)] += amount
     for run_id in sorted(billed.keys() | paid.keys()):
-        if billed[run_id] != paid[run_id]:
+        if billed[run_id] != paid[run_id] and not (run_id in unsure and billed[run_id] < paid[run_id]):
             yield f"money: {run_id} cost {billed[run_id]} nano-USD, the ledger says {paid[run_id]}"
 
 
