@@ -15,6 +15,7 @@ from providers.azure.session import Connections
 from providers.azure.settings import Settings
 from providers.base import Provider
 from providers.clock import VirtualClock
+from providers.fake import Bill
 from providers.instance import EndReason, Instance, InstanceState
 from providers.offer import OfferId
 from tests.clouds.arm import GROUP, IMAGE, SUBSCRIPTION, Arm, Vm
@@ -68,7 +69,6 @@ class RentedAzure(RentedCloud):
         "providers.azure.instance_types": [SIZE],
         "providers.azure.image": ":".join((*IMAGE, "latest")),
     }
-    unlisted_ends = True
     together = frozenset({"launch", "describe", "find", "list_owned"})
 
     def __init__(
@@ -124,6 +124,11 @@ class RentedAzure(RentedCloud):
             name, "azure", offer("azure", where, "", SIZE, spot=each.spot), each.tags["tradewind-token"], state,
             *billed, reason, guest.deadline_ms, each.tags,
         )  # fmt: skip
+
+    def ends_unknown(self, bill: Bill) -> bool:
+        """Azure forgets a machine that it took or deleted. When, only the answer to the request to delete it says."""
+        noted = {(name, _own(bill.instance_id)) for name in ("DELETE machine", "GET record", "PATCH record")}
+        return bill.end_reason is EndReason.PREEMPTED or bool(self.disturbed & noted)
 
     def left(self) -> list[str]:
         return texts([each.name for each in self.arm.alive()], "machine") + sorted(self.arm.beside)

@@ -61,8 +61,8 @@ class Weather:
 
 class RentedCloud(ABC):
     """`machine_requests` are those that change machines, by their names in `named`; `network_requests` those that make
-    and remove networks; `targets` says which of them a fault of a provider's call may hit. `unlisted_ends`: the cloud
-    does not say when it took a machine away, so the ledger has it until somebody missed it."""
+    and remove networks; `targets` says which of them a fault of a provider's call may hit. `disturbed` has the requests
+    (as `named` names them) that did not take their usual course."""
 
     name: ClassVar[str]
     offers: ClassVar[tuple[str, ...]]
@@ -74,13 +74,13 @@ class RentedCloud(ABC):
     targets: ClassVar[Mapping[str, tuple[str, ...]]]
     throttled: ClassVar[Response]
     settings: ClassVar[Mapping[str, object]]
-    unlisted_ends: ClassVar[bool] = False
     together: ClassVar[frozenset[str]] = frozenset()
     """Calls that send requests about several machines at the same time."""
 
     def __init__(self, clock: VirtualClock, weather: Weather) -> None:
         self.clock, self.weather = clock, weather
         self.reasons: dict[str, EndReason] = {}  # why machines ended that nobody asked to end
+        self.disturbed: set[tuple[str, str]] = set()
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._changes = 0
         self._seen: tuple[tuple[int, int], tuple[Instance, ...]] | None = None
@@ -141,6 +141,10 @@ class RentedCloud(ABC):
     @abstractmethod
     def _all(self) -> Iterator[tuple[Instance, int]]:
         """Every machine that there ever was, in order, with its cost in nano-USD."""
+
+    def ends_unknown(self, bill: Bill) -> bool:
+        """Whether the cloud cannot say when this machine ended, so that the ledger has it until somebody missed it."""
+        return False
 
     @abstractmethod
     def left(self) -> list[str]:

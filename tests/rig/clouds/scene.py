@@ -41,12 +41,14 @@ class Scene:
         """None: the connection ends without an answer."""
         name, about = self.cloud.named(request)
         with self._lock:
-            if self.dead and (not self.together or about in self.dead):
-                return None
-            fault = None
+            fault, gone = None, self.dead and (not self.together or about in self.dead)
             if self.fault is not None and self.at in ("", name) and about not in self._hit:
                 self._hit.add(about)
                 fault = self.fault
+            if gone or fault is not None or {self.death, self.pause} & {f"before {name}", f"after {name}"}:
+                self.cloud.disturbed.add((name, about))
+            if gone:
+                return None
         if self._dies(f"before {name}", about) or not self._may_go_on(f"before {name}"):
             return None
         if fault is Fault.NO_ANSWER:

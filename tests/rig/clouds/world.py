@@ -16,8 +16,7 @@ from typing import Any
 from orchestrator.errors import ProviderFailure
 from orchestrator.services.control_plane import networks
 from providers.clock import VirtualClock
-from providers.fake import Bill, Faults
-from providers.instance import EndReason
+from providers.fake import Faults
 from tests.rig.clouds.mortal import MortalClient
 from tests.rig.clouds.rented import Make, RentedCloud, Weather
 from tests.rig.clouds.scene import StagedServer
@@ -92,13 +91,8 @@ class CloudWorld:
         `down --cloud` leaves."""
         cloud: Any = home.cloud
         found = [f"leaked: {each}" for each in cloud.left()]
-
-        def ends_unknown(bill: Bill) -> bool:
-            return bool(cloud.unlisted_ends and bill.end_reason is EndReason.PREEMPTED)
-
-        found += findings(
-            home, culprits=culprits, promises=Promises(checkpoints=False, whole=False, ends_unknown=ends_unknown)
-        )
+        promises = Promises(checkpoints=False, whole=False, ends_unknown=cloud.ends_unknown)
+        found += findings(home, culprits=culprits, promises=promises)
         if not any(line.startswith("leaked") for line in found):
             self._repeat(home, networks.tear_down, home.random)
             home.clock.advance(cloud.weather.late_s)
