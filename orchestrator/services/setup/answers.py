@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.config import SETTINGS
-from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.errors import SiteError, UsageError, did_you_mean
+from orchestrator.nodes.access.policy import scope_of
 from providers.registry import provider_names
 
 LOCAL = "local"
@@ -84,6 +85,11 @@ def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
         if clouds == (LOCAL,):
             return str(root)
         raise UsageError(f"machines of {', '.join(clouds)} cannot reach the folder {text!r:.200}", hint=hint)
+    if clouds != (LOCAL,):
+        try:
+            scope_of((str(root),))
+        except SiteError as error:
+            raise UsageError(str(error), hint=error.hint) from error
     return str(root)
 
 
