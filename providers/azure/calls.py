@@ -29,6 +29,7 @@ CALLS = (
             "Microsoft.Network/networkSecurityGroups/read",
             "Microsoft.Network/networkSecurityGroups/join/action",
             "Microsoft.Resources/subscriptions/resourceGroups/read",
+            "Microsoft.Authorization/permissions/read",
         )
     ),
     *(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from providers.azure.logins import LOGIN
 from providers.errors import (
     AuthError,
     CapacityError,
@@ -51,7 +52,6 @@ _GROUP = "create it: tradewind up --cloud azure; or correct providers.azure.reso
 _NETWORK = "make it: tradewind up --cloud azure"
 _REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network)"
 _SUBSCRIPTION = "check AZURE_SUBSCRIPTION_ID and the state of the subscription: az account list"
-_LOGIN = "run: az login"
 _POLICY = "a policy of the organisation forbids it: ask for an exemption, or use another region or size"
 
 
@@ -84,10 +84,8 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("ReadOnlyDisabledSubscription SubscriptionNotFound", AuthError, "account", "arm", _SUBSCRIPTION)
     yield from row("DisallowedOperation", AuthError, "account", "arm", _SUBSCRIPTION)
     yield from row("AuthorizationFailed LinkedAuthorizationFailed", PermissionDeniedError, "account", "arm")
-    yield from row(
-        "ExpiredAuthenticationToken ExpiredToken", ExpiredCredentialsError, "account", "arm", "run: az login"
-    )
-    yield from row("InvalidAuthenticationToken InvalidAuthenticationTokenTenant", AuthError, "account", "arm", _LOGIN)
+    yield from row("ExpiredAuthenticationToken ExpiredToken", ExpiredCredentialsError, "account", "arm", LOGIN)
+    yield from row("InvalidAuthenticationToken InvalidAuthenticationTokenTenant", AuthError, "account", "arm", LOGIN)
     yield from row("InternalServerError InternalError InternalExecutionError", UnavailableError, "region", "vm")
     yield from row("ServiceUnavailable ServerTimeout OperationTimedOut", UnavailableError, "region", "seen")
     yield from row("InternalOperationError NetworkingInternalOperationError", UnavailableError, "region", "vm")

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 
+from azure.core.exceptions import HttpResponseError
+
+from providers.azure.calls import CALLS
+from providers.azure.codes import NO_GROUP
 from providers.azure.images import Images
 from providers.azure.machines import Machines
 from providers.azure.prices.retail import PRICES, VERSION
-from providers.azure.session import SUBSCRIPTION, Connections, to_provider_error
+from providers.azure.session import SUBSCRIPTION, Connections, error_code, to_provider_error
 from providers.azure.settings import Settings
 from providers.clock import SystemClock
 from providers.collect.http import Http, Patience
+from providers.collect.pages import Pages
 from providers.collect.permissions import Access, Attempt, examine
-from providers.errors import FormatError, NoCredentialsError
+from providers.errors import FormatError, NoCredentialsError, PermissionDeniedError
+from providers.policy import Use, permissions
+
+VERSION_OF_PERMISSIONS = "2022-04-01"
 
 
 def access(
@@ -25,8 +34,8 @@ def access(
     settings: Settings | None = None,
 ) -> list[Access]:
     """What may be read: prices without an account, the rest with the credentials of this environment; with `settings`,
-    also what renting as they say needs to read. Makes one or two calls per entry. Whether something may be created is
-    not known before it is.
+    also what renting as they say needs to read, and whether the account has all permissions for it. Makes one or two
+    calls per entry.
     """
     if settings is not None:
         region, prices = settings.regions[0], settings.prices
@@ -82,7 +91,45 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
         machines.owned("")  # of no installation: it changes nothing
         return f"of the resource group {settings.resource_group}"
 
+    yield "permissions", partial(_granted, made, settings)
     yield "list of machines", listed
+
+
+def _granted(made: Connections, settings: Settings) -> str:
+    """Whether the account has the permissions of the role that `doctor --policy` prints, in the resource group.
+
+    Source: learn.microsoft.com/rest/api/authorization/permissions/list-for-resource-group.
+    """
+    wanted = permissions(CALLS, Use.PRICES, Use.MACHINES, Use.NETWORKS)
+    rows: list[dict[str, list[str]]] = []
+    next_page, links = f"{settings.group}/providers/Microsoft.Authorization/permissions", Pages("ARM's permissions")
+    try:
+        while next_page:
+            body = made.send("GET", next_page, VERSION_OF_PERMISSIONS).json()
+            rows += body["value"]
+            next_page = links.follow(body["nextLink"]) if body.get("nextLink") else ""
+    except HttpResponseError as error:
+        if error_code(error) != NO_GROUP:
+            raise
+        return f"not checked: the resource group {settings.resource_group} is made by `tradewind up --cloud azure`"
+    if missing := [each for each in wanted if not any(_allows(row, each) for row in rows)]:
+        raise PermissionDeniedError(
+            f"{len(missing)} of {len(wanted)} permissions are missing: {', '.join(missing)}",
+            action=missing[0],
+            hint="tradewind doctor --policy azure > role.json (put your subscription in); az role definition create "
+            "--role-definition @role.json; az role assignment create --role Tradewind --assignee WHO --scope "
+            f"/subscriptions/{made.subscription}",
+        )
+    return f"all {len(wanted)} of the role that `tradewind doctor --policy azure` prints"
+
+
+def _allows(row: Mapping[str, list[str]], action: str) -> bool:
+    """Whether one role of the account grants an action: `*` stands for any characters, and case does not matter."""
+
+    def named(field: str) -> bool:
+        return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in row.get(field, []))
+
+    return named("actions") and not named("notActions")
 
 
 def _who(token: str) -> str:

@@ -16,6 +16,7 @@ from azure.core.pipeline import policies
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from providers.azure.codes import meaning
+from providers.azure.logins import LOGIN, no_token
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.collect.pages import Pages
 from providers.errors import (
@@ -23,9 +24,7 @@ from providers.errors import (
     ClockSkewError,
     ConflictError,
     CutOffError,
-    ExpiredCredentialsError,
     FormatError,
-    NoCredentialsError,
     PermissionDeniedError,
     ProviderError,
     ThrottledError,
@@ -181,7 +180,7 @@ def to_provider_error(error: Exception) -> ProviderError | None:
     if isinstance(error, exceptions.HttpResponseError) and error.response is not None:
         return _refused(error)
     if isinstance(error, exceptions.ClientAuthenticationError):  # raised by azure-identity before anything is sent
-        return _no_token(str(error))
+        return no_token(str(error))
     if isinstance(error, exceptions.IncompleteReadError | exceptions.DecodeError):
         return CutOffError("the connection ended in the middle of Azure's answer")
     if isinstance(error, exceptions.ServiceRequestTimeoutError | exceptions.ServiceResponseTimeoutError):
@@ -213,7 +212,7 @@ def refusal(code: str, message: str, status: int = 0, headers: Mapping[str, str]
     if found is not None:
         return found.kind(text, hint=found.hint, scope=found.scope)
     if status == 401:
-        return AuthError(text, hint="run: az login")
+        return AuthError(text, hint=LOGIN)
     if status == 403:
         return denied(text, "")
     if status in (409, 412):
@@ -229,16 +228,6 @@ def _refused(error: exceptions.HttpResponseError) -> ProviderError:
 
 def _code(error: exceptions.HttpResponseError) -> str:
     return str(getattr(error.error, "code", "") or "")
-
-
-def _no_token(text: str) -> ProviderError:
-    if "AADSTS700024" in text or "not within its valid time range" in text:
-        return ClockSkewError(text[:300], hint="set this machine's clock (timedatectl set-ntp true)")
-    if re.search(r"AADSTS(70043|700082|50173|7000222)", text):
-        return ExpiredCredentialsError(text[:300], hint="run: az login")
-    return NoCredentialsError(
-        "no Azure credentials were found", hint="run: az login; or set AZURE_CLIENT_ID and others"
-    )
 
 
 def denied(message: str, action: str) -> PermissionDeniedError:

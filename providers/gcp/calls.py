@@ -14,7 +14,6 @@ CALLS = (
         Call(name, Use.PRICES)
         for name in (
             "compute.regions.list",
-            "compute.zones.list",
             "compute.machineTypes.list",
             "compute.acceleratorTypes.list",
         )

@@ -25,6 +25,7 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
+from providers.gcp.logins import LOGIN
 from providers.meaning import Meaning, row
 
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
@@ -36,7 +37,6 @@ MORE_QUOTA = "ask for more: console.cloud.google.com/iam-admin/quotas; or end ot
 
 
 _CAPACITY = "it is tried in other zones, with other types and later"
-_LOGIN = "run: gcloud auth application-default login"
 _ENABLE = "run: gcloud services enable compute.googleapis.com"
 _BILLING = "link a billing account: console.cloud.google.com/billing/projects"
 
@@ -52,7 +52,7 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("CONCURRENT_OPERATIONS_QUOTA_EXCEEDED", ThrottledError, "account", "concurrent")
     yield from row("userRateLimitExceeded RATE_LIMIT_EXCEEDED", ThrottledError, "account", "reasons")
     yield from row("RESOURCE_OPERATION_RATE_EXCEEDED", ThrottledError, "account", "seen")
-    yield from row("authError required expired", ExpiredCredentialsError, "account", "reasons", _LOGIN)
+    yield from row("authError required expired", ExpiredCredentialsError, "account", "reasons", LOGIN)
     yield from row("forbidden insufficientPermissions", PermissionDeniedError, "account", "reasons")
     yield from row("IAM_PERMISSION_DENIED PERMISSIONS_ERROR", PermissionDeniedError, "account", "seen")
     yield from row("accessNotConfigured", PermissionDeniedError, "account", "reasons", _ENABLE)

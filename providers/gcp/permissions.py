@@ -1,4 +1,4 @@
-"""Checks what a GCP account may do. Every call is a read."""
+"""Checks what a GCP account may do. No call changes anything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from providers.clock import SystemClock
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, Attempt, examine
-from providers.gcp.calls import INSTALL
+from providers.errors import PermissionDeniedError, ProviderError
+from providers.gcp.calls import CALLS, INSTALL
 from providers.gcp.codes import ALL_REGIONS
 from providers.gcp.images import Images
 from providers.gcp.prices.billing import API_KEY, BILLING, BillingCatalog
 from providers.gcp.session import Connections, to_provider_error
 from providers.gcp.settings import Settings
+from providers.policy import Use, permissions
 
 
 def access(
@@ -27,6 +29,7 @@ def access(
     zones: list[str] = []
 
     def identity() -> str:
+        made.bearer()  # a key or a login that is no longer valid shows only now
         who = getattr(made.credentials(), "service_account_email", "") or "your own account"
         return f"{who}, project {made.project}"
 
@@ -63,9 +66,33 @@ def access(
 
 def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
     images = Images(made, SystemClock())
+    yield "permissions", lambda: _granted(made)
     yield "image", lambda: images.named(settings.image, settings.disk_gb).name
     yield "list of machines", lambda: f"{_count(made)} of Tradewind"
     yield "limits", lambda: _limits(made, settings)
+
+
+def _granted(made: Connections) -> str:
+    """Whether the account has the permissions of the role that `doctor --policy` prints.
+
+    Source: cloud.google.com/resource-manager/reference/rest/v1/projects/testIamPermissions, which needs none itself.
+    """
+    wanted = permissions(CALLS, Use.PRICES, Use.MACHINES, Use.NETWORKS)
+    url = f"{made.resource_manager}/v1/projects/{made.project}:testIamPermissions"
+    try:
+        answer = Http(Patience(attempts=1)).post_json(url, {"permissions": wanted}, made.bearer())
+    except ProviderError as error:
+        return f"not checked ({error}); to check: gcloud services enable cloudresourcemanager.googleapis.com"
+    granted = answer.get("permissions", []) if isinstance(answer, dict) else []
+    if missing := [each for each in wanted if each not in granted]:
+        raise PermissionDeniedError(
+            f"{len(missing)} of {len(wanted)} permissions are missing: {', '.join(missing)}",
+            action=missing[0],
+            hint="tradewind doctor --policy gcp > role.yaml; gcloud iam roles create tradewind --project "
+            f"{made.project} --file role.yaml; gcloud projects add-iam-policy-binding {made.project} --member=MEMBER "
+            f"--role=projects/{made.project}/roles/tradewind",
+        )
+    return f"all {len(wanted)} of the role that `tradewind doctor --policy gcp` prints"
 
 
 def _count(made: Connections) -> int:

@@ -22,9 +22,7 @@ from providers.collect.http import retry_after_s
 from providers.collect.pages import Pages
 from providers.errors import (
     AuthError,
-    ClockSkewError,
     CutOffError,
-    ExpiredCredentialsError,
     FormatError,
     NoCredentialsError,
     PermissionDeniedError,
@@ -35,6 +33,7 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcp.codes import ALL_REGIONS, CODES
+from providers.gcp.logins import KEY_FILE, LOGIN, not_found, not_refreshed
 from providers.key_files import refuse_open
 from providers.meaning import Meaning
 
@@ -43,6 +42,7 @@ PAGE_ROWS = 500
 DEFAULT_KEYS = "~/.config/gcloud/application_default_credentials.json"
 """Where `gcloud auth application-default login` puts them."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 _RATE = "quota metric"
 """In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
 _BY_STATUS = {401: "authError", 403: "forbidden", 404: "notFound", 409: "alreadyExists", 412: "conditionNotMet"}
@@ -96,10 +96,15 @@ class Connections:
                 if self._endpoint is not None and self._endpoint.startswith("http://"):
                     self._credentials = AnonymousCredentials()
                 else:
-                    refuse_open(os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or DEFAULT_KEYS)
+                    refuse_open(os.environ.get(KEY_FILE) or DEFAULT_KEYS)
                     self._credentials, own = default(scopes=[SCOPE])
                     self._project = self._project or own
             return self._credentials
+
+    @property
+    def resource_manager(self) -> str:
+        """The address of the Resource Manager API; an emulator has all at its endpoint."""
+        return self._endpoint or RESOURCE_MANAGER
 
     def client(self, name: str) -> Any:
         """A client of google.cloud.compute_v1 by class name."""
@@ -201,11 +206,13 @@ def to_provider_error(error: Exception) -> ProviderError | None:
     from google.protobuf.json_format import ParseError
 
     if isinstance(error, auth_exceptions.DefaultCredentialsError):
-        return NoCredentialsError("no GCP credentials were found", hint="run: gcloud auth application-default login")
+        return not_found(error)
     if isinstance(error, auth_exceptions.RefreshError):
-        return _not_refreshed(str(error))
+        return not_refreshed(error)
+    if isinstance(error, auth_exceptions.TransportError):
+        return UnavailableError(f"Google's token service cannot be reached: {str(error)[:200]}")
     if isinstance(error, auth_exceptions.GoogleAuthError):
-        return AuthError(f"google-auth: {error}", hint="run: gcloud auth application-default login")
+        return AuthError(f"google-auth: {error}", hint=LOGIN)
     if isinstance(error, exceptions.RetryError):
         cause = error.cause
         return (to_provider_error(cause) if isinstance(cause, Exception) else None) or UnavailableError(str(error))
@@ -226,17 +233,6 @@ def to_provider_error(error: Exception) -> ProviderError | None:
             return CutOffError("the connection ended in the middle of GCP's answer")
         return UnavailableError(f"GCP cannot be reached: {type(error).__name__}")
     return None
-
-
-def _not_refreshed(text: str) -> ProviderError:
-    if "reasonable timeframe" in text or "iat" in text:
-        return ClockSkewError(
-            f"GCP rejects the time of this machine's token: {text[:200]}",
-            hint="set this machine's clock (timedatectl set-ntp true)",
-        )
-    return ExpiredCredentialsError(
-        f"GCP credentials are no longer valid: {text[:200]}", hint="run: gcloud auth application-default login"
-    )
 
 
 def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:

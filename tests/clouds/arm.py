@@ -36,7 +36,7 @@ CUSTOM_DATA_BYTES = 65_535
 NOTICE = timedelta(seconds=30)
 _GROUP = re.compile(r"/subscriptions/([^/]+)/resourcegroups/([^/]+)(/.*)?", re.I)
 _COMPUTE = re.compile(r"/providers/microsoft\.compute/(virtualmachines|sshpublickeys)(?:/([^/]+))?(/.*)?", re.I)
-_LOCATION = re.compile(r"/subscriptions/[^/]+/providers/microsoft\.compute/locations/([^/]+)/(.*)", re.I)
+_LOCATION = re.compile(r"/subscriptions/[^/]+/providers/microsoft\.(?:compute|network)/locations/([^/]+)/(.*)", re.I)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
 Row = dict[str, Any]
@@ -90,7 +90,8 @@ class Arm:
     `capacity`: (region, size, spot) -> machines that may run at once; unlimited where missing. `capacity_is_late`:
     their lack shows only in the long operation, and the machine stays. `quota`: vCPUs of a region by
     "lowPriorityCores" and "cores". `lag_s`: how long lists do not show a machine. `pending_s`, `ending_s`: how long it
-    takes to create and to delete one; it is billed until the request to delete it.
+    takes to create and to delete one; it is billed until the request to delete it. `granted`: the actions that the
+    account's role allows, which tests.clouds.rbac enforces.
     """
 
     def __init__(self, clock: Clock, prices: AzureCloud, start: Callable[[Row, bytes], Machine]) -> None:
@@ -101,6 +102,7 @@ class Arm:
         self.quota: dict[str, int] = {}
         self.lag_s = self.pending_s = self.ending_s = 0.0
         self.retry_after_s = 0
+        self.granted = ["*"]
         self.networks = Networks(self._cards, lambda: [*self.vms, *self.keys], lambda: self._begun("global", "other"))
         self.vms: dict[str, Vm] = {}
         self.gone: list[Vm] = []
@@ -215,6 +217,8 @@ class Arm:
             raise Refused(404, "SubscriptionNotFound", f"The subscription '{found[1]}' could not be found.")
         if found[2] not in self.networks.groups and found[3]:
             raise Refused(404, "ResourceGroupNotFound", f"Resource group '{found[2]}' could not be found.")
+        if (found[3] or "").lower() == "/providers/microsoft.authorization/permissions":
+            return _json({"value": [{"actions": self.granted, "notActions": []}]})
         if (answer := self.networks(request.method, request.path, request.body)) is not None:
             return answer
         kind = _COMPUTE.fullmatch(found[3] or "")
@@ -358,7 +362,8 @@ class Arm:
     def _begun(self, region: str, kind: str, vm: Vm | None = None) -> dict[str, str]:
         number = self._uuid()
         self._operations[number] = (kind, vm)
-        path = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/{region}/operations/{number}"
+        of = "Network" if vm is None else "Compute"
+        path = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.{of}/locations/{region}/operations/{number}"
         address = f"{self.prices.base}{path}?p=1&api-version=2026-04-01"
         return {"Azure-AsyncOperation": address, "Retry-After": str(self.retry_after_s)}
 

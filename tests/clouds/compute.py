@@ -192,9 +192,14 @@ class Compute:
                 answer = self._answer(request)
             except Refused as refused:
                 return error(refused.status, refused.message, refused.reason)
+        if isinstance(answer, dict):  # of another API than Compute
+            return Response(body=json.dumps(answer).encode())
         return Response(body=type(answer).to_json(answer, always_print_fields_with_no_presence=False).encode())
 
     def _answer(self, request: Request) -> Any:
+        if request.path == f"/v1/projects/{PROJECT}:testIamPermissions":
+            asked = json.loads(request.body)["permissions"]
+            return {"permissions": [each for each in asked if self.granted is None or each in self.granted]}
         if image := re.fullmatch(r"/compute/v1/projects/([\w-]+)/global/images/(family/)?([\w-]+)", request.path):
             self._require("images.getFromFamily" if image[2] else "images.get")
             return self._image(image[3], bool(image[2]))

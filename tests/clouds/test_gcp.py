@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from providers.collect.facts import PollResult
 from providers.errors import (
+    AuthError,
     ClockSkewError,
     CutOffError,
     ExpiredCredentialsError,
@@ -500,7 +501,8 @@ def service_account(token_uri: str):
     ("description", "kind", "hint"),
     [
         ("Invalid JWT: Token must be in a reasonable timeframe. Check your iat", ClockSkewError, "clock"),
-        ("Account has been deleted", ExpiredCredentialsError, "gcloud auth"),
+        ("Account has been deleted", AuthError, "gcloud auth"),
+        ("Bad Request", ExpiredCredentialsError, "gcloud auth"),
     ],
 )
 def test_a_token_that_is_refused_is_a_wrong_clock_or_an_old_account(server, poll, description, kind, hint):
