@@ -15,7 +15,7 @@ from typing import Any
 from providers.base import LaunchSpec, Quota
 from providers.clock import Clock
 from providers.closed import Closed
-from providers.errors import ConflictError, NotFoundError, ProviderError, UnavailableError
+from providers.errors import ConflictError, NotFoundError, ProviderError, SetupError, UnavailableError
 from providers.gcp import quotas
 from providers.gcp.calls import INSTALL
 from providers.gcp.codes import CHANGED
@@ -104,6 +104,9 @@ class GcpProvider:
         except ProviderError as error:
             if network in str(error):
                 self._networks.forget(install)
+                if isinstance(error, NotFoundError):
+                    hint = "make it again: tradewind up --cloud gcp"
+                    raise SetupError(f"the network was deleted: {error}", hint=hint, scope="region") from error
             raise
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
         return ids

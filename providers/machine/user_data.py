@@ -16,8 +16,8 @@ _END = "TRADEWIND-END"
 _SCRIPT = """#!/bin/bash
 # Tradewind: a machine that trains a job. See docs/{cloud}.md.
 export HOME=/root TRADEWIND_METADATA={cloud}
-mkdir -p "$HOME" /run/tradewind
-cd "$HOME" || exit 1
+mkdir /run/tradewind || [ ! -d /run/tradewind ] || exit 0  # it runs already; after a reboot, the agent ends the machine
+mkdir -p "$HOME" && cd "$HOME" || exit 1
 {guard}cat > /run/tradewind/work <<'{end}'
 {work}
 {end}

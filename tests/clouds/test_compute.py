@@ -550,6 +550,24 @@ def test_a_network_is_made_with_one_rule_that_admits_only_its_machines(project: 
     assert len(said) == 2
 
 
+def test_a_network_that_is_deleted_under_a_running_job_is_a_named_error_until_it_is_made_again(
+    project: Project,
+) -> None:
+    provider = project.connect()
+    (name,) = provider.launch(spec())
+    project.gce.networks.networks.clear()
+    project.gce.networks.firewalls.clear()
+    for _ in range(2):  # as it is remembered, and then as it is
+        with pytest.raises(SetupError) as raised:
+            provider.launch(spec(token="token-2"))
+        assert raised.value.scope == "region"
+        assert "tradewind up --cloud gcp" in raised.value.hint
+    assert [each.id for each in provider.list_owned("tw-1")] == [name]
+    provider.set_up("tw-1", lambda _: None)
+    provider.launch(spec(token="token-2"))
+    assert len(project.gce.left()) == 2
+
+
 def test_a_rule_that_lets_others_in_is_reported_and_removed(project: Project) -> None:
     name = network_name("tw-1")
     open_rule: dict[str, Any] = {"name": "ssh", "network": f"global/networks/{name}", "direction": "INGRESS"}

@@ -77,6 +77,7 @@ class SimSite:
         self.liars: set[str] = set()  # jobs of whose runs an agent ever lied
         self.asked_for_stacks: list[str] = []
         self.boot_errors: dict[str, str] = {}
+        self.mute: set[str] = set()  # offers whose machines run, but whose agents never report
         self._kept: dict[str, str] = {}
         self._garbled: dict[str, Mapping[str, object]] = {}
         self._ends = Ends()
@@ -217,7 +218,7 @@ class SimSite:
     def joined(self, token: str, nodes: int = 1) -> bool:
         """Whether the machines with this token are up."""
         up = [each for each in self._cloud.instances() if each.token == token and each.state is InstanceState.RUNNING]
-        return len(up) == nodes
+        return len([each for each in up if each.offer_id not in self.mute]) == nodes
 
     def prepare(
         self,

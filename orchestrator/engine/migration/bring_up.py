@@ -190,7 +190,7 @@ def ready(ctx: Context, move: Move) -> bool:
     instance = ctx.instance(target)
     waited_s = ctx.waited_s(f"ready/{migration.id}")
     if waited_s > timeouts.READY_S and waited_s > (limit_s := timeouts.ready_s(ctx, move)):
-        return abort(ctx, move, f"the machine was not ready within {limit_s:.0f} s", cause="ready")
+        return abort(ctx, move, _unready(ctx, move, limit_s), cause="ready")
     if instance is None:
         return False
     if (machines := _as_billed(ctx, target)) != target.machines:
@@ -222,6 +222,19 @@ def ready(ctx: Context, move: Move) -> bool:
         tx.update_run(target.id, setup_wall_s=report.setup_s)
     message = f"the node is ready; its set-up took {report.setup_s:.0f} s"
     return step(ctx, move, Step.CHECKPOINT, message, state="starting")
+
+
+def _unready(ctx: Context, move: Move, limit_s: float) -> str:
+    """Why a machine is given up whose time to get ready is over: it may run and never have reported."""
+    target, instance = move.target, ctx.instance(move.target)
+    if instance is None or instance.state is not InstanceState.RUNNING or shares_host(target.offer_id):
+        return f"the machine was not ready within {limit_s:.0f} s"
+    if ctx.runtime.joined(instance.token, target.nodes):
+        return f"the machine reported, but its trainer was not ready within {limit_s:.0f} s"
+    return (
+        f"the machine runs, but its agent did not report within {limit_s:.0f} s: see its console output; its image may "
+        "have no cloud-init, or it cannot reach the store"
+    )
 
 
 def _as_billed(ctx: Context, target: Run) -> tuple[Member, ...]:
