@@ -59,6 +59,8 @@ class Machines:
         if (reason := rows.over(vm, self._clock.now_ms())) is not None:
             self.end(name, reason)
             vm = {**vm, "properties": {**vm["properties"], "provisioningState": "Deleting"}}
+        else:
+            self._note_deletion(name, vm)
         return rows.instance(vm)
 
     def look_at_all(self, places: Sequence[tuple[str, str]]) -> list[Instance | None]:
@@ -99,7 +101,10 @@ class Machines:
             raise
         record = self.records.get(name)
         if record is not None and record.ended is None:
-            self._note_end(record, reason, _date_ms(accepted.headers, self._clock.now_ms()))
+            ended_ms = _date_ms(accepted.headers, self._clock.now_ms())
+            if (vm := self.get(name)) is not None:  # Azure may have been deleting it already
+                ended_ms = min(ended_ms, rows.deleting_since_ms(vm, ended_ms) or ended_ms)
+            self._note_end(record, reason, ended_ms)
 
     def forget(self, install: str) -> None:
         """Remove the records of an installation, of which no machine is up."""
@@ -117,10 +122,15 @@ class Machines:
         now_ms = self._clock.now_ms()
         if now_ms - record.asked_ms < LISTING_LAG_S * 1000 and BEGAN not in record.tags:
             return None  # it may yet be created
-        taken = BEGAN in record.tags and OfferId.parse(record.tags[OFFER]).spot
-        reason = EndReason.PREEMPTED if taken else EndReason.FAILED
+        reason = _not_ours(record)
         self._note_end(record, reason, now_ms // 1000 * 1000)
         return record.instance(reason, now_ms // 1000 * 1000)
+
+    def _note_deletion(self, name: str, vm: rows.Row) -> None:
+        """Put on record since when Azure deletes a machine by itself: Azure says so only until it is gone."""
+        ended_ms = rows.deleting_since_ms(vm, self._clock.now_ms())
+        if ended_ms is not None and (record := self.records.get(name)) is not None and record.ended is None:
+            self._note_end(record, _not_ours(record), ended_ms)
 
     def note_beginning(self, record: Record, vm: rows.Row) -> None:
         """Put on record when a machine was created: once it is gone, Azure does not say so any more."""
@@ -139,6 +149,12 @@ class Machines:
                 if record.ended is None and self.look(record.region, record.name) is not None:
                     continue  # its end is on record from now on
                 self.records.remove(record.name)
+
+
+def _not_ours(record: Record) -> EndReason:
+    """Why a machine ended that nobody here ended."""
+    taken = BEGAN in record.tags and OfferId.parse(record.tags[OFFER]).spot
+    return EndReason.PREEMPTED if taken else EndReason.FAILED
 
 
 def _date_ms(headers: Mapping[str, str], otherwise_ms: int) -> int:

@@ -58,8 +58,7 @@ def region_of(row: Row) -> str:
 
 def began_ms(vm: Row) -> int:
     """When Azure created a machine, in whole seconds."""
-    created = datetime.fromisoformat(str(vm["properties"]["timeCreated"]).replace("Z", "+00:00"))
-    return int(created.timestamp()) * 1000
+    return _instant_ms(vm["properties"]["timeCreated"]) // 1000 * 1000
 
 
 def offer_id(vm: Row) -> str:
@@ -76,6 +75,15 @@ def state(vm: Row) -> InstanceState:
     if provisioning == "Deleting" or power in ("stopping", "stopped", "deallocating", "deallocated"):
         return InstanceState.STOPPING
     return InstanceState.RUNNING if power == "running" else InstanceState.PENDING
+
+
+def deleting_since_ms(vm: Row, otherwise_ms: int) -> int | None:
+    """Since when a machine is being deleted (epoch ms, whole seconds): `otherwise_ms` if Azure does not say; None if it
+    is not."""
+    if str(vm["properties"].get("provisioningState", "")) != "Deleting":
+        return None
+    since = next((each.get("time") for each in _statuses(vm) if each.get("code") == "ProvisioningState/deleting"), None)
+    return (otherwise_ms if since is None else _instant_ms(since)) // 1000 * 1000
 
 
 def over(vm: Row, now_ms: int) -> EndReason | None:
@@ -112,6 +120,10 @@ def instance(vm: Row) -> Instance:
     return Instance(
         name, PROVIDER, offer_id(vm), tags.get(TOKEN, ""), found, began_ms(vm), None, None, None, kept_tags(tags)
     )
+
+
+def _instant_ms(text: object) -> int:
+    return int(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def _statuses(vm: Row) -> list[Row]:

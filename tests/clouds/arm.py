@@ -91,7 +91,7 @@ class Arm:
     their lack shows only in the long operation, and the machine stays. `quota`: vCPUs of a region by
     "lowPriorityCores" and "cores". `lag_s`: how long lists do not show a machine. `pending_s`, `ending_s`: how long it
     takes to create and to delete one; it is billed until the request to delete it. `granted`: the actions that the
-    account's role allows, which tests.clouds.rbac enforces.
+    account's role allows, which tests.clouds.rbac enforces. `says_since`: a machine shows since when it is deleted.
     """
 
     def __init__(self, clock: Clock, prices: AzureCloud, start: Callable[[Row, bytes], Machine]) -> None:
@@ -103,6 +103,7 @@ class Arm:
         self.lag_s = self.pending_s = self.ending_s = 0.0
         self.retry_after_s = 0
         self.granted = ["*"]
+        self.says_since = True
         self.networks = Networks(self._cards, lambda: [*self.vms, *self.keys], lambda: self._begun("global", "other"))
         self.vms: dict[str, Vm] = {}
         self.gone: list[Vm] = []
@@ -148,9 +149,8 @@ class Arm:
     def approved(self, name: str) -> None:
         """A machine has approved that it is taken away: that happens at once."""
         with self._lock:
-            if name in self.vms:
-                self.vms[name].ended_at = self.now().replace(microsecond=0)
-                self.vms[name].state = "Deleting"
+            if (vm := self.vms.get(name)) is not None and vm.state != "Deleting":
+                vm.ended_at, vm.state = self.now().replace(microsecond=0), "Deleting"
 
     def bill_nano_usd(self) -> int:
         """What all machines have cost: their seconds, a minute at least, at the prices of the market."""
@@ -402,6 +402,8 @@ class Arm:
             code, message = vm.refusal
             return [{"code": f"ProvisioningState/{vm.state.lower()}/{code}", "level": "Error", "message": message}]
         found = [{"code": f"ProvisioningState/{vm.state.lower()}", "level": "Info"}]
+        if vm.state == "Deleting" and vm.ended_at is not None and self.says_since:
+            found[0]["time"] = vm.ended_at.isoformat()
         if vm.state != "Creating":
             off = vm.machine is None or vm.machine.off
             found.append({"code": f"PowerState/{'stopped' if off else 'running'}", "level": "Info"})
@@ -457,6 +459,8 @@ class Arm:
                 vm.state = "Succeeded" if vm.refusal is None else "Failed"
             if vm.taken_at is not None and now >= vm.taken_at and vm.state != "Deleting":
                 vm.ended_at, vm.state = vm.taken_at.replace(microsecond=0), "Deleting"
+                if vm.machine is not None:
+                    vm.machine.shut_down()
             ended = vm.state == "Deleting" and vm.ended_at is not None
             if ended and now >= (vm.ended_at or now) + timedelta(seconds=self.ending_s):
                 self._remove(vm)

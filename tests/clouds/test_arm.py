@@ -1,6 +1,6 @@
 """Renting on Azure, through the unmodified azure-mgmt-compute: launches, refusals, what ARM shows late, ends, prices.
 
-The machines are not started here; tests/contract/test_azure.py and tests/e2e/test_azure_machines.py run real ones.
+The machines are not started here; tests/contract/test_azure.py and tests/e2e/test_three_clouds.py run real ones.
 """
 
 from __future__ import annotations
@@ -409,6 +409,39 @@ def test_a_machine_that_was_taken_away_is_gone_at_once_and_was_preempted(account
     account.clock.advance(600)
     assert account.connect().find("token-1", "eastus") == [ended]
     assert not account.arm.beside
+
+
+def test_the_end_of_a_machine_that_azure_takes_is_what_azure_says(account: Account) -> None:
+    """As long as Azure shows that it deletes it, to whoever looks or ends it."""
+    account.arm.ending_s = 60
+    provider = account.connect()
+    looked, ended = provider.launch(spec(count=2))
+    assert all(each.alive for each in provider.describe([looked, ended]))
+    for vm in account.arm.alive():
+        account.arm.announce(vm.name)
+    account.clock.advance(30)
+    taken_ms = account.clock.now_ms()
+    account.clock.advance(20)
+    assert provider.describe([looked])[0].state is InstanceState.STOPPING
+    provider.terminate(ended)
+    account.clock.advance(40)
+    found = {each.id: each for each in account.connect().describe([looked, ended])}
+    assert [found[each].billed_to_ms for each in (looked, ended)] == [taken_ms, taken_ms]
+    assert [found[each].end_reason for each in (looked, ended)] == [EndReason.PREEMPTED, EndReason.USER]
+
+
+def test_an_end_of_which_azure_does_not_say_the_time_is_when_it_was_seen(account: Account) -> None:
+    account.arm.ending_s = 60
+    provider = account.connect()
+    (name,) = provider.launch(spec())
+    assert provider.describe([name])[0].alive
+    account.arm.announce(the_machine(account).name)
+    account.clock.advance(50)
+    account.arm.says_since = False
+    assert provider.describe([name])[0].state is InstanceState.STOPPING
+    seen_ms = account.clock.now_ms()
+    account.clock.advance(120)
+    assert account.connect().describe([name])[0].billed_to_ms == seen_ms
 
 
 @pytest.mark.parametrize(("late_s", "reason"), [(0, EndReason.EXPIRED), (-300, EndReason.FAILED)])
