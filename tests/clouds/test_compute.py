@@ -1,6 +1,6 @@
 """Renting on GCP, through the unmodified google-cloud-compute: launches, refusals, late answers, ends and prices.
 
-The machines are not started here; tests/contract/test_gcp.py and tests/e2e/test_gcp_machines.py run real ones.
+The machines are not started here; tests/contract/test_gcp.py and tests/e2e/test_three_clouds.py run real ones.
 """
 
 from __future__ import annotations

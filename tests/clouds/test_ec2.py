@@ -1,6 +1,6 @@
 """Renting on AWS, through the unmodified boto3: launches, refusals, what EC2 shows late, ends and prices.
 
-The machines are not started here; tests/contract/test_aws.py and tests/e2e/test_aws_machines.py run real ones.
+The machines are not started here; tests/contract/test_aws.py and tests/e2e/test_three_clouds.py run real ones.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, R
 
 
 @contextmanager
-def uninterrupted(folder: Path, processes: int) -> Iterator[Reference]:
+def uninterrupted(folder: Path, processes: int, steps: int = STEPS) -> Iterator[Reference]:
     (folder / "control").mkdir()
     (folder / "hurry").touch()
     spec = TrainerSpec(
@@ -167,7 +167,7 @@ def uninterrupted(folder: Path, processes: int) -> Iterator[Reference]:
         workdir=str(PROGRAMS),
         entry="telling:main",
         args={"hurry": str(folder / "hurry")},
-        steps=STEPS,
+        steps=steps,
         processes=processes,
     )
     spec.save(folder / "spec.json")
