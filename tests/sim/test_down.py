@@ -20,7 +20,7 @@ from providers.errors import TimedOutError
 from providers.fake import Fault
 from tests.rig import Killed, findings
 from tests.rig.installation import HOLDER
-from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, RESERVE, SimulatedInstallation, check_truth
 
 T = TypeVar("T")
 Install = Callable[..., SimulatedInstallation]
@@ -241,6 +241,28 @@ def test_a_down_that_dies_anywhere_is_completed_by_the_next_control_plane(
         down(home, leadership)
     up(home, leadership)
     home.settle()
+    sound(home)
+
+
+def test_a_machine_that_a_down_assigned_before_it_died_closes_its_run_when_its_launch_is_given_up(
+    home: SimulatedInstallation,
+) -> None:
+    job = home.submit(steps=40)
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    home.until(lambda: bool(home.cloud.instances()), stride_s=0.1)
+    home.clock.advance(BRISK.listing_lag_s)
+    leadership = lead(home)
+    home.injector.when = "before terminate".__eq__
+    with pytest.raises(Killed):
+        down(home, leadership)
+    (run,) = home.read(lambda tx: tx.runs(job_id=job.id))
+    assert run.complete
+    assert run.end is None
+    home.ask("pause", job)
+    up(home, leadership)
+    home.settle()
+    (run,) = home.read(lambda tx: tx.runs(job_id=job.id))
+    assert run.end == "aborted"
     sound(home)
 
 

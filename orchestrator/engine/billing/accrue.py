@@ -57,8 +57,9 @@ def settle(
     False while its prices are not all known.
 
     `machines` are its machines with their billed intervals (`as_described`); one without an end is taken to end now. A
-    machine that never became billable gets an empty interval. Closed books stay closed, except that an earlier run's
-    are corrected if the machine turns out to have ended while that run still had it.
+    machine that never became billable gets an empty interval. The run is over, whatever it waited for. Closed books
+    stay closed, except that an earlier run's are corrected if the machine turns out to have ended while that run still
+    had it.
     """
     now_ms = installation.clock.now_ms()
     ended = [each if each.billed_to_ms is not None else replace(each, billed_to_ms=now_ms) for each in machines]
@@ -76,7 +77,7 @@ def settle(
             before, after = _others_on_its_machine(tx, run)
             own_end_ms = min([end_ms, *(each.billed_from_ms for each in after if each.billed_from_ms is not None)])
             tx.set_machines(run.id, ended)
-            tx.update_run(run.id, billed_from_ms=billed_from_ms, billed_to_ms=own_end_ms)
+            tx.update_run(run.id, state="ended", billed_from_ms=billed_from_ms, billed_to_ms=own_end_ms)
             book(tx, run.id, own_end_ms)
             for each in before:
                 if each.billed_from_ms is not None and each.billed_to_ms is not None and each.billed_to_ms > end_ms:
@@ -84,7 +85,7 @@ def settle(
                     book(tx, each.id, end_ms)
         else:
             tx.set_machines(run.id, ended)
-            tx.update_run(run.id, billed_to_ms=end_ms)
+            tx.update_run(run.id, state="ended", billed_to_ms=end_ms)
         _book_charges(tx, run.id, end_ms)
         given_back = run.end in ("finished", "failed", "moved", "paused", "cancelled", "aborted")
         for _ in range(run.nodes if given_back else run.nodes - 1):  # else its loss was counted when it ended
