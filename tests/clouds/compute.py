@@ -479,7 +479,7 @@ class Compute:
             self._settle(operation)
         done = {
             (zone, each.target_link.rpartition("/")[2]): self._due[each.name][0]
-            for zone, each in self.operations
+            for zone, each in reversed(self.operations)  # the first one counts
             if each.operation_type == "delete" and each.status == _DONE
         }
         for vm in self.vms:

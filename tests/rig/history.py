@@ -202,6 +202,8 @@ class History:
         arms.until_s = self._now_s + (PATIENCE_S if leans else SHORT_PATIENCE_S)
         if draw < 0.2:
             return int(rng.expovariate(1 / 25)) + 1, None
+        if leans and self._world.roams:
+            leaning = rng.choice(self._world.roams)
         return None, leaning if leans else rng.choice(edges)
 
     def _sleeps(self, nap: Nap[bool]) -> None:

@@ -27,9 +27,9 @@ OVERRIDES: Mapping[str, object] = {
 
 class World(Protocol):
     """`offers` are for sale there; `code` is the digest of the jobs' uploaded code, where machines need one. Control
-    planes die at `deaths`, and pause at `pauses`. `renting` are the names of edges that are reached when machines are
-    rented. Random events happen for `chaos_s`. Between two passes of the control plane it takes `pace` times as long
-    as on the fake cloud."""
+    planes die at `deaths`, and pause at `pauses`: mostly at those that the seed leans to, or at any of `roams`.
+    `renting` are the names of edges that are reached when machines are rented. Random events happen for `chaos_s`.
+    Between two passes of the control plane it takes `pace` times as long as on the fake cloud."""
 
     @property
     def offers(self) -> tuple[str, ...]: ...
@@ -42,6 +42,9 @@ class World(Protocol):
 
     @property
     def pauses(self) -> tuple[str, ...]: ...
+
+    @property
+    def roams(self) -> tuple[str, ...]: ...
 
     @property
     def renting(self) -> tuple[str, ...]: ...
@@ -68,6 +71,7 @@ class FakeWorld:
     code = None
     deaths, pauses = EDGES, PAUSE_EDGES
     renting: tuple[str, ...] = ()
+    roams: tuple[str, ...] = ()
     chaos_s = 150.0
     pace = 1.0
 

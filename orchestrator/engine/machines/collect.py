@@ -102,11 +102,20 @@ def question(installation: Installation, provider: Provider) -> Callable[[], Pol
     """The call that polls a provider: for all price changes since its last successful poll (at first, of the last
     BEFORE_MS) if it has a history; else for the present prices."""
     if not isinstance(provider, ProvidesPriceHistory):
-        return lambda: (provider.offers(), provider.prices(), _quotas(provider))
+        return lambda: _polled(provider, provider.prices)
     with installation.store.read() as tx:
         known_ms = tx.last_good_poll_ms(provider.name)
     since_ms = installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms
-    return lambda: (provider.offers(), provider.price_history(since_ms), _quotas(provider))
+    return lambda: _polled(provider, lambda: provider.price_history(since_ms))
+
+
+def _polled(provider: Provider, prices: Callable[[], Sequence[PricePoint]]) -> Polled:
+    """Prices first: most providers list the offers that they had prices for. Of an offer that is not listed
+    nevertheless, because its region answered only one of both questions, the price is left out."""
+    found = prices()
+    offers = provider.offers()
+    listed = {offer.id for offer in offers}
+    return offers, [point for point in found if point.offer_id in listed], _quotas(provider)
 
 
 def _quotas(provider: Provider) -> Sequence[Quota] | None:

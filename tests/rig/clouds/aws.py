@@ -88,7 +88,9 @@ class RentedAws(RentedCloud):
 
     def named(self, request: Request) -> tuple[str, str]:
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        return target or request.form.get("Action", request.path), signed_region(request)
+        name = target or request.form.get("Action", request.path)
+        reads = name.startswith(("Describe", "Get", "List"))  # several may be under way in a region
+        return name, f"{signed_region(request)} {request.body.decode()}" if reads else signed_region(request)
 
     def _all(self) -> Iterator[tuple[Instance, int]]:
         self.ec2.alive()

@@ -102,7 +102,8 @@ class RentedAzure(RentedCloud):
         if found := _KIND.search(request.path):
             return f"{request.method} {_WORDS[found[1].lower()]}", found[2] or ""
         is_group = re.fullmatch(r"/subscriptions/[^/]+/resourcegroups/[^/]+", request.path, re.I)
-        return f"{request.method} {'group' if is_group else request.path.rpartition('/')[2]}", ""
+        name = "group" if is_group else request.path.rpartition("/")[2]
+        return f"{request.method} {name}", f"{request.path} {sorted(request.query.items())}"  # several may be under way
 
     def _all(self) -> Iterator[tuple[Instance, int]]:
         self.arm.alive()

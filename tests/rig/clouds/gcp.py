@@ -84,7 +84,8 @@ class RentedGcp(RentedCloud):
         of_one = words[-1] not in ("instances", "bulkInsert", "setMetadata", "wait", "networks", "firewalls")
         kind = words[-2] if of_one and len(words) > 1 and request.method in ("DELETE", "GET") else words[-1]
         about = words[-1] if of_one else words[-2] if kind == "setMetadata" else ""
-        return f"{request.method} {kind}", about
+        reads = request.method == "GET" and not of_one  # several may be under way
+        return f"{request.method} {kind}", f"{request.path} {sorted(request.query.items())}" if reads else about
 
     def _all(self) -> Iterator[tuple[Instance, int]]:
         self.gce.left()

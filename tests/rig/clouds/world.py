@@ -53,6 +53,8 @@ class CloudWorld:
         )
         self.deaths = tuple(f"{moment} {own}" for own in OWN for moment in ("before", "after")) + of_machines
         self.pauses = self.deaths
+        between = ("launch", "step provision>ready", "adopt", "terminate", "settle")
+        self.roams = of_machines + tuple(f"{moment} {own}" for own in between for moment in ("before", "after"))
         self.renting = (*OWN[:4], "launch", "terminate", *kind.machine_requests)
 
     def settle(self, rng: random.Random, seed: int, folder: Path, database: ScratchDatabase) -> SimulatedInstallation:
