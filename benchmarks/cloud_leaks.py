@@ -124,6 +124,8 @@ def campaign(clouds: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
                 if lines:
                     shown = "".join(f"\n  {line}" for line in lines[:FINDINGS_SHOWN])
                     print(f"FOUND {len(lines)}: {replay_command(seed, cloud)}{shown}", file=sys.stderr, flush=True)
+                struck = ", ".join(f"{c} {t.deaths.total()} and {t.pauses.total()}" for c, t in tallies.items())
+                print(f"{cloud} {seed} played; deaths and pauses: {struck}", file=sys.stderr, flush=True)
                 if (following := next(wanted, None)) is not None:
                     running[pool.submit(_played, *following, chaos_s)] = following
     return tallies, found

@@ -118,7 +118,9 @@ class RentedAws(RentedCloud):
         if wanted.spot:  # within a fifth of the usual one: no price that is far off is believed at once
             dollars = float(SPOT_USD) * (0.8 + 0.4 * min(1.0, nano_usd_per_hour / 4e9))
             zone, at_ms = ZONES[wanted.region].index(wanted.zone), -(-self.clock.now_ms() // 1000) * 1000
-            self.prices.regions[wanted.region].changes.append(Change(KIND.name, zone, at_ms, f"{dollars:.4f}"))
+            changes = self.prices.regions[wanted.region].changes
+            if all((each.zone, each.at_ms) != (zone, at_ms) for each in changes):  # one a second at most
+                changes.append(Change(KIND.name, zone, at_ms, f"{dollars:.4f}"))
 
     def set_capacity(self, offer_id: str, machines: int | None) -> None:
         wanted = OfferId.parse(offer_id)
