@@ -73,6 +73,7 @@ class RentedAws(RentedCloud):
             offered = {(KIND.name, zone) for zone in range(len(zones))}
             changes = [Change(KIND.name, zone, before_ms, SPOT_USD) for zone in range(len(zones))]
             regions[name] = AwsRegion(zones, changes, offered, {KIND.name: ON_DEMAND_USD})
+        self._coming: dict[tuple[str, int, int], str] = {}
         self.prices = AwsCloud(regions, {KIND.name: KIND}, page_rows=100)
         mock_random.seed(seed)
         self.prices.forward = self.ec2 = Ec2(clock, self.prices, lambda *_: Guest())
@@ -84,6 +85,7 @@ class RentedAws(RentedCloud):
         return AwsProvider(settings, self.clock, self._connections)
 
     def serve(self, request: Request) -> Response:
+        self._change_prices()
         return self.prices(request)
 
     def named(self, request: Request) -> tuple[str, str]:
@@ -92,7 +94,14 @@ class RentedAws(RentedCloud):
         reads = name.startswith(("Describe", "Get", "List"))  # several may be under way in a region
         return name, f"{signed_region(request)} {request.body.decode()}" if reads else signed_region(request)
 
+    def _change_prices(self) -> None:
+        """EC2 shows no price before its time, which is a whole second."""
+        for region, zone, at_ms in [each for each in self._coming if each[2] <= self.clock.now_ms()]:
+            price = self._coming.pop((region, zone, at_ms))
+            self.prices.regions[region].changes.append(Change(KIND.name, zone, at_ms, price))
+
     def _all(self) -> Iterator[tuple[Instance, int]]:
+        self._change_prices()
         self.ec2.alive()
         for each in self.ec2.instances.values():
             yield self._shown(each), self.ec2.cost_nano_usd_of(each)
@@ -118,9 +127,7 @@ class RentedAws(RentedCloud):
         if wanted.spot:  # within a fifth of the usual one: no price that is far off is believed at once
             dollars = float(SPOT_USD) * (0.8 + 0.4 * min(1.0, nano_usd_per_hour / 4e9))
             zone, at_ms = ZONES[wanted.region].index(wanted.zone), -(-self.clock.now_ms() // 1000) * 1000
-            changes = self.prices.regions[wanted.region].changes
-            if all((each.zone, each.at_ms) != (zone, at_ms) for each in changes):  # one a second at most
-                changes.append(Change(KIND.name, zone, at_ms, f"{dollars:.4f}"))
+            self._coming[wanted.region, zone, at_ms] = f"{dollars:.4f}"
 
     def set_capacity(self, offer_id: str, machines: int | None) -> None:
         wanted = OfferId.parse(offer_id)
