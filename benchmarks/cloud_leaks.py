@@ -171,7 +171,7 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], *, quick: bool) -
         deaths, pauses = tally.deaths.total(), tally.pauses.total()
         claims += [
             Claim(f"{cloud}: histories", tally.histories, "histories"),
-            Claim(f"{cloud}: deaths of control planes and of whoever makes networks", deaths, "deaths"),
+            Claim(f"{cloud}: deaths of control planes and of the commands that make networks", deaths, "deaths"),
             Claim(f"{cloud}: pauses of control planes", pauses, "pauses"),
             Claim(f"{cloud}: deaths short of {DEATHS}", max(0, DEATHS - deaths), "deaths", short),
             Claim(f"{cloud}: pauses short of {PAUSES}", max(0, PAUSES - pauses), "pauses", short),

@@ -3,8 +3,8 @@
 Sources: [codes] "Microsoft Entra authentication and authorization error codes" (learn.microsoft.com/entra/
 identity-platform/reference-error-codes); [identity] TROUBLESHOOTING.md of azure-identity (github.com/Azure/
 azure-sdk-for-python, sdk/identity); [seen] in issues, not documented there: Azure-Samples/ms-identity-python-webapp 67
-(7000222). Codes that are missing here mean credentials that Entra ID does not accept. Without any code nobody has
-logged in.
+(7000222). A code that is not listed means that Entra ID does not accept the credentials; an error without a
+code means that no credentials were found.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Machines:
 
 
 def _not_ours(record: Record) -> EndReason:
-    """Why a machine ended that nobody here ended."""
+    """Why a machine ended that this installation did not end."""
     taken = BEGAN in record.tags and OfferId.parse(record.tags[OFFER]).spot
     return EndReason.PREEMPTED if taken else EndReason.FAILED
 

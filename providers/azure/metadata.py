@@ -25,7 +25,7 @@ class ScheduledEvents(NoticeWatch):
         self._imds = Imds() if imds is None else imds
 
     def look(self) -> float:
-        """Ask once. What is no notice, or no answer, changes nothing."""
+        """Ask once. An answer without a notice, or none at all, changes nothing."""
         asked_s = self._monotonic()
         try:
             events, now = self._imds.preemptions()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 from providers.azure.provider import AzureProvider
@@ -14,28 +13,11 @@ from providers.clock import VirtualClock
 from tests.clouds.arm import GROUP, IMAGE, SUBSCRIPTION, Arm
 from tests.clouds.azure import AzureCloud, resource_sku, row
 from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.still import Still
 
 NOW_MS = 1_790_000_000_000
 GPU, CPU = "Standard_NC24ads_A100_v4", "Standard_D4s_v5"
 SPOT, ON_DEMAND = f"azure/eastus//{GPU}/spot", f"azure/eastus//{GPU}/on_demand"
-
-
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    user_data: bytes
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
 
 
 @dataclass

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 from providers.aws.provider import AwsProvider
@@ -16,6 +15,7 @@ from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import PARAMETER, Ec2
 from tests.clouds.ec2_networks import Networks
 from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.still import Still
 
 HOUR_S = 3600
 NOW_MS = 1_790_000_000_000  # after the date of the prices
@@ -27,24 +27,6 @@ KINDS = [
     AwsType("p3.2xlarge", gpu="V100", gpu_count=1, gpu_mib=16384, vcpu=8, memory_mib=62464, hypervisor="xen"),
 ]
 NAMES = tuple(kind.name for kind in KINDS)
-
-
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    user_data: bytes
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
 
 
 @dataclass

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 from providers.base import LaunchSpec
@@ -16,6 +15,7 @@ from providers.gcp.settings import Settings
 from tests.clouds.compute import FAMILY, Compute
 from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, a2_skus, sku
 from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.still import Still
 
 HOUR_S = 3600
 NOW_MS = 1_790_000_000_000
@@ -35,23 +35,6 @@ SKUS = [
     sku("Spot Preemptible E2 Instance Core running in Americas", 0.01, ["us-central1"], "Preemptible"),
     sku("Spot Preemptible E2 Instance Ram running in Americas", 0.001, ["us-central1"], "Preemptible"),
 ]
-
-
-@dataclass
-class Still:
-    """A machine that runs nothing. `off`: it has shut itself down."""
-
-    off: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def notify(self, at: datetime) -> None:
-        self.said.append("notified")
-
-    def shut_down(self) -> None:
-        self.said.append("asked to shut down")
-
-    def end(self) -> None:
-        self.said.append("ended")
 
 
 @dataclass

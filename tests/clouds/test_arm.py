@@ -35,9 +35,10 @@ from providers.instance import EndReason, InstanceState
 from providers.money import usd
 from providers.policy import Use
 from tests.clouds.arm import SUBSCRIPTION, Vm
-from tests.clouds.arm_account import CPU, GPU, NOW_MS, ON_DEMAND, SPOT, Account, Still, opened, spec
+from tests.clouds.arm_account import CPU, GPU, NOW_MS, ON_DEMAND, SPOT, Account, opened, spec
 from tests.clouds.azure import THROTTLED, Token, error, resource_sku
 from tests.clouds.server import Fault, LoopbackServer, Response
+from tests.clouds.still import Still
 
 HOUR_S = 3600
 HERE = "eastus", GPU, True
@@ -412,7 +413,7 @@ def test_a_machine_that_was_taken_away_is_gone_at_once_and_was_preempted(account
 
 
 def test_the_end_of_a_machine_that_azure_takes_is_what_azure_says(account: Account) -> None:
-    """As long as Azure shows that it deletes it, to whoever looks or ends it."""
+    """Seen by a look or by an attempt to end it, as long as Azure shows that it is deleting it."""
     account.arm.ending_s = 60
     provider = account.connect()
     looked, ended = provider.launch(spec(count=2))

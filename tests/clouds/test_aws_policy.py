@@ -28,9 +28,9 @@ from providers.errors import AuthError, PermissionDeniedError, ProviderError
 from providers.policy import Store, Use, permissions
 from tests.clouds.aws import AwsCloud, AwsRegion, AwsType, Change
 from tests.clouds.ec2 import IMAGE, PARAMETER, Ec2
-from tests.clouds.ec2_account import Still
 from tests.clouds.iam import Enforced, User
 from tests.clouds.server import LoopbackServer
+from tests.clouds.still import Still
 
 NOW_MS = 1_790_000_000_000
 OFFER = "aws/us-east-1/use1-az1/g5.xlarge/spot"

@@ -32,7 +32,7 @@ ALL = ["AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET"]
 
 @dataclass
 class Entra:
-    """Entra ID in front of a cloud. `refusal`: what it says to whoever wants a token; "": it gives one."""
+    """Entra ID in front of a cloud. `refusal`: its answer to a request for a token; "": it issues one."""
 
     url: str
     inner: Cloud
@@ -61,7 +61,7 @@ class Login:
     connections: Connections
 
     def doctor(self) -> dict[str, Access]:
-        """What doctor finds, by what was checked; without what needs no account."""
+        """The findings of doctor by check, of the checks that need an account."""
         settings = self.account.connect()._settings
         found = {each.what: each for each in access(self.connections, settings=settings)}
         assert found.pop("retail prices, without an account").works
