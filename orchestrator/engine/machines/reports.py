@@ -13,6 +13,7 @@ from typing import get_args
 from orchestrator.engine.runtime import RunReport, TrainerState
 from orchestrator.model import Job, Run
 from trainers import checked_json
+from trainers.checkpoint.manifest import ManifestName
 from trainers.control import PROGRESS
 from trainers.errors import MalformedMessage
 
@@ -41,9 +42,21 @@ def report_of(run_id: str, said: object) -> RunReport:
     if "state" not in fields:
         return RunReport(run_id, "malformed", error=f"{_OF} has no state")
     report = RunReport(run_id=run_id, **fields)
+    if (wrong := _contradiction(report)) is not None:
+        return RunReport(run_id, "malformed", error=f"{_OF}: {wrong}", silent_s=report.silent_s)
     if report.total_steps is not None and report.step > report.total_steps:
         return replace(report, total_steps=None)  # the loader's length is only approximate
     return report
+
+
+def _contradiction(report: RunReport) -> str | None:
+    """What in a report cannot be true of the checkpoint that it names: a run that has restored one begins with it."""
+    step = 0 if report.manifest is None else ManifestName.parse(report.manifest).step
+    if report.manifest_step != step:
+        return f"checkpoint {report.manifest} is not of step {report.manifest_step}"
+    if report.state == "restored" and report.start_step != step:
+        return f"restored {report.manifest} to begin at step {report.start_step}"
+    return None
 
 
 def judged(job: Job, run: Run, report: RunReport) -> RunReport:
