@@ -19,7 +19,7 @@ from orchestrator.errors import SiteError
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
 from providers.clock import Clock
-from providers.instance import Instance, InstanceState, together
+from providers.instance import EndReason, Instance, InstanceState, together
 from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress
@@ -56,8 +56,16 @@ class TrainingState:
 
 
 def _as_one(machines: Sequence[Instance]) -> Instance:
-    ends = [each.billed_to_ms for each in machines if each.billed_to_ms is not None]
-    return replace(together(machines), billed_to_ms=min(ends, default=None))
+    """As long as all of them lived. The notice of one that outlived another that ended without one came too late, or may
+    have."""
+    ended = [each for each in machines if each.billed_to_ms is not None]
+    first = min(ended, key=lambda each: each.billed_to_ms or 0, default=None)
+    whole = together(machines)
+    if first is None:
+        return replace(whole, billed_to_ms=None)
+    surprised = first.notice_deadline_ms is None and first.end_reason is not EndReason.USER
+    notice_ms = None if surprised else whole.notice_deadline_ms
+    return replace(whole, billed_to_ms=first.billed_to_ms, notice_deadline_ms=notice_ms)
 
 
 class SimSite:
