@@ -266,6 +266,22 @@ def test_a_machine_that_a_down_assigned_before_it_died_closes_its_run_when_its_l
     sound(home)
 
 
+def test_a_run_that_a_down_ends_while_its_launch_is_not_answered_has_ended_then(home: SimulatedInstallation) -> None:
+    """Its machine, which comes later, is not one that the job wants (seed 28286 of the crash fuzz)."""
+    job = home.submit(steps=40)
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    home.until(lambda: bool(home.cloud.instances()), stride_s=0.1)
+    leadership, now_ms = lead(home), home.clock.now_ms()
+    down(home, leadership)
+    (run,) = home.read(lambda tx: tx.runs(job_id=job.id))
+    assert (run.end, run.complete) == ("aborted", False)
+    assert run.training_to_ms is not None
+    assert run.training_to_ms >= now_ms
+    up(home, leadership)
+    home.settle()
+    sound(home)
+
+
 def test_a_provider_whose_list_is_not_answered_still_ends_the_machines_that_the_store_knows(
     home: SimulatedInstallation,
 ) -> None:

@@ -115,13 +115,11 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
         for run in tx.runs(live=True, unreadable=left_out):
             if run.id in took_over and run.training_from_ms is None:
                 tx.update_run(run.id, training_from_ms=now)  # so a resumed job waits for its end
-            if not run.complete and (run.end is not None or run.id in tried):
-                tx.update_run(
-                    run.id, end=run.end or "aborted"
-                )  # a machine may still appear: the next control plane checks
-            elif run.end is None:
-                tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
-            else:
+            may_appear = not run.complete and (run.end is not None or run.id in tried)  # a machine: the next one checks
+            if run.end is None:
+                end = "aborted" if may_appear else "paused"
+                tx.update_run(run.id, state=run.state if may_appear else "ended", end=end, training_to_ms=now)
+            elif not may_appear:
                 tx.update_run(run.id, state="ended")
         for job in tx.outlines(ended=False):
             tx.set_job_state(job.id, "cancelled" if job.state == "cancelling" else "paused")
