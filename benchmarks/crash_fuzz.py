@@ -176,7 +176,9 @@ def campaign(stores: Sequence[str], processes: int, *, quick: bool) -> tuple[dic
                         shown = "".join(f"\n  {line}" for line in lines[:FINDINGS_SHOWN])
                         print(f"FOUND {replay_command(seed, store)}{shown}{more}", file=sys.stderr, flush=True)
                 reported = [each.digest if isinstance(each, Outcome) else each for each in outcomes.values()]
-                different += len(set(reported)) > 1
+                if len(set(reported)) > 1:
+                    different += 1
+                    print(f"DIFFERS between the stores: seed {seed}", file=sys.stderr, flush=True)
                 following = next(seeds, None)
                 if following is not None:
                     running[pool.submit(_play, following)] = following
