@@ -56,8 +56,8 @@ class TrainingState:
 
 
 def _as_one(machines: Sequence[Instance]) -> Instance:
-    """As long as all of them lived. The notice of one that outlived another that ended without one came too late, or may
-    have."""
+    """As long as all of them lived. The notice of one that outlived another, which ended without one, may have come too
+    late."""
     ended = [each for each in machines if each.billed_to_ms is not None]
     first = min(ended, key=lambda each: each.billed_to_ms or 0, default=None)
     whole = together(machines)
