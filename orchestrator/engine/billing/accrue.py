@@ -116,9 +116,10 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             if run.id in took_over and run.training_from_ms is None:
                 tx.update_run(run.id, training_from_ms=now)  # so a resumed job waits for its end
             may_appear = not run.complete and (run.end is not None or run.id in tried)  # a machine: the next one checks
-            if run.end is None:
-                end = "aborted" if may_appear else "paused"
-                tx.update_run(run.id, state=run.state if may_appear else "ended", end=end, training_to_ms=now)
+            if run.end is None and may_appear:
+                tx.update_run(run.id, end="aborted", training_to_ms=now)
+            elif run.end is None:
+                tx.update_run(run.id, state="ended", end="paused", training_to_ms=now)
             elif not may_appear:
                 tx.update_run(run.id, state="ended")
         for job in tx.outlines(ended=False):
