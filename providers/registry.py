@@ -7,7 +7,7 @@ is imported only when it is used: its cloud's library may be missing and takes t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
@@ -21,6 +21,12 @@ OWN_DISTRIBUTION = "tradewind"
 def provider_names() -> tuple[str, ...]:
     """Names of all installed providers, sorted; imports none of them."""
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
+def without_provider(clouds: Iterable[str]) -> tuple[str, ...]:
+    """Those of these clouds for which no provider is installed, sorted: their prices may be known, and nothing can be
+    rented there."""
+    return tuple(sorted(set(clouds) - set(provider_names())))
 
 
 def provider_factory(name: str) -> Callable[..., Provider]:

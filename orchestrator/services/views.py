@@ -223,7 +223,8 @@ class PlanView:
     """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
     `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
-    catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied.
+    catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
+    those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed.
     """
 
     kind: ClassVar[str] = "plan"
@@ -237,6 +238,7 @@ class PlanView:
     new_jobs: tuple[Job, ...]
     anywhere: bool = False
     not_enabled: tuple[str, ...] = ()
+    no_provider: tuple[str, ...] = ()
     enabling: tuple[Enabling, ...] = ()
     saving_unknown: str = ""
     not_rentable: tuple[NotRentable, ...] = ()

@@ -17,6 +17,7 @@ from providers.money import about_usd, format_usd
 from providers.offer import OfferId
 
 SIMULATED = "simulated"
+NO_PROVIDER = "no provider (see docs/providers.md)"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
 _COMMAND_WORD = COMMAND.removeprefix(": ")

@@ -65,7 +65,8 @@ def load(installation: Installation, path: Path) -> PlanView:
         else each
         for each in view.decisions
     )
-    return replace(view, decisions=decisions, anywhere=saved.anywhere, not_enabled=saved.not_enabled)
+    elsewhere = {"not_enabled": saved.not_enabled, "no_provider": saved.no_provider}
+    return replace(view, decisions=decisions, anywhere=saved.anywhere, **elsewhere)
 
 
 def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:

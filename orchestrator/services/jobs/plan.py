@@ -24,6 +24,7 @@ from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
+from providers.registry import without_provider
 
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # older prices are polled again before anything is planned or shown
@@ -111,6 +112,7 @@ def catalogue_plan(
         new_jobs=(),
         anywhere=True,
         not_enabled=tuple(sorted(chosen)),
+        no_provider=without_provider(chosen),
         enabling=savings,
         saving_unknown=why_unknown,
     )
@@ -284,8 +286,15 @@ def require_startable(view: PlanView) -> None:
         names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
         raise InfeasibleError(
             f"{names}: this plan uses clouds that are not enabled: {clouds}",
-            hint="enable one in tradewind.toml (providers.enabled), or relax the job file",
+            hint=f"{_how_to_rent(view)}, or relax the job file",
         )
+
+
+def _how_to_rent(view: PlanView) -> str:
+    """What makes the clouds of a plan with `anywhere` rentable."""
+    if set(view.not_enabled) <= set(view.no_provider):
+        return "Tradewind cannot rent there: install a provider package (docs/providers.md)"
+    return "enable one in tradewind.toml (providers.enabled)"
 
 
 def _hopeless(view: PlanView) -> list[Decision]:

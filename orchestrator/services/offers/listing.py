@@ -14,6 +14,7 @@ from orchestrator.prices.collected import NOTHING, Collected, collected, elsewhe
 from orchestrator.services.offers.filters import OfferQuery, select
 from orchestrator.services.offers.views import PARTS, OfferGroup, OfferList, OfferRow
 from orchestrator.services.paging import Cursors, checked_limit
+from providers.registry import without_provider
 from providers.traits import traits_of
 
 if TYPE_CHECKING:
@@ -97,13 +98,15 @@ def offers(
     placed.sort(key=lambda each: (not each[1].simulated, each[0]))
     found = [row for _, row in placed]
     page, ends, more = _page(placed, last, most)
+    not_enabled = {row.provider for row in found if not row.enabled}
     return OfferList(
         at_ms=at_ms,
         offers=tuple(page) if group_by is None else (),
         simulated=any(row.simulated for row in found),
         count=len(found),
         groups=_groups(found, group_by, limit) if group_by is not None else (),
-        not_enabled=tuple(sorted({row.provider for row in found if not row.enabled})),
+        not_enabled=tuple(sorted(not_enabled)),
+        no_provider=without_provider(not_enabled),
         job=None if spec is None else spec.name,
         throughput_source=source,
         unfit=unfit,

@@ -89,8 +89,9 @@ class OfferList:
     """A list of offers: first the simulated ones, then those of enabled providers, then all others. `count` is the
     number of matches; `offers` may be fewer.
 
-    `not_enabled` are clouds of the catalogue that are not enabled here. `job` is the job for which the offers are
-    ranked; `unfit` is the number of matching offers that it cannot use, by constraint.
+    `not_enabled` are clouds of the catalogue that are not enabled here; at those of them that have `no_provider`
+    Tradewind cannot rent at all, because no provider of that name is installed. `job` is the job for which the offers
+    are ranked; `unfit` is the number of matching offers that it cannot use, by constraint.
     """
 
     kind: ClassVar[str] = "offers"
@@ -101,6 +102,7 @@ class OfferList:
     count: int = 0
     groups: tuple[OfferGroup, ...] = ()
     not_enabled: tuple[str, ...] = ()
+    no_provider: tuple[str, ...] = ()
     job: str | None = None
     throughput_source: str = ""
     unfit: tuple[tuple[str, int], ...] = ()

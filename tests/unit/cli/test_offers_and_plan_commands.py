@@ -47,6 +47,9 @@ def test_a_filter_that_leaves_nothing_ends_with_a_usage_error(tradewind: Run) ->
 
 
 def test_a_plan_anywhere_says_what_to_enable_and_shows_the_front_and_the_picks(tradewind: Run, tmp_path: Path) -> None:
+    file = Path("job.yaml")
+    assert "Tradewind cannot rent at verda" in tradewind("plan", "job.yaml", "--anywhere").stdout
+    file.write_text(file.read_text() + "where: {clouds: [aws, gcp]}\n")
     result = tradewind("plan", "job.yaml", "--anywhere")
     assert result.exit_code == 0, result.output
     assert "list prices" in result.stdout

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.render.screens.offers import offers as offers_rendered
+from orchestrator.cli.render.screens.plans import plan as rendered
+from orchestrator.cli.render.text import Screen
 from orchestrator.config import Config, load_config
 from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation, open_installation
-from orchestrator.model import GpuRequest, Resources
+from orchestrator.model import GpuRequest, Resources, Where
 from orchestrator.services.jobs import apply, plan, submit
 from orchestrator.services.offers import listing
 from orchestrator.services.offers.filters import OfferQuery
@@ -211,6 +215,31 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
         apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+def test_a_cloud_that_nothing_can_rent_is_not_one_to_enable(installation: Installation) -> None:
+    wanted = spec(resources=GPUS, steps=50_000, where=Where(clouds=("verda",)))
+    view = plan.preview(installation, [wanted], anywhere=True, wall=VirtualClock(NOW))
+    assert view.decisions[0].offer_id.startswith("verda/")
+    assert view.not_enabled == view.no_provider == ("verda",)
+    told = rendered(view, Screen())
+    assert "Tradewind cannot rent at verda: no provider" in told
+    assert "enable it in tradewind.toml" not in told
+    with pytest.raises(InfeasibleError) as refused:
+        submit.submit(installation, view, caller=ME)
+    assert "install a provider package" in refused.value.hint
+    assert "providers.enabled" not in refused.value.hint
+
+
+def test_clouds_that_nothing_can_rent_are_told_apart_in_a_list_of_offers(local: Config) -> None:
+    found = listed(local, gpu="H100:8")
+    assert {"aws", "verda"} <= set(found.not_enabled)
+    assert "verda" in found.no_provider
+    assert "aws" not in found.no_provider
+    told = offers_rendered(found, Screen())
+    assert re.search(r"not enabled here: [^\n]*aws", told)
+    assert not re.search(r"not enabled here: [^\n]*verda", told)
+    assert re.search(r"cannot rent at [^\n]*verda", told)
 
 
 def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_ranked(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
+    NO_PROVIDER,
     Screen,
     again,
     amount,
@@ -110,7 +111,8 @@ def _groups(view: OfferList, screen: Screen) -> str:
 def _notes(view: OfferList, screen: Screen) -> str:
     hidden = view.count - len(view.offers) if not view.groups else 0
     unfit = ", ".join(f"{count} by {topic}" for topic, count in view.unfit)
-    clouds = ", ".join(view.not_enabled)
+    clouds = ", ".join(each for each in view.not_enabled if each not in view.no_provider)
+    unrentable = ", ".join(view.no_provider)
     shown = [*view.offers, *(group.best for group in view.groups)]
     simulated = ", ".join(sorted({row.provider for row in shown if row.simulated})) or "some offers"
     job = clean(view.job or "")
@@ -126,6 +128,7 @@ def _notes(view: OfferList, screen: Screen) -> str:
         ways_to_know(screen.file) if any(row.relative_speed is not None for row in shown) else "",
         f"left out for {job}: {unfit}" if job and unfit else "",
         f"not enabled here: {clouds} (collected or list prices)" if clouds else "",
-        note_simulated(view.simulated, f"prices of {simulated}" if clouds else "prices and costs"),
+        f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
+        note_simulated(view.simulated, f"prices of {simulated}" if view.not_enabled else "prices and costs"),
     ]
     return "\n".join(screen(note, "dim") for note in notes if note)

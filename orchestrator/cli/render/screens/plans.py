@@ -10,6 +10,7 @@ from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.screens.trace import trace
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
+    NO_PROVIDER,
     Screen,
     amount,
     blocks,
@@ -73,12 +74,14 @@ def _head(view: PlanView, screen: Screen) -> str:
 
 
 def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
-    clouds = "" if "not enabled" in less else ", ".join(view.not_enabled)
+    to_enable = [] if "not enabled" in less else [each for each in view.not_enabled if each not in view.no_provider]
+    clouds, unrentable = ", ".join(to_enable), ", ".join(view.no_provider)
     closed = ", ".join(each.place for each in view.not_rentable)
     unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
+        f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
         unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
         f"not rentable: {closed}; reasons: --why" if closed and not screen.why and "not rentable" not in less else "",
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
