@@ -25,9 +25,12 @@ class NotRentable:
 @dataclass(frozen=True, slots=True)
 class Enabling:
     """What a cloud that is not enabled would save, of what the jobs cost on the enabled providers: estimates. 0: it has
-    nothing cheaper. `price_age_s` is the age of the oldest price that counts."""
+    nothing cheaper. `price_age_s` is the age of the oldest price that counts, `regions` those where the jobs would run.
+    An `enabled` cloud only lacks these regions in its settings."""
 
     cloud: str
     saving_nano_usd: int
     of_nano_usd: int
     price_age_s: float | None
+    regions: tuple[str, ...] = ()
+    enabled: bool = False

@@ -12,6 +12,8 @@ import pytest
 from orchestrator.cli.render.screens.plans import plan as rendered
 from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
+from orchestrator.config.clouds import AwsProvider
+from orchestrator.config.settings import Prices
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import Expected, GpuRequest, JobSpec, Resources, TrainSpec, Where
 from orchestrator.services.jobs import plan
@@ -30,7 +32,8 @@ def installation(account: Account, tmp_path: Path) -> Iterator[Installation]:
     account.clock.advance((NOW_MS - account.clock.now_ms()) / 1000)
     settings = {"state_dir": str(tmp_path / "state"), "providers.enabled": "fake"}
     opened = open_installation(load_config(settings, environ={}, cwd=tmp_path))
-    config = replace(opened.config, providers=replace(opened.config.providers, enabled=("aws",)))
+    aws = AwsProvider(regions=("us-east-1",), instance_types=("g5.xlarge",))
+    config = replace(opened.config, providers=replace(opened.config.providers, enabled=("aws",), aws=aws))
     provider = account.connect(regions=("us-east-1",), instance_types=("g5.xlarge",))
     yield replace(opened, config=config, clock=account.clock, providers={"aws": provider})
     opened.close()
@@ -50,26 +53,48 @@ def test_the_saving_of_each_cloud_is_told_with_its_share_and_the_age_of_prices(
     account: Account, installation: Installation
 ) -> None:
     view, told = anywhere(account, installation, "2.9")
-    found = {each.cloud: each for each in view.enabling}
+    found = {each.cloud: each for each in view.enabling if not each.enabled}
     assert set(found) == {"azure", "gcp"}, "of the catalogue's clouds, those for which there is a provider"
     best = max(found.values(), key=lambda each: each.saving_nano_usd)
     assert 0 < best.saving_nano_usd < best.of_nano_usd
     assert best.price_age_s is not None
     share = round(100 * best.saving_nano_usd / best.of_nano_usd)
-    assert f"enabling {best.cloud} would save about $" in told
+    assert best.regions
+    assert f"enabling {best.cloud} ({', '.join(best.regions)})" in told
     assert f"({share} %, estimate, prices up to " in told
 
 
 def test_a_cloud_with_nothing_cheaper_says_so(account: Account, installation: Installation) -> None:
     view, told = anywhere(account, installation, "0.15")
-    assert [each.saving_nano_usd for each in view.enabling] == [0, 0]
+    assert [(each.cloud, each.saving_nano_usd) for each in view.enabling] == [("azure", 0), ("gcp", 0), ("aws", 0)]
     assert "azure, gcp: nothing cheaper" in told
     assert "would save" not in told
 
 
 def test_a_cloud_that_the_job_excludes_saves_nothing(account: Account, installation: Installation) -> None:
     view, _ = anywhere(account, installation, "2.9", where=Where(clouds=("aws", "gcp")))
-    assert {each.cloud: each.saving_nano_usd > 0 for each in view.enabling} == {"azure": False, "gcp": True}
+    saves = {each.cloud: each.saving_nano_usd > 0 for each in view.enabling if not each.enabled}
+    assert saves == {"azure": False, "gcp": True}
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "regions"), [("g5.xlarge", {"us-east-2", "us-west-2"}), ("p4d.24xlarge", set())]
+)
+def test_a_region_that_could_be_added_to_an_enabled_cloud_is_named_with_its_setting(
+    account: Account, installation: Installation, instance_type: str, regions: set[str]
+) -> None:
+    config = installation.config
+    configured = replace(config.providers.aws, instance_types=(instance_type,))
+    config = replace(config, providers=replace(config.providers, aws=configured), prices=Prices(max_age_days=1000))
+    view, told = anywhere(account, replace(installation, config=config), "2.9", where=Where(clouds=("aws",)))
+    assert not any(each.saving_nano_usd for each in view.enabling if not each.enabled), "the job allows only aws"
+    added = [each for each in view.enabling if each.enabled and each.saving_nano_usd > 0]
+    assert bool(added) == bool(regions)
+    for each in added:
+        assert each.cloud == "aws"
+        assert set(each.regions) <= regions, "not us-east-1, which is configured"
+        assert each.saving_nano_usd < each.of_nano_usd
+        assert f"adding {each.regions[0]} to providers.aws.regions would save about $" in told
 
 
 def test_a_saving_that_is_not_known_is_not_told(account: Account, installation: Installation) -> None:

@@ -1,5 +1,5 @@
-"""The market of clouds that are not enabled: collected prices, else those of the catalogue, with its hazards and
-transfer prices.
+"""The market of clouds and regions that are not enabled: collected prices, else those of the catalogue, with its
+hazards and transfer prices.
 
 The prices may be old, so decisions use `catalogue_limits`: prices older than `prices.max_age_days` are left out, and
 older prices than usual count as higher and less certain.
@@ -7,13 +7,15 @@ older prices than usual count as higher and less certain.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.config import Config
 from orchestrator.engine.inputs import priors
 from orchestrator.market import Market
 from orchestrator.policy import MoveLimits
 from orchestrator.prices.collected import NOTHING, Collected, elsewhere
+from orchestrator.prices.merge import ReportedPrice
+from providers.offer import Offer
 
 
 def catalogue_limits(config: Config) -> MoveLimits:
@@ -24,7 +26,25 @@ def catalogue_limits(config: Config) -> MoveLimits:
 def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Collected = NOTHING) -> Market:
     """The market of all clouds except `without`: the collected prices `heard`, else those of the catalogue. `now_ms` is
     real time. Raises CatalogError."""
-    reported = elsewhere(heard, without)
+    return _market(now_ms, elsewhere(heard, without), heard)
+
+
+def more_regions(now_ms: int, config: Config, enabled: Collection[str]) -> Market:
+    """The market of the regions that could be added to clouds that are enabled, at prices of the catalogue: of the
+    instance types that are configured there. Raises CatalogError."""
+    rented = {name: table for name in enabled if (table := getattr(config.providers, name, None)) is not None}
+    catalog = elsewhere(NOTHING, ())
+    return _market(now_ms, [each for each in catalog if _could_be_added(each.offer, rented)], NOTHING)
+
+
+def _could_be_added(offer: Offer, rented: Mapping[str, object]) -> bool:
+    table = rented.get(offer.provider)
+    regions: Collection[str] = getattr(table, "regions", ())
+    types: Collection[str] = getattr(table, "instance_types", getattr(table, "machine_types", ()))
+    return offer.instance_type in types and offer.region not in regions
+
+
+def _market(now_ms: int, reported: Sequence[ReportedPrice], heard: Collected) -> Market:
     offers = [each.offer for each in reported]
     return Market.as_of(
         now_ms,

@@ -1,4 +1,5 @@
-"""What enabling a cloud would save: what jobs cost with it, against what they cost on the enabled providers alone."""
+"""What enabling a cloud, or more regions of one, would save: what jobs cost with it, against what they cost on the
+enabled providers alone."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from orchestrator.policy import Demand, MoveLimits, decide
 from orchestrator.policy.ranking.eligible import matches
 from orchestrator.services.rentable import Enabling
 from orchestrator.services.views import PlanView
+from providers.offer import region_of
 from providers.registry import provider_names
 
 SIMULATED = "the enabled providers are simulated"
@@ -27,22 +29,29 @@ def unknown(here: PlanView) -> str:
 
 
 def enabling(
-    here: PlanView, demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits
+    here: PlanView,
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    limits: MoveLimits,
+    *,
+    enabled: bool = False,
 ) -> Iterator[Enabling]:
-    """For each cloud of `market` for which a provider is installed. Only jobs count that the enabled providers can run
-    (`here`), at a known cost."""
+    """For each cloud of `market` for which a provider is installed; `enabled`: these are further regions of clouds that
+    are enabled. Only jobs count that the enabled providers can run (`here`), at a known cost."""
     cost = {each.job_id: each.cost_nano_usd for each in here.decisions if each.offer_id is not None}
     compared = [demand for demand in demands if cost.get(demand.job.id) is not None]
     total = sum(cost[demand.job.id] or 0 for demand in compared)
     for cloud in sorted(set(market.listing.providers) & set(provider_names())):
         there = [_only(demand, cloud) for demand in compared if _allows(demand, cloud)]
-        saving, ages = 0, []
+        saving, ages, regions = 0, [], set()
         for placement in decide(there, market, perf, {}, limits=limits).placements:
             before, now = cost[placement.job_id], placement.cost_nano_usd
             if placement.offer_id is not None and before is not None and now is not None and now < before:
                 saving += before - now
+                regions.add(region_of(placement.offer_id))
                 ages += [each.price_age_s for each in placement.alternatives if each.offer_id == placement.offer_id]
-        yield Enabling(cloud, saving, total, max(ages, default=None))
+        yield Enabling(cloud, saving, total, max(ages, default=None), tuple(sorted(regions)), enabled)
 
 
 def _only(demand: Demand, cloud: str) -> Demand:

@@ -75,7 +75,7 @@ def catalogue_plan(
     """Where new jobs would run if the clouds of the catalogue were enabled, at the real time `now` (epoch ms). Such a
     plan cannot be submitted. With `compared`, it says what enabling each of them would save."""
     from orchestrator.prices.collected import collected
-    from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
+    from orchestrator.services.catalog.market import catalogue_limits, catalogue_market, more_regions
 
     new = [replace(job, submitted_at_ms=now) for job in new]
     market = catalogue_market(now, without=installation.providers, heard=collected(installation))
@@ -101,7 +101,8 @@ def catalogue_plan(
     why_unknown: str = ""
     savings: tuple[Enabling, ...] = ()
     if compared:
-        why_unknown, savings = _savings(installation, new, demands, market, perf, limits)
+        more = more_regions(now, installation.config, installation.providers)
+        why_unknown, savings = _savings(installation, new, demands, (market, more), perf, limits)
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
@@ -122,17 +123,22 @@ def _savings(
     installation: Installation,
     new: Sequence[Job],
     demands: Sequence[Demand],
-    market: Market,
+    markets: tuple[Market, Market],
     perf: PerfBook,
     limits: MoveLimits,
 ) -> tuple[str, tuple[Enabling, ...]]:
-    """Why what enabling clouds would save is not known, or how much it is. Simulated prices are compared with none."""
+    """Why what enabling clouds would save is not known, or how much it is; the `markets` are those of clouds that are
+    not enabled and of further regions of enabled ones. Simulated prices are compared with none."""
     if all(provider.simulated for provider in installation.providers.values()):
         return SIMULATED, ()
     freshen(installation)
     here = planned(installation, new, only=[job.id for job in new])
     reason = unknown(here)
-    return (reason, ()) if reason else ("", tuple(enabling(here, demands, market, perf, limits)))
+    if reason:
+        return reason, ()
+    clouds, more = markets
+    found = enabling(here, demands, clouds, perf, limits)
+    return "", (*found, *enabling(here, demands, more, perf, limits, enabled=True))
 
 
 def planned(

@@ -26,7 +26,7 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
-from orchestrator.services.rentable import NotRentable
+from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
@@ -96,18 +96,26 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
 
 
 def _savings(view: PlanView) -> str:
-    """What enabling clouds would save, the most first."""
+    """What enabling clouds, or more of their regions, would save, the most first."""
     worth = sorted((each for each in view.enabling if each.saving_nano_usd > 0), key=lambda each: -each.saving_nano_usd)
     told = []
     if worth:
         best, age = worth[0], max(each.price_age_s or 0.0 for each in worth)
         share = f"{100 * best.saving_nano_usd / best.of_nano_usd:.0f} %, estimate, prices up to {span(age)} old"
-        rest = "".join(f", {each.cloud} {amount(each.saving_nano_usd)}" for each in worth[1:])
+        rest = "".join(f", {_change(each)} {amount(each.saving_nano_usd)}" for each in worth[1:])
         saved, of = amount(best.saving_nano_usd), amount(best.of_nano_usd)
-        told.append(f"enabling {best.cloud} would save about {saved} of {of} ({share}){rest}")
-    if others := [each.cloud for each in view.enabling if each.saving_nano_usd <= 0]:
+        told.append(f"{_change(best)} would save about {saved} of {of} ({share}){rest}")
+    if others := [each.cloud for each in view.enabling if each.saving_nano_usd <= 0 and not each.enabled]:
         told.append(f"{', '.join(others)}: nothing cheaper")
     return "; ".join(told)
+
+
+def _change(possible: Enabling) -> str:
+    """`enabling gcp (us-central1)`, `adding eu-west-1 to providers.aws.regions`."""
+    regions = ", ".join(possible.regions)
+    if possible.enabled:
+        return f"adding {regions} to providers.{possible.cloud}.regions"
+    return f"enabling {possible.cloud} ({regions})"
 
 
 def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
