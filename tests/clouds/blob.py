@@ -1,8 +1,9 @@
 """Azure Blob Storage on loopback, as far as obstore goes: block blobs and their ETags, conditions, ranges, pages of
 lists, blocks and lists of blocks, batches of deletions.
 
-Requests carry a shared key; its signature is checked. Conditions are checked and carried out as one. Not modelled:
-versions, snapshots, leases, tiers, access lists.
+Requests carry a shared key; its signature is checked. Conditions are checked and carried out as one. What was
+deleted is listed if the account keeps it. Not modelled: versions of blobs that were replaced, snapshots, leases, tiers,
+access lists.
 https://learn.microsoft.com/en-us/rest/api/storageservices/blob-service-rest-api
 """
 
@@ -54,6 +55,8 @@ class Blob:
         self.blobs: dict[str, Kept] = {}
         self.blocks: dict[str, dict[str, bytes]] = {}
         self.page = page
+        self.soft_days, self.versioned = 0, False
+        self.removed: list[tuple[str, Kept]] = []
         self._tag = 0x8DC000000000000
         self._one_at_a_time = threading.Lock()
 
@@ -115,7 +118,7 @@ class Blob:
         if kept is None:
             return refusal(404, "BlobNotFound", "The specified blob does not exist.")
         if method == "DELETE":
-            del self.blobs[key]
+            self.removed.append((key, self.blobs.pop(key)))
             return Response(202)
         return ranged(kept.data, headers.get("range"), kept.headers())
 
@@ -147,12 +150,31 @@ class Blob:
             "<Content-Type>application/octet-stream</Content-Type><BlobType>BlockBlob</BlobType></Properties></Blob>"
             for key, kept in ((key, self.blobs[key]) for key in shown)
         )
+        rows += self._removed(prefix, query.get("include", "").split(","))
         marker = f"<NextMarker>{escape(shown[-1])}</NextMarker>" if more else "<NextMarker />"
         body = (
             f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="{self.container}">'
             f"<Prefix>{escape(prefix)}</Prefix><Blobs>{rows}</Blobs>{marker}</EnumerationResults>"
         )
         return Response(200, body.encode(), "application/xml")
+
+    def _removed(self, prefix: str, include: list[str]) -> str:
+        """The rows of what was deleted: as earlier versions if the account keeps them, else as deleted blobs."""
+        if not (self.versioned and "versions" in include) and not (self.soft_days and "deleted" in include):
+            return ""
+        days = f"<RemainingRetentionDays>{self.soft_days}</RemainingRetentionDays>"
+        return "".join(
+            f"<Blob><Name>{escape(key)}</Name>"
+            + (
+                f"<VersionId>{kept.at:%Y-%m-%dT%H:%M:%S.%f}0Z</VersionId>"
+                if self.versioned
+                else "<Deleted>true</Deleted>"
+            )
+            + f"<Properties><Last-Modified>{_stamp(kept.at)}</Last-Modified><Etag>{kept.tag.strip(chr(34))}</Etag>"
+            + (f"{'' if self.versioned else days}</Properties></Blob>")
+            for key, kept in self.removed
+            if key.startswith(prefix)
+        )
 
 
 def shared_key(request: Request, headers: Mapping[str, str], key: str) -> str:

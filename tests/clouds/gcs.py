@@ -1,13 +1,15 @@
 """Cloud Storage on loopback, as far as the XML API goes that obstore speaks: objects and their generations, conditions,
 ranges, pages of lists, multipart uploads.
 
-Each object has a generation that is never used twice. Conditions are checked and carried out as one. Not modelled: the
-JSON API, object versions, access lists, and the limit of one write per second and object.
+Each object has a generation that is never used twice. Conditions are checked and carried out as one. Of the
+JSON API, only the metadata of the bucket. Not modelled: object versions, access lists, and the limit of one write per
+second and object.
 https://cloud.google.com/storage/docs/xml-api/overview
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from tests.clouds.s3 import refusal
 from tests.clouds.server import LoopbackServer, Request, Response
 
 TOKEN, REFUSED_TOKEN = "ya29.ours", "ya29.refused"
+_METADATA = "/storage/v1/b/"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Gcs:
         self.objects: dict[str, Kept] = {}
         self.uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self.page = page
+        self.metadata: dict[str, object] | None = {}
+        """Of the bucket, as the JSON API tells it; None: the token may not read it."""
         self._generation = 1_700_000_000_000_000
         self._one_at_a_time = threading.Lock()
 
@@ -62,6 +67,8 @@ class Gcs:
         refused = self.refusal(request, headers, key)
         if refused is not None:
             return refused
+        if request.path.startswith(_METADATA):
+            return self._metadata(request)
         if unquote(bucket) != self.bucket:
             return refusal(404, "NoSuchBucket", "The specified bucket does not exist.")
         with self._one_at_a_time:
@@ -130,6 +137,17 @@ class Gcs:
             "</ListBucketResult>"
         )
         return Response(200, body.encode(), "application/xml")
+
+    def _metadata(self, request: Request) -> Response:
+        """https://cloud.google.com/storage/docs/json_api/v1/buckets/get"""
+        if request.path.removeprefix(_METADATA) != self.bucket:
+            return Response(404, b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}')
+        if self.metadata is None:
+            reason = "ours does not have storage.buckets.get access to the Google Cloud Storage bucket."
+            return Response(403, json.dumps({"error": {"code": 403, "message": reason}}).encode(), "application/json")
+        asked = request.query.get("fields", "").split(",")
+        shown = {name: value for name, value in self.metadata.items() if asked == [""] or name in asked}
+        return Response(200, json.dumps(shown).encode(), "application/json")
 
     def _upload(self, request: Request, key: str) -> Response:
         """A multipart upload: https://cloud.google.com/storage/docs/multipart-uploads."""

@@ -6,6 +6,7 @@ from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.policy import scope_of
 from orchestrator.services.doctor.bucket_rules import costly_rules
+from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable
 from orchestrator.services.views import Check
 from providers.traits import traits_of
@@ -27,7 +28,8 @@ def store_root(installation: Installation) -> Check:
         if store.remote:
             store.keys("doctor")  # unlike a missing object, a missing bucket cannot be listed
             store.prepare()
-    found, warnings = [store.url], list(costly_rules(root)) if store.remote else []
+    rules = costly_rules(root) if store.remote else Rules()
+    found, warnings = [store.url], list(rules.costly)
     if scope is not None:
         Issuer(role=machines.role, share=machines.share_credentials).issue(scope, "tw-doctor")
         if machines.share_credentials:
@@ -36,4 +38,6 @@ def store_root(installation: Installation) -> Check:
         else:
             found.append(f"access limited to a job can be given to machines of {', '.join(others)}")
     found += [what for what, _ in warnings]
+    if rules.unchecked:
+        found.append(f"not checked whether the bucket keeps what was deleted: {rules.unchecked}")
     return Check(NAME, "warn" if warnings else "ok", "; ".join(found), "; ".join(remedy for _, remedy in warnings))

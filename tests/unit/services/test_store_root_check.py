@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from orchestrator.errors import SiteError, StoreError
 from orchestrator.services.doctor import objects
+from orchestrator.services.doctor.bucket_rules import costly_rules
+from tests.clouds import blob, gcs
 from tests.clouds.buckets import BUCKETS
 from tests.clouds.guarded_s3 import GuardedS3
-from tests.clouds.server import serving
+from tests.clouds.server import Fault, Response, serving
 
 
 @pytest.fixture
@@ -102,7 +108,109 @@ def test_a_bucket_without_rules_or_whose_rules_cannot_be_read(s3: GuardedS3) -> 
     del s3.configurations["lifecycle"]
     assert "interrupted" in objects.store_root(installation(root, "local")).found
     s3.configurations["versioning"] = "not XML"
-    assert objects.store_root(installation(root, "local")).state == "ok"
+    check = objects.store_root(installation(root, "local"))
+    assert check.state == "ok"
+    assert "not checked whether the bucket keeps what was deleted: its rules cannot be read" in check.found
+
+
+@pytest.fixture
+def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[gcs.Gcs]:
+    cloud = gcs.Gcs()
+    with serving(cloud) as server:
+        for name, value in gcs.environment(server).items():
+            monkeypatch.setenv(name, value)
+        yield cloud
+
+
+ABORT = {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 2}}
+DELETE_OLD = {"action": {"type": "Delete"}, "condition": {"numNewerVersions": 1}}
+ELSEWHERE = {**ABORT, "condition": {"age": 2, "matchesPrefix": ["other/"]}}
+VERSIONED = {"versioning": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"lifecycle": {"rule": [ABORT]}}, ()),
+        ({"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "0"}}, ()),
+        (
+            {"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "604800"}},
+            ("all that is deleted for 7 d", "--clear-soft-delete"),
+        ),
+        ({"lifecycle": {"rule": [ABORT]}, **VERSIONED}, ("versions of all that is deleted", "--no-versioning")),
+        ({"lifecycle": {"rule": [ABORT, DELETE_OLD]}, **VERSIONED}, ()),
+        ({"lifecycle": {"rule": [ELSEWHERE]}}, ("uploads that were interrupted", "docs/operations.md")),
+        ({}, ("uploads that were interrupted", "docs/operations.md")),
+    ],
+)
+def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
+    gs: gcs.Gcs, metadata: dict[str, object], says: tuple[str, ...]
+) -> None:
+    gs.metadata = metadata
+    check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "local"))
+    assert check.state == ("warn" if says else "ok")
+    assert all(each in f"{check.found} {check.fix}" for each in says)
+    assert "not checked" not in check.found
+
+
+def test_metadata_of_a_bucket_of_google_that_may_not_be_read_are_told_as_such(gs: gcs.Gcs) -> None:
+    gs.metadata = None
+    check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "local"))
+    assert check.state == "ok"
+    assert "not checked" in check.found
+    assert "storage.buckets.get" in check.found
+
+
+def test_the_token_for_the_metadata_is_that_of_googles_own_chain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cloud, file = gcs.Gcs(), tmp_path / "key.json"
+    private = rsa.generate_private_key(65537, 2048)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    answer = Response(body=json.dumps({"access_token": gcs.TOKEN, "expires_in": 3600}).encode())
+    with serving(cloud) as server:
+        monkeypatch.setenv("GOOGLE_BASE_URL", server.url)
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        assert "google-auth gives no token: File " in costly_rules(f"gs://{cloud.bucket}/tw").unchecked
+        key = {"type": "service_account", "client_email": "tw@p.iam", "token_uri": f"{server.url}/token"}
+        file.write_text(json.dumps({**key, "private_key": private.private_bytes(*form).decode()}))
+        server.faults.append(Fault(lambda request: request.path == "/token", None, answer=answer))
+        (rule,) = costly_rules(f"gs://{cloud.bucket}/tw").costly
+        assert "uploads that were interrupted" in rule[0]
+
+
+@pytest.mark.parametrize(
+    ("soft_days", "versioned", "says"),
+    [
+        (0, False, ()),
+        (7, False, ("all that is deleted for 7 d", "--enable-delete-retention false")),
+        (0, True, ("versions of all that is deleted", "--enable-versioning false")),
+    ],
+)
+def test_an_account_of_azure_that_keeps_what_was_deleted_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, soft_days: int, versioned: bool, says: tuple[str, ...]
+) -> None:
+    cloud = blob.Blob()
+    cloud.soft_days, cloud.versioned = soft_days, versioned
+    with serving(cloud) as server:
+        for name, value in blob.environment(server, cloud.key).items():
+            monkeypatch.setenv(name, value)
+        check = objects.store_root(installation(f"az://{cloud.container}/tw", "local"))
+        assert check.state == ("warn" if says else "ok")
+        assert all(each in f"{check.found} {check.fix}" for each in says)
+        assert "not checked" not in check.found
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", blob.REFUSED_KEY)
+        assert "(status 403)" in costly_rules(f"az://{cloud.container}/tw").unchecked
+
+
+def test_a_version_that_an_account_kept_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = blob.Blob()
+    cloud.versioned = True
+    cloud.removed.append(("tw/.probe", blob.Kept(b"probe", '"0x1"', datetime(2026, 1, 2, tzinfo=UTC))))
+    with serving(cloud) as server:
+        for name, value in blob.environment(server, cloud.key).items():
+            monkeypatch.setenv(name, value)
+        assert costly_rules(f"az://{cloud.container}/tw").costly == ()
 
 
 def test_a_bucket_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,107 @@
+"""What an account of Azure Blob Storage keeps of what is deleted, seen from what became of an object that was.
+
+Soft deletion and versions are settings of the account. The protocol of the store does not tell versions, and soft
+deletion only with rights that the store does not need. But a list of blobs can include deleted ones and earlier
+versions, with the right to list: https://learn.microsoft.com/en-us/rest/api/storageservices/list-blobs. Azure deletes
+parts of interrupted uploads after a week: https://learn.microsoft.com/en-us/rest/api/storageservices/put-block.
+Life-cycle policies, which might delete versions, are known to the management API only and not looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from hashlib import sha256
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
+
+from orchestrator.nodes.access.signing import utc_now
+from orchestrator.services.doctor.rules import Answer, Rules, ask
+from trainers.objects.services import BLOB, Place
+
+VERSION = "2023-11-03"
+SCOPE = "https://storage.azure.com/.default"
+JUST_NOW_S = 300.0
+_KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY")
+_SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
+
+
+def blob_rules(place: Place) -> Rules:
+    """What the account keeps, if an object `.probe` of this place was deleted within JUST_NOW_S."""
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    address = next(filter(None, map(os.environ.get, BLOB.endpoints)), f"https://{account}.blob.core.windows.net")
+    query = {
+        "comp": "list",
+        "include": "deleted,versions",
+        "prefix": f"{place.prefix}/.probe".lstrip("/"),
+        "restype": "container",
+    }
+    url = f"{address.rstrip('/')}/{place.bucket}"
+    suffix, headers, why = _authorized(account, urlsplit(url).path, query)
+    if why:
+        return Rules(unchecked=why)
+    asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+    answer = ask(f"{url}?{asked}{suffix}", headers)
+    if not answer.good:
+        return Rules(unchecked=f"deleted blobs cannot be listed (status {answer.status})")
+    try:
+        return Rules(tuple(_costly(account, list(_recent(answer)))))
+    except (ElementTree.ParseError, ValueError):
+        return Rules(unchecked="the list of deleted blobs cannot be understood")
+
+
+def _costly(account: str, kept: list[ElementTree.Element]) -> Iterator[tuple[str, str]]:
+    change = f"az storage account blob-service-properties update --account-name {account}"
+    days = [blob.findtext(".//RemainingRetentionDays") for blob in kept if blob.findtext("Deleted") == "true"]
+    if days:
+        told = f" for {days[0]} d or more" if days[0] else ""
+        yield f"the account keeps, and bills, all that is deleted{told}", f"{change} --enable-delete-retention false"
+    if any(blob.findtext("VersionId") for blob in kept):
+        yield (
+            "the account keeps, and bills, versions of all that is deleted or replaced",
+            f"{change} --enable-versioning false",
+        )
+
+
+def _recent(answer: Answer) -> Iterator[ElementTree.Element]:
+    """The blobs of a list that were written just now, by the clock of the store. Raises ValueError, ParseError."""
+    now = parsedate_to_datetime(answer.headers.get("date", ""))
+    for blob in ElementTree.fromstring(answer.body).iter("Blob"):
+        written: datetime = parsedate_to_datetime(blob.findtext(".//Last-Modified") or "")
+        if abs((now - written).total_seconds()) <= JUST_NOW_S:
+            yield blob
+
+
+def _authorized(account: str, path: str, query: Mapping[str, str]) -> tuple[str, dict[str, str], str]:
+    """What to add to the query and the headers with the credentials that the store uses, or why there are none."""
+    headers = {"x-ms-date": format_datetime(utc_now(), usegmt=True), "x-ms-version": VERSION}
+    token = os.environ.get("AZURE_STORAGE_TOKEN")
+    key, signature = (next(filter(None, map(os.environ.get, names)), "") for names in (_KEYS, _SIGNATURES))
+    if key and not token:
+        return "", {**headers, "Authorization": _shared_key(account, key, path, query, headers)}, ""
+    if signature and not token:
+        return f"&{signature.lstrip('?')}", headers, ""
+    if not token:
+        try:
+            from azure.core.exceptions import ClientAuthenticationError
+            from azure.identity import DefaultAzureCredential
+        except ModuleNotFoundError:
+            return "", {}, "that needs azure-identity, which is not installed: pip install 'tradewind[azure]'"
+        try:
+            token = DefaultAzureCredential(process_timeout=10).get_token(SCOPE).token
+        except ClientAuthenticationError as error:
+            return "", {}, f"azure-identity gives no token: {str(error).splitlines()[0]:.120}"
+    return "", {**headers, "Authorization": f"Bearer {token}"}, ""
+
+
+def _shared_key(account: str, key: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    """The header of a GET without other headers:
+    https://learn.microsoft.com/en-us/rest/api/storageservices/authorize-with-shared-key."""
+    lines = ["GET", *[""] * 11, *(f"{name}:{headers[name]}" for name in sorted(headers)), f"/{account}{path}"]
+    lines += [f"{name}:{query[name]}" for name in sorted(query)]
+    digest = hmac.new(base64.b64decode(key), "\n".join(lines).encode(), sha256).digest()
+    return f"SharedKey {account}:{base64.b64encode(digest).decode()}"
