@@ -65,8 +65,8 @@ def load(installation: Installation, path: Path) -> PlanView:
         else each
         for each in view.decisions
     )
-    elsewhere = {"not_enabled": saved.not_enabled, "no_provider": saved.no_provider}
-    return replace(view, decisions=decisions, anywhere=saved.anywhere, **elsewhere)
+    clouds, unrentable = saved.not_enabled, saved.no_provider
+    return replace(view, decisions=decisions, anywhere=saved.anywhere, not_enabled=clouds, no_provider=unrentable)
 
 
 def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:
