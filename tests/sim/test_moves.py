@@ -11,7 +11,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.rig.trainer import BUG
-from tests.sim.harness import CATALOG, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CATALOG, CHEAP, DEAR, PACE, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.ABORTED)]
@@ -154,6 +154,56 @@ def test_a_source_lost_during_a_move_makes_it_a_recovery(
     assert home.runs(job)[-1].end == "finished"
     if notice_s is not None:
         assert all(run.repeated_steps <= 1 for run in home.runs(job))
+    check_truth(home)
+
+
+@pytest.mark.parametrize(
+    ("step", "how"),
+    [
+        (Step.CHECKPOINT, "silence"),
+        (Step.TRANSFER, "silence"),
+        (Step.CUTOVER, "silence"),
+        (Step.CUTOVER, "notice"),
+        (Step.CUTOVER, "a dead trainer"),
+        (Step.CUTOVER, "a lease that ran out"),
+    ],
+)
+def test_a_ready_target_takes_over_from_a_source_that_is_lost_before_the_cutover(
+    home: SimulatedInstallation, step: Step, how: str
+) -> None:
+    job = home.submit(steps=200 if step is Step.CHECKPOINT else 20)
+    source = home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until_second_move(job, step)
+    trainer = home.site._trainers[source.id]
+    if how == "silence":
+        trainer.silent_since_s = home.clock.monotonic_s()
+    elif how == "a dead trainer":
+        del home.site._trainers[source.id]
+    elif how == "a lease that ran out":
+        trainer.state = "fenced"
+    else:
+        home.cloud.preempt(home.machine(source).id, notice_s=60.0)
+    home.settle()
+    assert [migration.step for migration in home.migrations(job)] == [Step.DONE, Step.DONE]
+    first, second = home.runs(job)
+    assert first.end in ("preempted", "lost", "moved")
+    assert second.end == "finished"
+    assert second.repeated_steps <= (PACE.checkpoint_every_s if step is Step.CHECKPOINT else 0)
+    check_truth(home)
+
+
+def test_a_source_that_trains_on_unheard_voids_the_handover(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=80)
+    source = home.until_step(job, 5)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until_second_move(job, Step.CUTOVER)
+    home.site._trainers[source.id].silent_since_s = home.clock.monotonic_s()
+    home.clock.advance(40)  # the control plane is asleep for longer than a source waits
+    home.site.look()
+    home.until(lambda: home.migrations(job)[1].step in (Step.ABORTED, Step.DONE))
+    assert home.migrations(job)[1].step is Step.ABORTED
+    home.settle()
     check_truth(home)
 
 

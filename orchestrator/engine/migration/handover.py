@@ -28,7 +28,8 @@ _OVER = ("absent", "failed", "checkpointed_and_stopped", "fenced", "finished")
 
 
 def checkpoint(ctx: Context, move: Move) -> bool:
-    """Choose the checkpoint that the target starts from: the quiesced source's, or the newest one left."""
+    """Choose the checkpoint that the target starts from: the quiesced source's, or the newest one left. A source that
+    is silent is waited for until it answers or its lease has expired."""
     if abandoned(ctx, move):
         return True
     migration, source = move.migration, move.living_source
@@ -51,7 +52,8 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         message = f"training on the old machine is paused at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
     waited_s = ctx.waited_s(f"quiesce/{migration.id}")
-    if waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
+    suspected = report is not None and report.silent_s > ctx.installation.config.suspect_after_s
+    if not suspected and waited_s > timeouts.QUIESCE_S and waited_s > (limit_s := timeouts.quiesce_s(ctx, move)):
         return abort(
             ctx,
             move,
@@ -210,14 +212,16 @@ def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
 
 
 def _outdated(ctx: Context, move: Move) -> str | None:
-    """Why the target's checkpoint is not the source's newest; None if it is."""
-    if move.living_source is not None:
-        report = ctx.reports.get(move.living_source.id)
-        if report is None or report.state != "quiesced" or report.manifest != move.migration.manifest:
+    """Why the target's checkpoint is not the source's newest; None if it is.
+
+    A source that ended, fell silent or fenced itself since it was quiesced needs no waiting for: before it could train
+    on, it would void this generation, and then the fence cannot be written.
+    """
+    report = None if move.living_source is None else ctx.reports.get(move.living_source.id)
+    if report is not None and report.state not in ("silent", "fenced"):
+        if report.state != "quiesced" or report.manifest != move.migration.manifest:
             return "the old machine did not wait at its checkpoint"
     elif move.source is not None:
-        if not ctx.over(move.source):
-            return "the old machine ended while it was being replaced"
         newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
         if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):
             return f"the old machine saved step {newest.step}, which the new one does not have"
