@@ -79,7 +79,8 @@ def inputs(
         save_s = latencies.save_s(config, known.runs, size_bytes, wall_s_per_byte)
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
-        demands.append(_demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s))
+        demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
+        demands.append(replace(demand, store_root=str(config.store_root)))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)

@@ -342,7 +342,8 @@ def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> Tr
     pause_s, spec = interval_s(demand), demand.job.spec
     if running is not None:
         return transition_costs(demand, pool.market, running, pool.current, pause_s)
-    key = (demand.checkpoint_at, demand.checkpoint_bytes, demand.started, pause_s, spec.data, spec.checkpoint)
+    kept = (demand.checkpoint_at, demand.store_root, demand.checkpoint_bytes, demand.started)
+    key = (*kept, pause_s, spec.data, spec.checkpoint)
     if key not in pool.known_transition_costs:
         pool.known_transition_costs[key] = transition_costs(demand, pool.market, None, None, pause_s)
     return pool.known_transition_costs[key]

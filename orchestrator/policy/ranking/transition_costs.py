@@ -1,7 +1,8 @@
 """TransitionCosts: what it costs to get to a site and be there, besides the machine's price, over the sites.
 
-Egress of the checkpoint and the data, requests, storage of checkpoints, the minimum billed time. A job's data and
-bucket name a cloud but no region: within that cloud they are assumed to be where the machine is. The amounts come from
+Egress of the checkpoint and the data, requests, storage of checkpoints, the minimum billed time. Checkpoints are in the
+bucket of `checkpoint.to` or of the store, else where the last machine was. A job's data and bucket name a cloud but no
+region: within that cloud they are assumed to be where the machine is, or was that saved last. The amounts come from
 providers.billing.charges, which the ledger uses as well.
 """
 
@@ -68,6 +69,8 @@ def transition_costs(
     listing, spec = market.listing, demand.job.spec
     source = None if running is None else market.row(running.offer_id)
     place = demand.checkpoint_at if source is None else market.place(source)
+    bucket = location_of(spec.checkpoint.to or demand.store_root)
+    real = np.zeros(0, np.bool_) if bucket is None else _real(market)
     if place is not None and location_of(spec.checkpoint.to or "") is not None:
         place = place[:2]  # a bucket is equally close to every zone of its region
     size = demand.checkpoint_bytes if demand.started or running is not None else 0
@@ -78,6 +81,9 @@ def transition_costs(
     if place is not None and size:
         egress = egress_to_sites(market, place, size)
         elsewhere = np.array([each != place[:2] for each in listing.regions])
+        if bucket is not None and bucket[0] != place[0]:  # it is fetched from there, and not from where it was saved
+            egress = np.where(real, _egress(rates(bucket), size), egress)
+            elsewhere |= real & np.array([each[0] != bucket[0] for each in listing.regions])
         transfer_s = elsewhere * (size / LINK_BYTES_PER_S)
     data = none
     for item in spec.data:
@@ -91,10 +97,10 @@ def transition_costs(
         stored = demand.checkpoint_bytes * spec.checkpoint.keep
         kept_s = _by_provider(market, lambda card: storage_nano_usd(card, [(0, stored)], 0, MONTH_MS) / _MONTH_S)
         storage_s = disk_s + kept_s
-        bucket = location_of(spec.checkpoint.to or "")
         if bucket is not None:
-            uploads_s = market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
-            restore = _egress(rates(bucket), demand.checkpoint_bytes)
+            counts = real if spec.checkpoint.to is None else np.ones(len(listing.sites))
+            uploads_s = counts * market.rates_to(bucket) * demand.checkpoint_bytes / GB / interval_s
+            restore = counts * _egress(rates(bucket), demand.checkpoint_bytes)
 
     if current is None:
         begin_s = transfer_s
@@ -128,6 +134,13 @@ def egress_from_sites(market: Market, place: Location, size_bytes: int) -> Float
     target = rate_card(place[0])
     requests = _requests(market, place, size_bytes, lambda source: object_nano_usd(source, target))
     return _egress(market.rates_to(place), size_bytes) + requests
+
+
+def _real(market: Market) -> NDArray[np.bool_]:
+    """Whether each site is of a real cloud. Simulated clouds bill copies from machine to machine, whatever store they
+    are in."""
+    simulated = market.listing.simulated_providers
+    return np.array([each[0] not in simulated for each in market.listing.sites], np.bool_)
 
 
 def location_of(url: str) -> Location | None:

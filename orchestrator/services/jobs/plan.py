@@ -81,7 +81,8 @@ def catalogue_plan(
     market = catalogue_market(now, without=installation.providers, heard=collected(installation))
     with installation.store.read() as tx:
         perf = perf_book(tx, installation.clock.now_ms(), [job.id for job in new])
-    demands = [Demand(job=job, total_steps=job.spec.train.steps) for job in new]
+    root = str(installation.config.store_root)
+    demands = [Demand(job=job, total_steps=job.spec.train.steps, store_root=root) for job in new]
     limits = catalogue_limits(installation.config)
     plan = decide(demands, market, perf, {}, limits=limits, complete=True)
     placements = {placement.job_id: placement for placement in plan.placements}

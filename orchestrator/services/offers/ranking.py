@@ -56,7 +56,8 @@ def rank_for_job(
         markets.append((own.market, snapshot.limits(installation.config), own.demands[0]))
     if not all(row.enabled for row in rows):
         elsewhere = catalogue_market(now_ms, without=installation.providers, heard=heard)
-        there = Demand(job=replace(job, submitted_at_ms=now_ms), total_steps=spec.train.steps)
+        root = str(installation.config.store_root)
+        there = Demand(job=replace(job, submitted_at_ms=now_ms), total_steps=spec.train.steps, store_root=root)
         markets.append((elsewhere, catalogue_limits(installation.config), there))
     found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()

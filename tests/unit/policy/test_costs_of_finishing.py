@@ -8,7 +8,7 @@ from orchestrator.market import HazardPrior, Market
 from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, compare, decide, prospects
-from orchestrator.policy.ranking.transition_costs import location_of
+from orchestrator.policy.ranking.transition_costs import location_of, transition_costs
 from providers.billing.charges import disk_nano_usd, rate_card
 from providers.billing.egress import EgressRow, EgressTable
 from providers.money import MS_PER_HOUR, usd
@@ -164,6 +164,42 @@ def test_another_zone_costs_egress_unless_the_checkpoints_are_in_a_bucket(case):
         assert placed.offer_id == offers[0].id or not fee
         cost = {each.offer_id: each.cost_nano_usd for each in placed.alternatives}
         assert cost[offers[1].id] - cost[offers[0].id] == pytest.approx(fee, abs=2)
+
+
+def test_a_bucket_that_all_jobs_share_costs_as_much_as_one_that_a_job_names(case):
+    offers = [case.offer(provider[0], 1, provider=provider, gpu="T4") for provider in ("aws", "gcp", "azure")]
+    named = CheckpointSpec(to="s3://bucket/ck", max_overhead=0.0)
+    size = {"checkpoint_bytes": 10 * GB, "checkpoint_at": ("gcp", "eu-1", "eu-1g"), "done_steps": 1}
+    shared = case.decide(Demand(case.job(rates={"T4": 1.0}), STEPS, store_root="s3://all/tw", **size))
+    own = case.decide(Demand(case.job("job_2", rates={"T4": 1.0}, checkpoint=named), STEPS, **size))
+    folder = case.decide(Demand(case.job("job_3", rates={"T4": 1.0}), STEPS, store_root="/data/tw", **size))
+    costs = [{each.offer_id: each.cost_nano_usd for each in plan.alternatives} for plan in (shared, own, folder)]
+    assert costs[0] == pytest.approx(costs[1])
+    assert costs[0][offers[0]] < costs[2][offers[0]], "it is fetched from S3, not from GCP"
+    assert costs[0][offers[1]] > costs[2][offers[1]] + usd(10), "each save crosses clouds"
+    assert shared.offer_id == offers[0]
+    assert shared.parts.egress_nano_usd == 0
+
+
+@pytest.mark.parametrize(("provider", "region", "fee"), [("aws", "us-1", 0), ("gcp", "us-1", 9), ("azure", "eu-1", 9)])
+def test_a_checkpoint_in_a_bucket_is_fetched_from_there_whichever_machine_saved_it(case, provider, region, fee):
+    case.startup_s = 0
+    case.offer("x", 1, provider=provider, gpu="T4", region=region)
+    for store, expected in (("s3://all/tw", fee), ("az://all/tw", 8.7 if provider != "azure" else 0)):
+        job = case.job(rates={"T4": 1.0})
+        demand = Demand(job, 10, 5, checkpoint_bytes=100 * GB, checkpoint_at=("gcp", "eu-1", "a"), store_root=store)
+        costs = transition_costs(demand, case.market(), None, None, 1e12)
+        assert costs.egress.tolist() == pytest.approx([usd(expected)])
+        assert costs.per_loss.tolist() == pytest.approx([usd(expected)])
+
+
+def test_simulated_machines_pay_for_no_bucket_that_all_jobs_share(case):
+    case.offer("x", 1)
+    sizes = {"checkpoint_bytes": 100 * GB, "checkpoint_at": ("local", "us-1", "a"), "done_steps": 1}
+    folder, bucket = (Demand(case.job(), 10, store_root=root, **sizes) for root in ("/data/tw", "s3://all/tw"))
+    costs = [transition_costs(each, case.market(), None, None, 60.0) for each in (folder, bucket)]
+    for name in ("begin_s", "egress", "upkeep_s", "per_loss"):
+        assert getattr(costs[0], name).tolist() == getattr(costs[1], name).tolist()
 
 
 def test_egress_counts_against_the_budget_even_if_nothing_else_is_known_of_the_cost(case):
