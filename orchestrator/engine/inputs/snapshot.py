@@ -75,12 +75,12 @@ def inputs(
         if job.spec.budget_nano_usd is not None:
             open_books = [run for run in known.runs if run.billed_to_ms is None]
             known = replace(known, spent_nano_usd=job_cost_nano_usd(tx, job.id, open_books, now_ms))
-        size_bytes = known.facts.checkpoint_bytes or _profiled_bytes(book, job)
+        size_bytes = known.facts.checkpoint_bytes or profiled_bytes(book, job)
         save_s = latencies.save_s(config, known.runs, size_bytes, wall_s_per_byte)
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
-        demands.append(replace(demand, store_root=str(config.store_root)))
+        demands.append(replace(demand, checkpoint_bytes=size_bytes, store_root=str(config.store_root)))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
@@ -89,7 +89,8 @@ def inputs(
     return Inputs(seen, book, tuple(demands), running)
 
 
-def _profiled_bytes(book: PerfBook, job: Job) -> int:
+def profiled_bytes(book: PerfBook, job: Job) -> int:
+    """The size of a job's checkpoints according to its profile; 0 without one."""
     work = book.work(job)
     return 0 if work is None else work.checkpoint_bytes
 
@@ -166,7 +167,6 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
         total_steps=job.spec.train.steps if total is None else total,
         done_steps=max((run.last_step for run in past.runs), default=0),
         spent_nano_usd=past.spent_nano_usd,
-        checkpoint_bytes=past.facts.checkpoint_bytes or 0,
         checkpoint_s=save_s,
         handover_s=gap_s,
         checkpoint_at=checkpoint_at(past.runs),

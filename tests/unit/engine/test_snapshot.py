@@ -156,6 +156,10 @@ def test_the_checkpoint_of_a_job_that_was_only_profiled_is_its_weights_and_optim
     with store.write() as tx:
         tx.put_work(program_of(TRAIN), work, 0)
     assert save_s(store, config, "job_0001") == pytest.approx(24, rel=0.05)  # 12 GB
+    with store.read() as tx:
+        (demand,) = snapshot.inputs(tx, store._clock.now_ms(), config).demands
+    assert demand.checkpoint_bytes == 12 * 10**9, "what is known of it is priced before it is saved"
+    assert demand.store_root == str(config.store_root)
 
 
 def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud() -> None:
