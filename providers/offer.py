@@ -90,3 +90,9 @@ def location_of(offer_id: str) -> tuple[str, str, str]:
 def region_of(offer_id: str) -> str:
     """The region of an offer id."""
     return offer_id.split("/")[1]
+
+
+def short_zone(offer_id: str) -> str:
+    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region if there is no zone."""
+    provider, region, zone = location_of(offer_id)
+    return f"{provider}/{zone or region}"

@@ -33,7 +33,7 @@ from orchestrator.model import (
 from orchestrator.services.rentable import Enabling, NotRentable
 from providers.money import about_usd
 from providers.network import Network
-from providers.offer import location_of
+from providers.offer import short_zone
 
 NOT_ASKED = "shown by queue, status and report"
 """`no_forecast` of a job for which no forecast was requested."""
@@ -489,12 +489,6 @@ class Version:
     version: str
     python: str
     platform: str
-
-
-def short_zone(offer_id: str) -> str:
-    """`local/sim-east/sim-east-1a/cpu.s/spot` -> `local/sim-east-1a`; the region if there is no zone."""
-    provider, region, zone = location_of(offer_id)
-    return f"{provider}/{zone or region}"
 
 
 def label_of(labels: Mapping[str, str]) -> str:

@@ -12,9 +12,8 @@ from unicodedata import category, east_asian_width
 
 from orchestrator.formats.readable import iso
 from orchestrator.model import Estimate
-from orchestrator.services.views import short_zone
 from providers.money import about_usd, format_usd
-from providers.offer import OfferId
+from providers.offer import OfferId, short_zone
 
 SIMULATED = "simulated"
 NO_PROVIDER = "no provider (see docs/providers.md)"

@@ -23,8 +23,8 @@ from orchestrator.formats.html.svg import (
 from orchestrator.formats.readable import iso
 from orchestrator.model import Run
 from orchestrator.reports.views import JobReport, ReportView, RunCost
-from orchestrator.services.views import short_zone
 from providers.money import NANO_USD, format_usd
+from providers.offer import short_zone
 
 LANE = 34.0
 LETTER = 6.6  # approximate width of a label's letter in pixels

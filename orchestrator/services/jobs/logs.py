@@ -14,8 +14,9 @@ from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Resources, Run
 from orchestrator.services.jobs.run_files import LOG, Appended, appended, check_not_pruned, job_store, readable
-from orchestrator.services.views import LogLine, short_zone
+from orchestrator.services.views import LogLine
 from orchestrator.store import Tx
+from providers.offer import short_zone
 from providers.traits import shares_host
 
 POLL_WALL_S = 0.2
