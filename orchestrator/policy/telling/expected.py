@@ -9,6 +9,11 @@ MOST_NANO_USD, LONGEST_S = 10**18, 1e11
 """A billion dollars and 3,000 years. Larger forecasts come only from wrong reports, and the store cannot hold them."""
 
 
+def believable(saving_nano_usd: float) -> int:
+    """A saving as it may be promised: none if it follows from speeds that nobody believes."""
+    return round(saving_nano_usd) if abs(saving_nano_usd) <= MOST_NANO_USD else 0
+
+
 def expected(placement: Placement, now_ms: int) -> JobForecast | str:
     """The forecast of a decision made at `now_ms` (market ms), or the reason why there is none."""
     if placement.evidence == "none":

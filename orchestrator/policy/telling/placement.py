@@ -25,6 +25,7 @@ from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.ranking.spread import Bools
 from orchestrator.policy.telling import explain
+from orchestrator.policy.telling.expected import believable
 
 SMALL = 64  # a market with at most this many offers can be listed completely
 LIST_BEST = 6
@@ -116,7 +117,7 @@ class PlacementBuilder:
             reason=reason,
             cost_nano_usd=cost,
             finish_at_ms=finish,
-            saving_nano_usd=saving,
+            saving_nano_usd=believable(saving),
             alternatives=alternatives,
             baseline=baseline,
             throughput=None if chosen is None or not shown.speed_known else shown.throughput(chosen),
@@ -149,7 +150,7 @@ class PlacementBuilder:
             wait,
             cost_nano_usd=view.cost_nano_usd,
             finish_at_ms=self.market.at + round(view.duration_s * 1000),
-            saving_nano_usd=round(awaited.saving_nano_usd),
+            saving_nano_usd=believable(awaited.saving_nano_usd),
             again_at_ms=None if not looks else min(looks),
             awaited=view,
         )

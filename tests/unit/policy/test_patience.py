@@ -190,6 +190,16 @@ def test_a_forecast_beyond_all_measure_is_none_and_says_why(case):
     assert "no machine is fast enough" in forecast
 
 
+def test_a_saving_beyond_all_measure_is_not_promised(case):
+    """It would fit no store (seed 26415 of the crash fuzz)."""
+    case.offer("only", 1.00, spot=True)
+    case.offer("only", 3.00)
+    placement = case.decide(Demand(case.job(rates={"SIM-M": 1e-9}), STEPS))
+    assert placement.baseline is not None
+    assert placement.baseline.cost_nano_usd > 2**63
+    assert placement.saving_nano_usd == 0
+
+
 def test_the_finish_of_a_job_that_waits_before_a_deadline_is_before_it(case, shut):
     case.offer("sure", 1.60, region="eu-3")
     deadline_ms = case.now + 140 * 3_600_000
