@@ -142,13 +142,20 @@ class Blob:
 
     def _list(self, query: dict[str, str]) -> Response:
         prefix, after = query.get("prefix", ""), query.get("marker", "")
-        found = sorted(key for key in self.blobs if key.startswith(prefix) and key > after)
+        delimiter = query.get("delimiter", "")
+        names = {_level(key, prefix, delimiter) for key in self.blobs if key.startswith(prefix)}
+        found = sorted(name for name in names if name > after)
         shown, more = found[: self.page], len(found) > self.page
         rows = "".join(
+            f"<BlobPrefix><Name>{escape(name)}</Name></BlobPrefix>"
+            for name in shown
+            if delimiter and name.endswith(delimiter)
+        )
+        rows += "".join(
             f"<Blob><Name>{escape(key)}</Name><Properties><Last-Modified>{_stamp(kept.at)}</Last-Modified>"
             f"<Etag>{kept.tag.strip(chr(34))}</Etag><Content-Length>{len(kept.data)}</Content-Length>"
             "<Content-Type>application/octet-stream</Content-Type><BlobType>BlockBlob</BlobType></Properties></Blob>"
-            for key, kept in ((key, self.blobs[key]) for key in shown)
+            for key, kept in ((key, self.blobs[key]) for key in shown if key in self.blobs)
         )
         rows += self._removed(prefix, query.get("include", "").split(","))
         marker = f"<NextMarker>{escape(shown[-1])}</NextMarker>" if more else "<NextMarker />"
@@ -175,6 +182,13 @@ class Blob:
             for key, kept in self.removed
             if key.startswith(prefix)
         )
+
+
+def _level(key: str, prefix: str, delimiter: str) -> str:
+    """What a list names for a blob: itself, or the folder in which it is below `prefix`."""
+    if not delimiter or delimiter not in key[len(prefix) :]:
+        return key
+    return key[: key.index(delimiter, len(prefix)) + 1]
 
 
 def shared_key(request: Request, headers: Mapping[str, str], key: str) -> str:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects import refusals
 from trainers.objects.base import Bytes, Found, Listed, checked_key, checked_prefix, is_key
+from trainers.objects.clients import Clients
 from trainers.objects.credentials import Credentials
 from trainers.objects.retry import Patience
 from trainers.objects.services import Place, place_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
-
-    from trainers.objects.services import Client
 
 _T = TypeVar("_T")
 
@@ -38,8 +37,8 @@ class BucketStore:
     poll_s = POLL_S
     remote = True
 
-    def __init__(self, client: Client, place: Place, patience: Patience) -> None:
-        self._client, self._place, self._patience = client, place, patience
+    def __init__(self, clients: Clients, place: Place, patience: Patience) -> None:
+        self._clients, self._place, self._patience = clients, place, patience
 
     @property
     def url(self) -> str:
@@ -52,7 +51,7 @@ class BucketStore:
 
     def child(self, prefix: str) -> BucketStore:
         """See ObjectStore.child."""
-        return BucketStore(self._client, replace(self._place, prefix=self._full(prefix)), self._patience)
+        return BucketStore(self._clients, replace(self._place, prefix=self._full(prefix)), self._patience)
 
     # Reading
 
@@ -64,7 +63,8 @@ class BucketStore:
         """Raises FileNotFoundError, and the errors of obstore."""
         import obstore
 
-        answer = obstore.get(self._client, self._full(key))
+        path = self._full(key)
+        answer = obstore.get(self._clients.of(path), path)
         size_bytes = answer.meta["size"]
         if size_bytes > most_bytes:
             what = f"{self.where(key)} has {size_bytes} bytes; the limit is {most_bytes}"
@@ -77,9 +77,10 @@ class BucketStore:
 
         if end <= begin:
             return None if self.head(key) is None else b""
+        path = self._full(key)
 
         def request(_again: bool) -> bytes | None:
-            return bytes(obstore.get_range(self._client, self._full(key), start=begin, end=end))
+            return bytes(obstore.get_range(self._clients.of(path), path, start=begin, end=end))
 
         try:
             return self._asked(request, missing=None)
@@ -90,8 +91,10 @@ class BucketStore:
         """See ObjectStore.head. The store does not say whether the object or the bucket is missing."""
         import obstore
 
+        path = self._full(key)
+
         def request(_again: bool) -> Listed | None:
-            return _listed(key, obstore.head(self._client, self._full(key)))
+            return _listed(key, obstore.head(self._clients.of(path), path))
 
         return self._asked(request, missing=None)
 
@@ -101,14 +104,11 @@ class BucketStore:
 
     def list(self, prefix: str = "") -> list[Listed]:
         """See ObjectStore.list."""
-        import obstore
-
         below = self._below(prefix)
         skipped = len(f"{self._place.prefix}/") if self._place.prefix else 0
 
         def request(_again: bool) -> list[Listed]:
-            metas = [meta for batch in obstore.list(self._client, below or None) for meta in batch]
-            found = [(meta["path"][skipped:], meta) for meta in metas]
+            found = [(meta["path"][skipped:], meta) for meta in self._clients.listed(below)]
             return [_listed(key, meta) for key, meta in found if is_key(key)]
 
         return self._asked(request, missing=[])
@@ -119,8 +119,10 @@ class BucketStore:
         """See ObjectStore.put."""
         import obstore
 
+        path = self._full(key)
+
         def request(_again: bool) -> None:
-            obstore.put(self._client, self._full(key), bytes(data), use_multipart=False)
+            obstore.put(self._clients.of(path), path, bytes(data), use_multipart=False)
 
         self._asked(request)
 
@@ -128,11 +130,12 @@ class BucketStore:
         """See ObjectStore.put_file. A file of more than a part is sent in parts, and appears when all have arrived."""
         import obstore
 
-        begin = file.tell()
+        begin, path = file.tell(), self._full(key)
 
         def request(_again: bool) -> None:
             file.seek(begin)
-            obstore.put(self._client, self._full(key), file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            client = self._clients.of(path)
+            obstore.put(client, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
         self._asked(request)
 
@@ -141,9 +144,11 @@ class BucketStore:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
+        path = self._full(key)
+
         def request(again: bool) -> bool:
             try:
-                obstore.put(self._client, self._full(key), bytes(data), mode="create", use_multipart=False)
+                obstore.put(self._clients.of(path), path, bytes(data), mode="create", use_multipart=False)
             except AlreadyExistsError as error:
                 refusals.require_final(error, self._place)
                 return again and self._own(key, data) is not None
@@ -156,11 +161,12 @@ class BucketStore:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        path = self._full(key)
         known: UpdateVersion = {"version": version} if self._place.service.by_generation else {"e_tag": version}
 
         def request(again: bool) -> str | None:
             try:
-                answer = obstore.put(self._client, self._full(key), bytes(data), mode=known, use_multipart=False)
+                answer = obstore.put(self._clients.of(path), path, bytes(data), mode=known, use_multipart=False)
             except (AlreadyExistsError, PreconditionError) as error:
                 refusals.require_final(error, self._place)
                 own = self._own(key, data) if again else None
@@ -179,13 +185,13 @@ class BucketStore:
 
         def request(_again: bool) -> bool:
             if self._place.service.copies_at_once:
-                obstore.copy(self._client, of, to)
+                obstore.copy(self._clients.of(of), of, to)
             else:
                 with SpooledTemporaryFile(PART_BYTES) as file:
-                    for piece in obstore.get(self._client, of).stream(PART_BYTES):
+                    for piece in obstore.get(self._clients.of(of), of).stream(PART_BYTES):
                         file.write(piece)
                     file.seek(0)
-                    obstore.put(self._client, to, file, chunk_size=PART_BYTES)
+                    obstore.put(self._clients.of(to), to, file, chunk_size=PART_BYTES)
             return True
 
         return self._asked(request, missing=False)
@@ -197,10 +203,10 @@ class BucketStore:
         paths = [self._full(key) for key in keys]
 
         def one(path: str) -> None:
-            self._asked(lambda _again: obstore.delete(self._client, path), missing=None)
+            self._asked(lambda _again: self._clients.delete(path), missing=None)
 
         if self._place.service.deletes_many and paths:
-            self._asked(lambda _again: obstore.delete(self._client, paths))
+            self._asked(lambda _again: obstore.delete(self._clients.of(paths[0]), paths))
         elif len(paths) <= 1:
             for path in paths:
                 one(path)
@@ -215,8 +221,8 @@ class BucketStore:
         for prefix in prefixes:
             checked_prefix(prefix)
         probe = f"{self._place.prefix}/.probe".lstrip("/")
-        self._asked(lambda _again: obstore.put(self._client, probe, b"probe", use_multipart=False))
-        self._asked(lambda _again: obstore.delete(self._client, probe))
+        self._asked(lambda _again: obstore.put(self._clients.of(probe), probe, b"probe", use_multipart=False))
+        self._asked(lambda _again: self._clients.delete(probe))
 
     def settle(self, prefix: str) -> None:
         """See ObjectStore.settle. An object that has been written has its name."""
@@ -284,7 +290,7 @@ def open_bucket(url: str, patience: Patience | None = None, credentials: Credent
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=patience.request_s)},
     }
     try:
-        client = place.service.open(place.bucket, options, credentials)
+        clients = place.service.open(place.bucket, options, credentials)
     except (BaseError, ValueError) as error:
         raise refusals.named(error, place) from error
-    return BucketStore(client, place, patience)
+    return BucketStore(clients, place, patience)

@@ -1,43 +1,76 @@
-"""Credentials that expire: asked for at an endpoint on this machine, as AWS's own tools do in containers.
+"""Credentials that expire: asked for at an endpoint on this machine.
 
-https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
+For S3 the endpoint is that of AWS's own tools in containers, which the libraries of a job's code therefore ask, too:
+https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html. Google's and Azure's tools have no
+such endpoint with a secret of its own: theirs answers in the form of `Lent`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from obstore.store import S3Credential
-
-Credentials: TypeAlias = "Callable[[], S3Credential]"
+from typing import Any, TypeAlias
 
 ANSWER_S = 5.0
+WHERE, WITH = "TRADEWIND_ACCESS_URI", "TRADEWIND_ACCESS_TOKEN"
+BEARER = "GOOGLE_BEARER_TOKEN"
 
 
-def of_this_machine() -> Credentials | None:
-    """The endpoint that the environment names, with a token; None if there is none, or a key comes first."""
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Credentials until `expires_at`. `values` by name: for S3 the environment variables of AWS; for Google's storage
+    BEARER; for Azure a shared access signature for each folder, az://container/folder."""
+
+    values: Mapping[str, str]
+    expires_at: datetime
+
+
+Credentials: TypeAlias = Callable[[], Lent]
+
+
+def of_aws_container() -> Credentials | None:
+    """The endpoint that AWS's variables name; None if they name none, or a key comes first."""
     where = os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
     token = os.environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     if not where or not token or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
+    ask = _asking(where, token)
+
+    def lent() -> Lent:
+        found = ask()
+        values = {"AWS_ACCESS_KEY_ID": found["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"]}
+        if found.get("Token"):
+            values["AWS_SESSION_TOKEN"] = found["Token"]
+        return Lent(values, datetime.fromisoformat(found["Expiration"]))
+
+    return lent
+
+
+def of_this_machine() -> Credentials | None:
+    """The endpoint of this machine's agent; None if the environment names none."""
+    where, token = os.environ.get(WHERE), os.environ.get(WITH)
+    if not where or not token:
+        return None
+    ask = _asking(where, token)
+
+    def lent() -> Lent:
+        found = ask()
+        return Lent(found["values"], datetime.fromisoformat(found["expires_at"]))
+
+    return lent
+
+
+def _asking(where: str, token: str) -> Callable[[], Any]:
     import urllib.request
 
     request = urllib.request.Request(where, headers={"Authorization": token})
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def ask() -> S3Credential:
+    def ask() -> Any:
         with direct.open(request, timeout=ANSWER_S) as answer:
-            found = json.load(answer)
-        return {
-            "access_key_id": found["AccessKeyId"],
-            "secret_access_key": found["SecretAccessKey"],
-            "token": found.get("Token") or None,
-            "expires_at": datetime.fromisoformat(found["Expiration"]),
-        }
+            return json.load(answer)
 
     return ask

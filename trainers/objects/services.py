@@ -14,17 +14,17 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from trainers.errors import StoreDenied, StoreNotFound
 from trainers.objects.base import is_key
-from trainers.objects.credentials import Credentials, of_this_machine
+from trainers.objects.clients import ClientPerFolder, Clients, OneClient
+from trainers.objects.credentials import BEARER, Credentials, of_aws_container, of_this_machine
 
 if TYPE_CHECKING:
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    Client: TypeAlias = AzureStore | GCSStore | S3Store
+    from obstore.store import AzureConfig, AzureCredential, AzureStore, GCSCredential, S3Credential
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Service:
     region: str
     credentials: str
     rights: str
-    open: Callable[[str, Mapping[str, Any], Credentials | None], Client]
+    open: Callable[[str, Mapping[str, Any], Credentials | None], Clients]
     by_generation: bool = False
     deletes_many: bool = False
     copies_at_once: bool = True
@@ -80,19 +80,38 @@ class Place:
         return f"{self.service.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
 
-def _s3(bucket: str, options: Mapping[str, Any], credentials: Credentials | None) -> S3Store:
+def _s3(bucket: str, options: Mapping[str, Any], credentials: Credentials | None) -> Clients:
     from obstore.store import S3Store
 
-    return S3Store(bucket, **options, credential_provider=credentials or of_this_machine())
+    asked = credentials or of_aws_container()
+
+    def current() -> S3Credential:
+        assert asked is not None
+        lent = asked()
+        return {
+            "access_key_id": lent.values.get("AWS_ACCESS_KEY_ID", ""),
+            "secret_access_key": lent.values.get("AWS_SECRET_ACCESS_KEY", ""),
+            "token": lent.values.get("AWS_SESSION_TOKEN"),
+            "expires_at": lent.expires_at,
+        }
+
+    return OneClient(S3Store(bucket, **options, credential_provider=None if asked is None else current))
 
 
-def _gcs(bucket: str, options: Mapping[str, Any], _credentials: Credentials | None) -> GCSStore:
+def _gcs(bucket: str, options: Mapping[str, Any], credentials: Credentials | None) -> Clients:
     from obstore.store import GCSStore
 
-    return GCSStore(bucket, **options)
+    asked = credentials or of_this_machine()
+
+    def current() -> GCSCredential:
+        assert asked is not None
+        lent = asked()
+        return {"token": lent.values.get(BEARER, ""), "expires_at": lent.expires_at}
+
+    return OneClient(GCSStore(bucket, **options, credential_provider=None if asked is None else current))
 
 
-def _blob(container: str, options: Mapping[str, Any], _credentials: Credentials | None) -> AzureStore:
+def _blob(container: str, options: Mapping[str, Any], credentials: Credentials | None) -> Clients:
     """Raises StoreNotFound if no account is named."""
     from obstore.store import AzureStore
 
@@ -102,8 +121,19 @@ def _blob(container: str, options: Mapping[str, Any], _credentials: Credentials 
             f"az://{container} is a container of a storage account that is not named",
             hint="set AZURE_STORAGE_ACCOUNT_NAME",
         )
-    signed_in = not any(map(os.environ.get, _AZURE_CREDENTIALS)) and shutil.which("az") is not None
-    return AzureStore(container, config={"account_name": account, "use_azure_cli": signed_in}, **options)
+    asked = credentials or of_this_machine()
+    if asked is None:
+        signed_in = not any(map(os.environ.get, _AZURE_CREDENTIALS)) and shutil.which("az") is not None
+        return OneClient(AzureStore(container, config={"account_name": account, "use_azure_cli": signed_in}, **options))
+
+    endpoint = next(filter(None, map(os.environ.get, BLOB.endpoints)), f"https://{account}.blob.core.windows.net")
+
+    def with_signature(current: Callable[[], AzureCredential]) -> AzureStore:  # later, perhaps in another environment
+        config: AzureConfig = {"account_name": account, "endpoint": endpoint}
+        return AzureStore(container, config=config, **options, credential_provider=current)
+
+    timeout: timedelta = options["client_options"]["timeout"]
+    return ClientPerFolder(container, asked, with_signature, endpoint, timeout.total_seconds())
 
 
 _AZURE_CREDENTIALS = (

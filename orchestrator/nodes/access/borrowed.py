@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Protocol
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access.lending import purpose
+from trainers.objects.credentials import WHERE, WITH, Lent
 
 if TYPE_CHECKING:
     from nacl.public import PrivateKey
-    from obstore.store import S3Credential
 
 MOST_S = 7 * 86_400.0
 LOOK_PARTS = 12  # of the time that credentials last: how often the agent looks for newer ones
@@ -61,7 +62,7 @@ class BorrowedAccess:
     """Credentials that the control plane has sealed to the agent's key, and replaces before they expire.
 
     `plain` are the other variables that lead to the store. Programs of the job get them from an endpoint on the
-    loopback interface, as in a container of AWS, so that they always have the newest.
+    loopback interface (trainers.objects.credentials), so that they always have the newest.
     """
 
     def __init__(
@@ -102,57 +103,68 @@ class BorrowedAccess:
             if sealed is not None:
                 self.take(sealed)
 
-    def credentials(self) -> S3Credential:
-        """The present ones, for obstore. `expires_at` is by this machine's clock."""
+    def credentials(self) -> Lent:
+        """The present ones. `expires_at` is by this machine's clock."""
         content, left_s = self._content, self._taken_at + self._for_s - self._monotonic()
-        found: S3Credential = {
-            "access_key_id": content.get("AWS_ACCESS_KEY_ID", ""),
-            "secret_access_key": content.get("AWS_SECRET_ACCESS_KEY", ""),
-            "token": content.get("AWS_SESSION_TOKEN"),
-            "expires_at": datetime.now(UTC) + timedelta(seconds=min(left_s, self._for_s / LOOK_PARTS)),  # noqa: TID251
-        }
-        return found
+        asked_again_s = min(left_s, self._for_s / LOOK_PARTS)
+        return Lent(content, datetime.now(UTC) + timedelta(seconds=asked_again_s))  # noqa: TID251
 
     def variables(self) -> Mapping[str, str]:
         """See Access.variables. They contain no credentials, only where to ask for them."""
         with self._starting:
             if self._endpoint is None:
-                self._endpoint = _Endpoint(self.credentials)
+                aws = "AWS_ACCESS_KEY_ID" in self._content
+                self._endpoint = _Endpoint(self.credentials, _AWS if aws else _OWN)
         return {**self._plain, **self._endpoint.variables()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How an endpoint answers: in which words, and by which variables programs find it."""
+
+    where: str
+    with_token: str
+    words: Callable[[Lent], Mapping[str, object]]
+
+
+def _aws_words(lent: Lent) -> Mapping[str, object]:
+    return {
+        "AccessKeyId": lent.values.get("AWS_ACCESS_KEY_ID", ""),
+        "SecretAccessKey": lent.values.get("AWS_SECRET_ACCESS_KEY", ""),
+        "Token": lent.values.get("AWS_SESSION_TOKEN", ""),
+        "Expiration": lent.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def _own_words(lent: Lent) -> Mapping[str, object]:
+    return {"values": dict(lent.values), "expires_at": lent.expires_at.isoformat()}
+
+
+_AWS = _Form("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN", _aws_words)
+_OWN = _Form(WHERE, WITH, _own_words)
 
 
 class _Endpoint:
     """Answers who has its token."""
 
-    def __init__(self, credentials: Callable[[], S3Credential]) -> None:
-        self._token = secrets.token_hex(24)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._token, credentials))
+    def __init__(self, credentials: Callable[[], Lent], form: _Form) -> None:
+        self._token, self._form = secrets.token_hex(24), form
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._token, lambda: form.words(credentials())))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="access", daemon=True).start()
 
     def variables(self) -> dict[str, str]:
-        return {
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{self._server.server_address[1]}/access",
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self._token,
-        }
+        where = f"http://127.0.0.1:{self._server.server_address[1]}/access"
+        return {self._form.where: where, self._form.with_token: self._token}
 
 
-def _handler(token: str, credentials: Callable[[], S3Credential]) -> type[BaseHTTPRequestHandler]:
+def _handler(token: str, answer: Callable[[], Mapping[str, object]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if not secrets.compare_digest(self.headers.get("Authorization", "").encode(), token.encode()):
                 self.send_error(403)
                 return
-            now = credentials()
-            expires_at = now["expires_at"]
-            assert expires_at is not None
-            answer = {
-                "AccessKeyId": now["access_key_id"],
-                "SecretAccessKey": now["secret_access_key"],
-                "Token": now["token"] or "",
-                "Expiration": expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            }
-            body = json.dumps(answer).encode()
+            body = json.dumps(answer()).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
-from orchestrator.nodes.access.policy import Scope
+from orchestrator.nodes.access.grants import NoLimitedAccess
+from orchestrator.nodes.access.issuing import Issuer
+from orchestrator.nodes.access.scope import Scope
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 
@@ -111,7 +112,7 @@ class Lender:
                 borrower.due_at = NEVER
                 return
             issued = self._issuer.issue(scope, f"tw-{token.replace('/', '-')}")
-            content = {**issued.credentials.variables(), "for_s": f"{issued.for_s:.0f}"}
+            content = {**issued.values, "for_s": f"{issued.for_s:.0f}"}
             self._store.put(f"{token}/{ACCESS}", sealing.seal(borrower.public_key, purpose(token), content))
         except (SiteError, ObjectStoreError) as error:
             borrower.failures += 1

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from urllib.parse import quote, urlsplit
 
 from orchestrator.errors import SiteError
@@ -88,13 +89,16 @@ def own_credentials(environ: Mapping[str, str] = os.environ) -> Credentials:
 class Presigner:
     """Makes URLs with which whoever has them can send one kind of request until they expire.
 
-    They share everything but the path and two parameters, so that many of them are short: a URL is
-    endpoint + path + "?" + `query` + "&" + what `suffix` returns.
+    They share everything but the path and two parameters, so that many of them are short. Implements
+    orchestrator.nodes.access.grants.Signer.
     """
+
+    headers: Mapping[str, str] = MappingProxyType({})
+    once: Mapping[str, str] = MappingProxyType({"If-None-Match": "*"})
 
     def __init__(self, credentials: Credentials, place: Place, at: datetime, expires_s: int) -> None:
         """`at` is in UTC."""
-        self._secret, self._place = credentials.secret, place
+        self._secret, self._place, self.endpoint = credentials.secret, place, place.endpoint
         self._at = at.strftime("%Y%m%dT%H%M%SZ")
         self._scope = f"{self._at[:8]}/{place.region}/s3/aws4_request"
         parameters = {
@@ -108,8 +112,7 @@ class Presigner:
         self.query = _query(parameters)
 
     def suffix(self, method: str, path: str, *, if_absent: bool = False, of: str = "") -> str:
-        """`if_absent`: the request must have the header `If-None-Match: *`. `of`: the configuration of a bucket that is
-        meant, such as `versioning`."""
+        """See Signer.suffix. `of`: the configuration of a bucket that is meant, such as `versioning`."""
         headers = {"host": urlsplit(self._place.endpoint).netloc}
         if if_absent:
             headers["if-none-match"] = "*"
@@ -120,9 +123,9 @@ class Presigner:
         signed = f"X-Amz-SignedHeaders={quote(';'.join(headers), safe='')}{configuration}"
         return f"{signed}&X-Amz-Signature={signature}"
 
-    def url(self, method: str, path: str, *, if_absent: bool = False, of: str = "") -> str:
+    def url(self, method: str, path: str, *, of: str = "") -> str:
         """The whole URL of a path, which is quoted."""
-        return f"{self._place.endpoint}{path}?{self.query}&{self.suffix(method, path, if_absent=if_absent, of=of)}"
+        return f"{self.endpoint}{path}?{self.query}&{self.suffix(method, path, of=of)}"
 
 
 def signed_headers(

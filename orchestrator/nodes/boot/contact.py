@@ -6,6 +6,7 @@ object `seats`, locked with the boot token that all of them have.
 
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -19,22 +20,27 @@ from orchestrator.nodes.messages import MOST_BYTES, NodeFacts
 from trainers.errors import ObjectStoreError, StoreDenied, StoreUnavailable
 
 ANSWER_S = 10.0
+_EXISTS = re.compile(rb"BlobAlreadyExists|UnauthorizedBlobOverwrite")  # how Azure says it
+_EXPIRED = re.compile(rb"expired|AuthenticationFailed")  # other refusals mean that there is no such object
 SEATS = "seats"
 MOST_SEATS_BYTES = 16 << 20  # of 10,000 machines
 
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Signed URLs: of each object its path, and what follows the query that they share."""
+    """Signed requests (orchestrator.nodes.access.grants.Signer): of each object its path and suffix."""
 
     endpoint: str
     query: str
     objects: Mapping[str, tuple[str, str]]
+    headers: Mapping[str, str]
+    once: Mapping[str, str]
 
     def of(self, name: str) -> str:
         """The whole URL of an object."""
         path, suffix = self.objects[name]
-        return f"{self.endpoint}{path}?{self.query}&{suffix}"
+        query = "&".join(filter(None, (self.query, suffix)))
+        return f"{self.endpoint}{path}?{query}" if query else f"{self.endpoint}{path}"
 
 
 class Contact:
@@ -87,15 +93,19 @@ class Contact:
     def _asked(
         self, method: str, name: str, body: bytes | None = None, most_bytes: int = MOST_BYTES
     ) -> tuple[int, bytes]:
-        headers = {"If-None-Match": "*", "Content-Type": "application/json"} if method == "PUT" else {}
+        headers = dict(self._urls.headers)
+        if method == "PUT":
+            headers |= {**self._urls.once, "Content-Type": "application/json"}
         request = urllib.request.Request(self._urls.of(self._of + name), body, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
                 return int(answer.status), answer.read(most_bytes)
         except urllib.error.HTTPError as error:
             told = error.read(MOST_BYTES)
-            if error.code in (404, 412) or (error.code == 403 and method == "GET" and b"expired" not in told):
+            if error.code in (404, 412) or (error.code == 403 and method == "GET" and not _EXPIRED.search(told)):
                 return error.code, told
+            if method == "PUT" and _EXISTS.search(told):
+                return 412, told
             raise self._refused(error.code, told) from error
         except (OSError, HTTPException) as error:  # the latter of an answer that is none
             raise StoreUnavailable(

@@ -6,19 +6,19 @@ data, which signed URLs alone would change.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from orchestrator.errors import SiteError
 from orchestrator.formats.codec import dumps, loads
 from orchestrator.nodes import sealing
+from orchestrator.nodes.access.grants import url
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import ACCESS
-from orchestrator.nodes.access.policy import Scope, scope_of
-from orchestrator.nodes.access.signing import Place, Presigner, own_credentials, quoted, utc_now
+from orchestrator.nodes.access.scope import Scope, scope_of
+from orchestrator.nodes.access.signing import quoted, utc_now
 from orchestrator.nodes.boot.contact import SEATS, Urls
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import user_data
@@ -39,7 +39,6 @@ RENEWED_S = 86_400
 """A launch writes a runtime again that is older: one that no launch has used for UNUSED_S may be deleted."""
 UNUSED_S = 2 * RENEWED_S
 RUNTIMES, _ARCHIVE = "runtime", "runtime.zip"
-_PASSED_ON = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,10 @@ class Launching:
         key: Callable[[], bytes],
         issuer: Issuer,
         now: Callable[[], datetime] = utc_now,
-        environ: Mapping[str, str] = os.environ,
         files: Callable[[], RuntimeFiles] = runtime_files,
     ) -> None:
         self._root, self._installation_id, self._key, self._issuer = root, installation_id, key, issuer
-        self._now, self._environ, self._make_files = now, environ, files
+        self._now, self._make_files = now, files
         self._opened: ObjectStore | None = None
         self._files: RuntimeFiles | None = None
         self._issues = False
@@ -122,13 +120,13 @@ class Launching:
         writes = (f"{self._root}/{control}", f"{machine.checkpoint_root}/{machine.job_id}", jobs)
         scope = scope_of(writes)  # before anything is stored
         files = self._uploaded()
-        scope = scope_of(writes, (f"{self._root}/runtime/{files.digest}",))
+        runtime = f"{self._root}/{RUNTIMES}/{files.digest}"
+        scope = scope_of(writes, (runtime,))
         if not self._issues:  # before money is spent on a machine that could not be let in
             self._issuer.issue(scope, f"tw-{token}")
             self._issues = True
         root = place_of(self._root)
-        place = Place.of(self._environ)
-        signer = Presigner(own_credentials(self._environ), place, self._now(), VALID_S)
+        signer = self._issuer.signer(Scope(writes[:1], (runtime,)), VALID_S)
 
         def path(key: str) -> str:
             return quoted("/" + "/".join(part for part in (root.bucket, root.prefix, key) if part))
@@ -152,7 +150,7 @@ class Launching:
                 own = machine_at(f"{control}/{rank}")
                 own |= {"claim": signed("PUT", claim, if_absent=True), "claimed": signed("GET", claim)}
                 seats |= {f"{rank}/{name}": url for name, url in own.items()}
-            urls = Urls(place.endpoint, signer.query, seats)
+            urls = Urls(signer.endpoint, signer.query, seats, signer.headers, signer.once)
             self._store.put(f"{control}/{SEATS}", sealing.locked(boot_token.encode(), dumps(urls)))
             objects[SEATS] = signed("GET", f"{control}/{SEATS}")
         config = {
@@ -171,11 +169,17 @@ class Launching:
                 "disk_bytes": DISK_BYTES,
                 "large_bytes": LARGE_BYTES,
             },
-            "urls": {"endpoint": place.endpoint, "query": signer.query, "objects": objects},
-            "environment": {name: self._environ[name] for name in _PASSED_ON if name in self._environ},
+            "urls": {
+                "endpoint": signer.endpoint,
+                "query": signer.query,
+                "objects": objects,
+                "headers": dict(signer.headers),
+                "once": dict(signer.once),
+            },
+            "environment": self._issuer.passed_on(root.service),
         }
-        node_url = signer.url("PUT", path(f"{control}/node"), if_absent=True)
-        return _Record(user_data(config, node_url), scope.writes, scope.reads)
+        node_url = url(signer, "PUT", path(f"{control}/node"), if_absent=True)
+        return _Record(user_data(config, node_url, {**signer.headers, **signer.once}), scope.writes, scope.reads)
 
     def _uploaded(self) -> RuntimeFiles:
         """The runtime, which is in the store when this returns, and is not deleted from it before the machine boots."""

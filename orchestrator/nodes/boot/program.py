@@ -37,7 +37,7 @@ TRIES, PAUSE_S, TIMEOUT_S = 6, 2.0, 30.0
 MOST_SKEW_S = 600  # S3 refuses signatures that are 15 minutes off
 UNUSED_S = 30 * 86400
 DONE = "complete"
-ONCE = {"If-None-Match": "*", "Content-Type": "application/json"}
+STORES = ("AWS_", "AZURE_", "GOOGLE_")  # what leads to them is not the job's
 
 Config = Mapping[str, Any]
 
@@ -109,7 +109,7 @@ def _check_gpus(kind: str, count: int, found: Sequence[str]) -> None:
 def _check_clock(config: Config) -> None:
     """By the date of any answer of the store: the agent's requests are signed with this machine's time."""
     try:
-        with urllib.request.urlopen(_url(config, "registered"), timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(_request(config, "registered"), timeout=TIMEOUT_S) as answer:
             told = answer.headers["Date"]
     except urllib.error.HTTPError as error:
         told = error.headers["Date"]
@@ -264,17 +264,21 @@ def _quietly(command: Sequence[str | Path]) -> int:
 # The store, before there are credentials
 
 
-def _url(config: Config, name: str) -> str:
+def _request(config: Config, name: str, body: bytes | None = None) -> urllib.request.Request:
+    """For an object; with a body, one that creates it."""
     urls = config["urls"]
     path, suffix = urls["objects"][name]
-    return f"{urls['endpoint']}{path}?{urls['query']}&{suffix}"
+    query = "&".join(filter(None, (urls["query"], suffix)))
+    url = f"{urls['endpoint']}{path}?{query}" if query else f"{urls['endpoint']}{path}"
+    once = {} if body is None else {**urls["once"], "Content-Type": "application/json"}
+    return urllib.request.Request(url, body, {**urls["headers"], **once}, method="GET" if body is None else "PUT")
 
 
 def _asked(config: Config, name: str) -> bytes:
     """The content of an object."""
     for left in reversed(range(TRIES)):
         try:
-            with urllib.request.urlopen(_url(config, name), timeout=TIMEOUT_S) as answer:
+            with urllib.request.urlopen(_request(config, name), timeout=TIMEOUT_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             why = f"{error.code} {error.reason}"
@@ -298,7 +302,7 @@ def _report(config: Config, why: str, tries: int = TRIES) -> None:
     sys.stderr.write(f"tradewind: {why}\n")
     proof = hmac.new(config["boot_token"].encode(), f"error:{start}:{why}".encode(), hashlib.sha256).hexdigest()
     body = json.dumps({"boot": start, "public_key": "", "proof": proof, "error": why}).encode()
-    request = urllib.request.Request(_url(config, "node"), body, ONCE, method="PUT")
+    request = _request(config, "node", body)
     for left in reversed(range(tries)):
         try:
             urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
@@ -322,7 +326,7 @@ def _run_agent(config: Config, python: Path, used: int) -> NoReturn:
     folder = Path(given) if given else _base() / "machines" / config["token"]
     folder.mkdir(parents=True, exist_ok=True)
     temp = Path(tempfile.gettempdir(), f"tw-{hashlib.sha256(config['token'].encode()).hexdigest()[:10]}")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(STORES)}
     environment |= {**config["environment"], "TRADEWIND_INSTANCE_DIR": str(folder)}
     environment["PATH"] = f"{python.parent}:{environment.get('PATH', os.defpath)}"
     for name in ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):

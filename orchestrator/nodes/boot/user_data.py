@@ -23,6 +23,7 @@ NO_PYTHON = (
     "this machine has no Python 3.11 or newer: install one (apt install python3 python3-venv), or use an image that "
     "has one"
 )
+_JSON = {"Content-Type": "application/json"}
 _PYTHON = "import sys,importlib.util as u;sys.exit(4 if sys.version_info<(3,11) else 0 if u.find_spec('torch') else 3)"
 _SCRIPT = """#!/usr/bin/env bash
 # Tradewind: boots a machine that trains a job. See docs/machines.md.
@@ -36,9 +37,9 @@ for each in python3 python3.14 python3.13 python3.12 python3.11 /opt/*/bin/pytho
 done
 if [ -z "$found" ]; then
   echo "tradewind: "@no_python >&2
-  once='If-None-Match: *' json='Content-Type: application/json' report=@report node=@node
-  curl -sS -f -m 60 -X PUT -H "$once" -H "$json" --data-binary @@- "$node" <<< "$report" ||
-    wget -qO- --method=PUT --header="$once" --header="$json" --body-data="$report" "$node"
+  report=@report node=@node headers=(@headers)
+  curl -sS -f -m 60 -X PUT "${headers[@@]/#/-H}" --data-binary @@- "$node" <<< "$report" ||
+    wget -qO- --method=PUT "${headers[@@]/#/--header=}" --body-data="$report" "$node"
   exit 1
 fi
 exec "$found" - <<'TRADEWIND'
@@ -49,9 +50,9 @@ TRADEWIND
 """
 
 
-def user_data(config: Mapping[str, object], node_url: str) -> str:
+def user_data(config: Mapping[str, object], node_url: str, headers: Mapping[str, str]) -> str:
     """The script. `config` is that of orchestrator.nodes.boot.program, `node_url` where to report that there is no
-    Python. Raises SiteError if it is too long."""
+    Python, in a request with these headers. Raises SiteError if it is too long."""
     boot_token = str(config["boot_token"])
     proof = sealing.error_proof(boot_token, "none", NO_PYTHON)
     report = json.dumps({"boot": "none", "public_key": "", "proof": proof, "error": NO_PYTHON})
@@ -60,6 +61,7 @@ def user_data(config: Mapping[str, object], node_url: str) -> str:
         "@probe": _PYTHON,
         "@no_python": quote(NO_PYTHON),
         "@node": quote(node_url),
+        "@headers": " ".join(quote(f"{name}: {value}") for name, value in {**headers, **_JSON}.items()),
         "@report": quote(report),
         "@program": _packed(Path(program.__file__).read_text()),
         "@config": _packed(json.dumps(config)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
-from orchestrator.nodes.access.policy import scope_of
+from orchestrator.nodes.access.scope import scope_of
 from orchestrator.services.doctor.bucket_rules import costly_rules
 from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable

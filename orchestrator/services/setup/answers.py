@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.config import SETTINGS
 from orchestrator.errors import SiteError, UsageError, did_you_mean
-from orchestrator.nodes.access.policy import scope_of
+from orchestrator.nodes.access.scope import scope_of
 from providers.registry import provider_names
 
 LOCAL = "local"

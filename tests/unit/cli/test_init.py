@@ -93,7 +93,6 @@ def test_a_file_that_cannot_be_read_can_be_replaced(folder: Path) -> None:
         (("--clouds", "aws"), "need a bucket"),
         (("--clouds", "aws", "--store", "/data"), "cannot reach the folder '/data'"),
         (("--clouds", "aws", "--store", "http://b/x"), "'http://b/x'"),
-        (("--clouds", "gcp", "--store", "gs://my-bucket/x"), "machines of other hosts cannot reach gs://my-bucket/x"),
         (("--clouds", "aws", "--store", "s3://B_/x"), "write it like this: s3://bucket/prefix"),
         (("--max-usd-per-hour", "much"), "'much'"),
         (("--max-usd-per-hour", "-3"), "'-3'"),

@@ -25,4 +25,4 @@ def test_a_forged_one_is_refused_and_the_one_before_stays(forged: bytes) -> None
     with pytest.raises(SiteError):
         access.take(forged)
     access.refresh(lambda: None)
-    assert access.credentials()["access_key_id"] == "key"
+    assert access.credentials().values["AWS_ACCESS_KEY_ID"] == "key"

@@ -7,16 +7,17 @@ import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
+from orchestrator.nodes.access.aws import document
 from orchestrator.nodes.access.borrowed import BorrowedAccess
-from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
+from orchestrator.nodes.access.grants import NoLimitedAccess, url
+from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import Lender
-from orchestrator.nodes.access.policy import Scope, scope_of
+from orchestrator.nodes.access.scope import Scope, scope_of
 from orchestrator.nodes.access.signing import Credentials, Place, Presigner, own_credentials
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.s3 import KEY_ID
@@ -24,6 +25,7 @@ from tests.clouds.server import Fault, LoopbackServer
 from tests.unit.nodes.conftest import until
 from trainers.errors import StoreDenied
 from trainers.objects.base import ObjectStore
+from trainers.objects.credentials import Lent
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
@@ -53,13 +55,7 @@ def mine(root: str) -> ObjectStore:
 def lent(root: str, mine: ObjectStore) -> ObjectStore:
     """The same with what one machine is lent."""
     found = Issuer(now).issue(scope(root), "tw")
-    return open_store(root, AT_ONCE, lambda: as_obstore(found.credentials))
-
-
-def as_obstore(credentials: Credentials) -> Any:
-    expires_at = now() + timedelta(minutes=1)
-    names = {"access_key_id": credentials.key_id, "secret_access_key": credentials.secret, "token": credentials.token}
-    return {**names, "expires_at": expires_at}
+    return open_store(root, AT_ONCE, lambda: Lent(found.values, now() + timedelta(minutes=1)))
 
 
 @pytest.mark.parametrize("place", [f"control/install/{TOKEN}", "checkpoints/job-1", "jobs/install/job-1"])
@@ -151,7 +147,7 @@ def test_a_store_without_limited_credentials_is_refused_and_the_setting_named(ro
         Issuer(now).issue(scope(root), "tw")
     assert "machines.share_credentials" in caught.value.hint
     shared = Issuer(now, share=True).issue(scope(root), "tw")
-    assert shared.credentials == Credentials(KEY_ID, s3.secret)
+    assert shared.values == Credentials(KEY_ID, s3.secret).variables()
 
 
 def test_a_service_that_does_not_answer_is_asked_again(root: str, server: LoopbackServer) -> None:
@@ -175,8 +171,7 @@ def test_a_folder_cannot_be_reached_by_machines_of_other_hosts(tmp_path: Path) -
 
 
 def test_letters_that_policies_use_mean_themselves() -> None:
-    document = scope_of(("s3://bucket/a*b$d",)).document("cn-north-1")
-    assert "arn:aws-cn:s3:::bucket/a${*}b${$}d/*" in document
+    assert "arn:aws-cn:s3:::bucket/a${*}b${$}d/*" in document(scope_of(("s3://bucket/a*b$d",)), "cn-north-1")
 
 
 # Signed URLs
@@ -196,22 +191,22 @@ def signer(root: str, server: LoopbackServer, s3: GuardedS3) -> Presigner:
 def test_a_signed_url_does_what_it_was_signed_for_and_nothing_else(
     signer: Presigner, mine: ObjectStore, s3: GuardedS3
 ) -> None:
-    url = signer.url("GET", f"/{s3.bucket}/tw/other")
-    assert fetch(url) == b"not theirs"
-    for wrong in (url.replace("other", "runtime/digest/runtime.zip"), url.replace("3600", "9999")):
+    where = signer.url("GET", f"/{s3.bucket}/tw/other")
+    assert fetch(where) == b"not theirs"
+    for wrong in (where.replace("other", "runtime/digest/runtime.zip"), where.replace("3600", "9999")):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             fetch(wrong)
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        fetch(url, "PUT", b"forged")
+        fetch(where, "PUT", b"forged")
 
 
 def test_a_signed_url_for_a_new_object_cannot_replace_one(signer: Presigner, mine: ObjectStore, s3: GuardedS3) -> None:
-    url = signer.url("PUT", f"/{s3.bucket}/tw/node", if_absent=True)
+    where = url(signer, "PUT", f"/{s3.bucket}/tw/node", if_absent=True)
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        fetch(url, "PUT", b"without the condition")
-    fetch(url, "PUT", b"first", If_None_Match="*")
+        fetch(where, "PUT", b"without the condition")
+    fetch(where, "PUT", b"first", If_None_Match="*")
     with pytest.raises(urllib.error.HTTPError, match="412"):
-        fetch(url, "PUT", b"second", If_None_Match="*")
+        fetch(where, "PUT", b"second", If_None_Match="*")
 
 
 def test_a_signed_url_expires(signer: Presigner, mine: ObjectStore, s3: GuardedS3) -> None:
@@ -223,7 +218,7 @@ def test_a_signed_url_expires(signer: Presigner, mine: ObjectStore, s3: GuardedS
 # Lending
 
 
-class Lent:
+class Machine:
     """A machine that is lent access, by a clock that the test moves."""
 
     def __init__(self, root: str, *, scope: Scope | None) -> None:
@@ -249,13 +244,13 @@ class Lent:
 
 
 def test_access_is_sealed_to_the_machine_and_renewed_when_half_of_it_is_over(root: str, s3: GuardedS3) -> None:
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     lent.lend()
     first = lent.sealed()
     assert first is not None
     assert not any(secret.encode() in first for secret in s3.secrets())
     assert lent.access.take(first)
-    assert lent.access.credentials()["access_key_id"] in s3.sessions
+    assert lent.access.credentials().values["AWS_ACCESS_KEY_ID"] in s3.sessions
 
     lent.now_s = 21_599
     lent.lend()
@@ -264,13 +259,13 @@ def test_access_is_sealed_to_the_machine_and_renewed_when_half_of_it_is_over(roo
     lent.lend()
     second = lent.sealed()
     assert second != first
-    before = lent.access.credentials()["access_key_id"]
+    before = lent.access.credentials().values["AWS_ACCESS_KEY_ID"]
     lent.access.refresh(lent.sealed)
-    assert lent.access.credentials()["access_key_id"] != before
+    assert lent.access.credentials().values["AWS_ACCESS_KEY_ID"] != before
 
 
 def test_a_machine_looks_for_newer_access_some_times_in_its_life_only(root: str) -> None:
-    lent, looked = Lent(root, scope=scope(root)), []
+    lent, looked = Machine(root, scope=scope(root)), []
     lent.lend()
     lent.access.take(lent.sealed() or b"")
 
@@ -286,7 +281,7 @@ def test_a_machine_looks_for_newer_access_some_times_in_its_life_only(root: str)
 
 
 def test_access_of_another_machine_is_not_taken(root: str) -> None:
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     lent.lend()
     with pytest.raises(SiteError):
         BorrowedAccess(sealing.new_key(), TOKEN, {}).take(lent.sealed() or b"")
@@ -295,7 +290,7 @@ def test_access_of_another_machine_is_not_taken(root: str) -> None:
 
 
 def test_a_refusal_is_reported_and_a_failure_tried_again(root: str, s3: GuardedS3, server: LoopbackServer) -> None:
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     server.faults.append(Fault(lambda request: request.path == "/", lost=True))
     lent.lend()
     assert lent.lender.refused(TOKEN) is None
@@ -310,14 +305,14 @@ def test_a_refusal_is_reported_and_a_failure_tried_again(root: str, s3: GuardedS
 
 
 def test_a_machine_of_this_host_is_lent_nothing(root: str) -> None:
-    lent = Lent(root, scope=None)
+    lent = Machine(root, scope=None)
     lent.lend()
     assert lent.sealed() is None
     assert not lent.lender._due()
 
 
 def test_the_lenders_thread_does_the_same(root: str) -> None:
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     lent.lender.lend(TOKEN, sealing.public_half(lent.key))
     until("access is written", lambda: lent.sealed() is not None)
     lent.lender.close()
@@ -326,11 +321,11 @@ def test_the_lenders_thread_does_the_same(root: str) -> None:
 def test_the_jobs_program_gets_the_newest_from_an_endpoint_of_its_machine(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     lent.lend()
     lent.access.take(lent.sealed() or b"")
     variables = lent.access.variables()
-    secret = lent.access.credentials()["secret_access_key"]
+    secret = lent.access.credentials().values["AWS_SECRET_ACCESS_KEY"]
     assert not any(secret in value for value in variables.values())
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -347,7 +342,7 @@ def test_the_jobs_program_gets_the_newest_from_an_endpoint_of_its_machine(
 def test_amazons_own_library_understands_that_endpoint(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import botocore.session
 
-    lent = Lent(root, scope=scope(root))
+    lent = Machine(root, scope=scope(root))
     lent.lend()
     lent.access.take(lent.sealed() or b"")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -355,7 +350,7 @@ def test_amazons_own_library_understands_that_endpoint(root: str, monkeypatch: p
     for name, value in lent.access.variables().items():
         monkeypatch.setenv(name, value)
     found = botocore.session.Session().get_credentials().get_frozen_credentials()
-    assert found.secret_key == lent.access.credentials()["secret_access_key"]
+    assert found.secret_key == lent.access.credentials().values["AWS_SECRET_ACCESS_KEY"]
 
 
 def test_a_machine_that_needs_no_access_does_not_keep_others_from_theirs(tmp_path: Path) -> None:

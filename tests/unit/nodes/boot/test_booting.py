@@ -22,7 +22,8 @@ from orchestrator.engine.node_runtime import NodeRuntime
 from orchestrator.errors import SiteError
 from orchestrator.formats.codec import loads
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.issuing import Issuer, NoLimitedAccess
+from orchestrator.nodes.access.grants import NoLimitedAccess
+from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.boot import launching, program
 from orchestrator.nodes.boot.contact import Contact, Urls
 from orchestrator.nodes.boot.launching import RENEWED_S, Launching, Remote

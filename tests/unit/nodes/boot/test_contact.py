@@ -47,7 +47,7 @@ def contact(s3: GuardedS3, server: LoopbackServer) -> Contact:
         "registered": (node, signer.suffix("GET", node)),
         "access": (access, signer.suffix("GET", access)),
     }
-    return Contact(Urls(place.endpoint, signer.query, objects))
+    return Contact(Urls(place.endpoint, signer.query, objects, signer.headers, signer.once))
 
 
 def test_a_machine_registers_once(contact: Contact) -> None:

@@ -1,0 +1,167 @@
+"""Grants of Google Cloud Storage: access tokens with a boundary.
+
+A boundary limits what a token reaches, and cannot extend it. Tokens last for an hour, or for up to 12 hours if those of
+a service account are asked for (machines.role) and the organisation allows that
+(constraints/iam.allowServiceAccountCredentialLifetimeExtension). Buckets need uniform bucket-level access.
+https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
+https://cloud.google.com/iam/docs/create-short-lived-credentials-direct
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.errors import SiteError
+from orchestrator.nodes.access.grants import Issued, NoLimitedAccess, Signer
+from orchestrator.nodes.access.scope import Scope
+from trainers.objects.credentials import BEARER
+from trainers.objects.services import Place
+
+STORAGE, TOKENS = "https://storage.googleapis.com", "https://sts.googleapis.com"
+LASTS_S = 3_600
+LONGEST_S = 43_200
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+USER, VIEWER, CREATOR = (f"inRole:roles/storage.object{role}" for role in ("User", "Viewer", "Creator"))
+_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_HINT = (
+    "give the control plane's account the role roles/storage.objectUser on the bucket, switch on the bucket's uniform "
+    "bucket-level access, and enable the Security Token Service API; machines.share_credentials lends machines the "
+    "control plane's own token"
+)
+
+
+class GcsGrants:
+    """Implements Grants. `role` is the e-mail address of a service account whose tokens are asked for."""
+
+    variables = ("GOOGLE_BASE_URL", "GOOGLE_ALLOW_HTTP")
+
+    def __init__(
+        self, now: Callable[[], datetime], *, role: str | None, share: bool, environ: Mapping[str, str]
+    ) -> None:
+        self._now, self._role, self._share, self._environ = now, role, share, environ
+
+    def issue(self, scope: Scope, name: str) -> Issued:  # noqa: ARG002
+        """See Issuer.issue."""
+        writes, reads = scope.places()
+        return self._issued([*rules(writes, USER, lists=True), *rules(reads, VIEWER)])
+
+    def signer(self, scope: Scope, for_s: int) -> Signer:  # noqa: ARG002
+        """See Issuer.signer. Its requests have a token with which objects of `scope.writes` are created and read, and
+        those of `scope.reads` read; none is replaced or deleted."""
+        writes, reads = scope.places()
+        issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)])
+        endpoint = (self._environ.get("GOOGLE_BASE_URL") or STORAGE).rstrip("/")
+        return TokenSigner(endpoint, {"Authorization": f"Bearer {issued.values[BEARER]}"})
+
+    def _issued(self, boundary: Sequence[Mapping[str, Any]]) -> Issued:
+        """Raises NoLimitedAccess, SiteError."""
+        try:
+            from google.auth import exceptions
+            from google.auth.transport.requests import Request
+            from google.oauth2.sts import Client
+        except ModuleNotFoundError as error:
+            raise SiteError(
+                "access to gs:// is lent through google-auth, which is not installed",
+                hint="pip install 'tradewind[gcp]'",
+            ) from error
+        request = Request()
+        try:
+            token, for_s = self._own(request)
+            if self._share:
+                return Issued({BEARER: token}, for_s)
+            answer = Client(f"{(self._environ.get('GOOGLE_BASE_URL') or TOKENS).rstrip('/')}/v1/token").exchange_token(
+                request,
+                _EXCHANGE,
+                token,
+                _ACCESS_TOKEN,
+                requested_token_type=_ACCESS_TOKEN,
+                additional_options={"accessBoundary": {"accessBoundaryRules": list(boundary)}},
+            )
+        except exceptions.DefaultCredentialsError as error:
+            raise SiteError(
+                "the control plane has no credentials for the bucket",
+                hint="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
+            ) from error
+        except exceptions.TransportError as error:
+            raise SiteError(f"Google's token service does not answer: {error}", hint="it is asked again") from error
+        except (exceptions.OAuthError, exceptions.RefreshError) as error:
+            if getattr(error, "retryable", False):
+                raise SiteError(f"Google's token service is busy: {error}", hint="it is asked again") from error
+            raise NoLimitedAccess(
+                f"Google issues no access token limited to a job: {str(error)[:300]}", hint=_HINT
+            ) from error
+        return Issued({BEARER: str(answer["access_token"])}, float(answer.get("expires_in") or for_s))
+
+    def _own(self, request: Any) -> tuple[str, float]:
+        """A new token of this process, or of `role`, and for how many seconds it is valid. Raises the exceptions of
+        google.auth."""
+        from google.auth import default, impersonated_credentials
+        from google.auth.exceptions import RefreshError
+
+        given = self._environ.get(BEARER)
+        if given:
+            return given, LASTS_S
+        source, _ = default(scopes=[SCOPE])
+        if self._role is None:
+            source.refresh(request)
+            return str(source.token), self._left_s(source)
+        for lasts_s in (LONGEST_S, LASTS_S):
+            asked = impersonated_credentials.Credentials(source, self._role, [SCOPE], lifetime=lasts_s)
+            try:
+                asked.refresh(request)
+            except RefreshError:
+                if lasts_s == LASTS_S:
+                    raise
+            else:
+                break
+        return str(asked.token), self._left_s(asked)
+
+    def _left_s(self, credentials: Any) -> float:
+        """`expiry` of google.auth is in UTC without saying so."""
+        if credentials.expiry is None:
+            return LASTS_S
+        return float(max(60.0, (credentials.expiry.replace(tzinfo=UTC) - self._now()).total_seconds()))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSigner:
+    """Implements Signer."""
+
+    endpoint: str
+    headers: Mapping[str, str]
+    query: str = ""
+    once: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({"x-goog-if-generation-match": "0"}))
+
+    def suffix(self, method: str, path: str, *, if_absent: bool = False) -> str:  # noqa: ARG002
+        """See Signer.suffix."""
+        return ""
+
+
+def rules(places: Sequence[Place], role: str, *, lists: bool = False) -> list[dict[str, Any]]:
+    """The rules of a boundary that allows what the role may to objects of these folders and, if `lists`, to list them:
+    one rule per bucket."""
+    found = []
+    for bucket in sorted({place.bucket for place in places}):
+        prefixes = [_quoted(f"{place.prefix}/") for place in places if place.bucket == bucket]
+        parts = [f"resource.name.startsWith('projects/_/buckets/{bucket}/objects/{prefix}')" for prefix in prefixes]
+        if lists:
+            asked = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
+            parts += [f"{asked}.startsWith('{prefix}')" for prefix in prefixes]
+        found.append(
+            {
+                "availableResource": f"//storage.googleapis.com/projects/_/buckets/{bucket}",
+                "availablePermissions": [role],
+                "availabilityCondition": {"expression": " || ".join(parts)},
+            }
+        )
+    return found
+
+
+def _quoted(text: str) -> str:
+    """As part of a string of the Common Expression Language."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
