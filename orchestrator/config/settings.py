@@ -241,7 +241,8 @@ class Machines:
 
     role: str | None = setting(
         None,
-        "The role whose rights machines get, limited to their job (AWS: its ARN, for `sts:AssumeRole`).",
+        "The role whose rights machines get, limited to their job (S3: its ARN, for `sts:AssumeRole`; Google Cloud "
+        "Storage: the e-mail address of a service account).",
         text,
         '"arn:aws:iam::123456789012:role/tradewind-machines"',
         "none: those of the control plane's own user (`sts:GetFederationToken`)",

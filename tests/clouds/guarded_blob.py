@@ -11,7 +11,6 @@ import base64
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 from xml.etree import ElementTree
@@ -55,15 +54,13 @@ class GuardedBlob(Blob):
         if not self.delegates:
             return refusal(403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this.")
         asked = {each.tag: each.text or "" for each in ElementTree.fromstring(body)}
-        key = SimpleNamespace(
-            signed_oid=secrets.token_hex(8),
-            signed_tid="tenant",
-            signed_start=asked["Start"],
-            signed_expiry=asked["Expiry"],
-            signed_service="b",
-            signed_version="2023-11-03",
-            value=base64.b64encode(secrets.token_bytes(32)).decode(),
-        )
+        from azure.storage.filedatalake import UserDelegationKey
+
+        key = UserDelegationKey()
+        key.signed_oid, key.signed_tid, key.signed_delegated_user_tid = secrets.token_hex(8), "tenant", None
+        key.signed_start, key.signed_expiry = asked["Start"], asked["Expiry"]
+        key.signed_service, key.signed_version = "b", "2023-11-03"
+        key.value = base64.b64encode(secrets.token_bytes(32)).decode()
         self.keys.append(key)
         tags = {"Oid": key.signed_oid, "Tid": key.signed_tid, "Start": key.signed_start, "Expiry": key.signed_expiry}
         tags |= {"Service": key.signed_service, "Version": key.signed_version}

@@ -3,11 +3,13 @@ itself is asked, which checks tokens, boundaries and signatures."""
 
 from __future__ import annotations
 
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +20,14 @@ from orchestrator.nodes.access.grants import NoLimitedAccess, Signer, url
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import Lender
 from orchestrator.nodes.access.scope import Scope, scope_of
+from orchestrator.nodes.boot.contact import Contact, Urls
+from orchestrator.nodes.messages import NodeFacts
 from tests.clouds import blob, gcs
+from tests.clouds.azure import loopback_tls
 from tests.clouds.guarded_blob import GuardedBlob
 from tests.clouds.guarded_gcs import GuardedGcs
 from tests.clouds.server import Fault, LoopbackServer, serving
-from trainers.errors import StoreDenied
+from trainers.errors import StoreDenied, StoreUnavailable
 from trainers.objects.base import ObjectStore
 from trainers.objects.credentials import BEARER, Lent
 from trainers.objects.opening import open_store
@@ -234,6 +239,80 @@ def test_the_requests_of_a_first_contact_create_and_read_and_nothing_else(guarde
     guarded.cloud.late = timedelta(hours=1, seconds=1)
     with pytest.raises(urllib.error.HTTPError, match=r"401|403"):
         send(signer, "GET", f"/{bucket}/tw/{CONTROL}/node")
+
+
+@pytest.fixture
+def contact(guarded: Guarded) -> Contact:
+    signer = Issuer(now).signer(Scope((f"{guarded.root}/{CONTROL}",)), 3600)
+    at = f"/{guarded.root.split('/')[2]}/tw/{CONTROL}"
+    objects = {
+        "node": (f"{at}/node", signer.suffix("PUT", f"{at}/node", if_absent=True)),
+        "registered": (f"{at}/node", signer.suffix("GET", f"{at}/node")),
+        "access": (f"{at}/access", signer.suffix("GET", f"{at}/access")),
+    }
+    return Contact(Urls(signer.endpoint, signer.query, objects, signer.headers, signer.once))
+
+
+def test_a_machine_registers_once(contact: Contact, guarded: Guarded) -> None:
+    facts = NodeFacts("boot-1", "key", "proof")
+    assert contact.facts() is None
+    guarded.server.faults.append(Fault(lambda request: request.method == "PUT", lost=True))
+    with pytest.raises(StoreUnavailable):
+        contact.put_facts(facts)
+    assert contact.put_facts(facts)
+    assert not contact.put_facts(NodeFacts("boot-2", "key", "proof"))
+    assert contact.facts() == facts
+    assert contact.access() is None
+
+
+def test_a_machine_that_comes_too_late_is_told(contact: Contact, guarded: Guarded) -> None:
+    guarded.cloud.late = timedelta(hours=1, seconds=1)
+    with pytest.raises(StoreDenied) as caught:
+        contact.access()
+    assert "another machine" in caught.value.hint
+
+
+# A login instead of a key
+
+
+@pytest.mark.parametrize("delegates", [True, False])
+def test_azure_signs_for_who_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delegates: bool) -> None:
+    from azure.core.credentials import AccessTokenInfo
+    from azure.identity import DefaultAzureCredential
+
+    context, authority = loopback_tls(tmp_path)
+    cloud = GuardedBlob()
+    cloud.delegates = delegates
+    with serving(cloud, context) as server:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", blob.ACCOUNT)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority)
+        token = AccessTokenInfo(cloud.token, 4_000_000_000)
+        monkeypatch.setattr(DefaultAzureCredential, "get_token_info", lambda *_, **__: token)
+        root = f"az://{cloud.container}/tw"
+        if not delegates:
+            with pytest.raises(NoLimitedAccess) as caught:
+                Issuer(now).issue(scope_of((f"{root}/{CONTROL}",)), "tw")
+            assert "Storage Blob Data Contributor" in caught.value.hint
+            return
+        issued = Issuer(now).issue(scope_of((f"{root}/{CONTROL}",)), "tw")
+        (signature,) = issued.values.values()
+        assert "skoid=" in signature
+        assert "spr=https&" in f"{signature}&"
+        where = f"{server.url}/{cloud.container}/tw/{CONTROL}"
+        trusting = ssl.create_default_context(cafile=authority)
+        headers = {"x-ms-blob-type": "BlockBlob"}
+        request = urllib.request.Request(f"{where}/x?{signature}", b"1", headers, method="PUT")
+        urllib.request.urlopen(request, context=trusting).close()
+        other = f"{where.replace('launch-1', 'launch-2')}/x?{signature}"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(other, b"1", headers, method="PUT"), context=trusting)
+
+
+def test_azure_has_no_role_to_take_on(guarded: Guarded) -> None:
+    if isinstance(guarded.cloud, GuardedBlob):
+        with pytest.raises(SiteError, match="no role"):
+            Issuer(now, role="somebody").issue(guarded.scope(), "tw")
 
 
 # Lending

@@ -22,6 +22,7 @@ from orchestrator.engine.node_runtime import NodeRuntime
 from orchestrator.errors import SiteError
 from orchestrator.formats.codec import loads
 from orchestrator.nodes import sealing
+from orchestrator.nodes.access import aws
 from orchestrator.nodes.access.grants import NoLimitedAccess
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.boot import launching, program
@@ -152,7 +153,7 @@ def test_another_installation_cannot_use_what_one_has_made(plane: Plane) -> None
 
 
 def test_a_long_session_token_of_the_control_plane_still_fits(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "own_credentials", lambda _: launching_credentials("t" * 1800))
+    monkeypatch.setattr(aws, "own_credentials", lambda _: launching_credentials("t" * 1800))
     monkeypatch.setattr(Issuer, "issue", lambda *_: None)
     assert len(plane.user_data().encode()) < MOST_BYTES
 
