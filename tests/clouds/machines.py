@@ -84,6 +84,8 @@ class Rented:
 
     def console(self) -> str:
         """What its user data printed."""
+        if self.host.ended:
+            return (self.host.folder / "errors").read_text(errors="replace")
         return self.host.run("cat /var/console.log", user="root", check=False).stdout
 
 

@@ -30,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeClouds]:
         yield world
 
 
-@pytest.mark.timeout(900)  # five machines, one after the other
+@pytest.mark.timeout(1800)  # five machines, one after the other
 def test_a_job_crosses_three_clouds_to_the_same_bits(world: ThreeClouds, reference: Reference) -> None:
     tradewind, ec2, gce, arm = world.tradewind, world.ec2, world.gce, world.arm
     job = world.submitted()

@@ -29,7 +29,7 @@ from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, sku
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.machines import Rented, Start, beside, runner
 from tests.clouds.server import Cloud, LoopbackServer
-from tests.e2e.living import PROGRAMS, Tradewind, until
+from tests.e2e.living import PATIENCE_S, PROGRAMS, Tradewind, until
 from tests.e2e.test_another_machine import HURRY
 from tests.machines.lab import Laboratory, laboratory
 from tests.machines.namespaces import network_of
@@ -128,7 +128,7 @@ class ThreeClouds:
             return newest[0] if self.tradewind.client.jobs.get(job).step >= step else None
 
         try:
-            found = until(f"the job trains on {offer}", look)
+            found = until(f"the job trains on {offer}", look, 2 * PATIENCE_S)  # Ray may have to be started again
         except AssertionError as error:
             consoles = (f"--- {name}\n{each.console()[-4000:]}" for name, each in self.machines().items())
             raise AssertionError("\n".join((str(error), self.tradewind.story(job), *consoles))) from None

@@ -40,6 +40,7 @@ SETTINGS = (
 )
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 USER_DATA = "/var/lib/user-data"
+CONSOLE = "/var/console.log"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -201,8 +202,8 @@ def serve(plan: dict | None) -> None:
 
 def run_user_data() -> None:
     """Run what cloud-init runs, as it does: as root, with little in the environment. `shutdown` ends this process."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    console = os.open("/var/console.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    signal.signal(signal.SIGTERM, shut_down)
+    console = os.open(CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     os.posix_spawn(
         USER_DATA,
@@ -213,6 +214,12 @@ def run_user_data() -> None:
     )
     os.close(console)
     os.close(null)
+
+
+def shut_down(*_: object) -> None:
+    """End this machine; what its user data printed outlives it."""
+    os.write(2, Path(CONSOLE).read_bytes())
+    os._exit(0)
 
 
 def start_sshd(plan: dict) -> None:
