@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote
 
@@ -111,14 +112,17 @@ class ClientPerFolder:
         where = f"{self._endpoint}/{quote(f'{self._container}/{path}')}?{signature}"
         request = urllib.request.Request(where, method="DELETE")
         try:
-            urllib.request.urlopen(request, timeout=self._timeout_s).close()
-        except urllib.error.HTTPError as error:
-            told = error.read(64 << 10).decode(errors="replace")
-            if error.code == 404:
-                raise FileNotFoundError(f"{path}: {told}") from error
-            raise OSError(f"status code: {error.code} {told}") from error
-        except OSError as error:
+            try:
+                urllib.request.urlopen(request, timeout=self._timeout_s).close()
+            except urllib.error.HTTPError as error:
+                status, told = error.code, error.read(64 << 10).decode(errors="replace")
+            else:
+                return
+        except (OSError, HTTPException) as error:  # the latter of an answer that is none
             raise OSError(f"HTTP error: {error}") from error
+        if status == 404:
+            raise FileNotFoundError(f"{path}: {told}")
+        raise OSError(f"status code: {status} {told}")
 
     def _folder(self, path: str) -> str:
         """The URL of the lent folder in which an object, or another folder, is."""

@@ -8,6 +8,7 @@ https://learn.microsoft.com/en-us/rest/api/storageservices/get-account-informati
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -86,6 +87,8 @@ class AzureGrants:
         key: Any = self._key
         if key is None:
             key = self._asked(lambda service: service.get_user_delegation_key(begins, ends))
+        else:
+            _require_key(key)
         protocol = "https" if self._endpoint.startswith("https") else "https,http"
         return Signing(self._account, key, begins, ends, protocol)
 
@@ -125,11 +128,14 @@ class AzureGrants:
             ) from error
         except exceptions.HttpResponseError as error:
             why = f"{self._endpoint} issues no access limited to a job: {_first(error)}"
-            if error.status_code is None or error.status_code in (408, 429) or error.status_code >= 500:
-                raise SiteError(why, hint="it is asked again") from error
-            raise NoLimitedAccess(why, hint=_HINT) from error
+            if error.status_code in range(400, 500) and error.status_code not in (408, 429):
+                raise NoLimitedAccess(why, hint=_HINT) from error
+            raise SiteError(why, hint="it is asked again") from error
         except exceptions.AzureError as error:
             raise SiteError(f"{self._endpoint} does not answer: {_first(error)}", hint="it is asked again") from error
+        except (ValueError, TypeError, AttributeError) as error:  # of what is not in the answer, and of plain HTTP
+            what = f"{self._endpoint} cannot be asked for access limited to a job: {_first(error)}"
+            raise SiteError(what, hint="check AZURE_STORAGE_ENDPOINT; it is asked again") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +187,14 @@ class BlobSigner:
         """See Signer.suffix."""
         container, _, blob = unquote(path).lstrip("/").partition("/")
         return self.signing.blob(container, blob, "r" if method == "GET" else "c" if if_absent else "w")
+
+
+def _require_key(key: str) -> None:
+    """Raises SiteError if this is no key of a storage account, without showing it."""
+    try:
+        base64.b64decode(key, validate=True)
+    except ValueError as error:
+        raise SiteError("AZURE_STORAGE_ACCOUNT_KEY is not base64", hint="copy it from the account again") from error
 
 
 def _first(error: Exception) -> str:

@@ -24,6 +24,7 @@ from trainers.objects.services import Place
 STORAGE, TOKENS = "https://storage.googleapis.com", "https://sts.googleapis.com"
 LASTS_S = 3_600
 LONGEST_S = 43_200
+ANSWER_S = 10.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 USER, VIEWER, CREATOR = (f"inRole:roles/storage.object{role}" for role in ("User", "Viewer", "Creator"))
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
@@ -69,7 +70,15 @@ class GcsGrants:
                 "access to gs:// is lent through google-auth, which is not installed",
                 hint="pip install 'tradewind[gcp]'",
             ) from error
-        request = Request()
+        send = Request()
+
+        def request(*args: Any, **options: Any) -> Any:
+            """Google's libraries take a service that is busy for one that refuses."""
+            answer = send(*args, **{"timeout": ANSWER_S, **options})
+            if answer.status in (408, 429) or answer.status >= 500:
+                raise exceptions.TransportError(f"status {answer.status}")
+            return answer
+
         try:
             token, for_s = self._own(request)
             if self._share:
@@ -87,17 +96,18 @@ class GcsGrants:
                 "the control plane has no credentials for the bucket",
                 hint="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
             ) from error
-        except exceptions.TransportError as error:
-            raise SiteError(f"Google's token service does not answer: {error}", hint="it is asked again") from error
         except (exceptions.OAuthError, exceptions.RefreshError) as error:
+            why = str(error.args[0] if error.args else error)[:300]
             if getattr(error, "retryable", False):
-                raise SiteError(f"Google's token service is busy: {error}", hint="it is asked again") from error
-            raise NoLimitedAccess(
-                f"Google issues no access token limited to a job: {str(error)[:300]}", hint=_HINT
-            ) from error
-        return Issued({BEARER: str(answer["access_token"])}, float(answer.get("expires_in") or for_s))
+                raise SiteError(f"Google's token service is busy: {why}", hint="it is asked again") from error
+            raise NoLimitedAccess(f"Google issues no access token limited to a job: {why}", hint=_HINT) from error
+        except exceptions.GoogleAuthError as error:
+            raise SiteError(f"Google's token service does not answer: {error}", hint="it is asked again") from error
+        except (ValueError, TypeError, KeyError) as error:  # no JSON, or of another form
+            raise _no_answer(error) from error
+        return _issued(answer, for_s)
 
-    def _own(self, request: Any) -> tuple[str, float]:
+    def _own(self, request: Callable[..., Any]) -> tuple[str, float]:
         """A new token of this process, or of `role`, and for how many seconds it is valid. Raises the exceptions of
         google.auth."""
         from google.auth import default, impersonated_credentials
@@ -126,6 +136,21 @@ class GcsGrants:
         if credentials.expiry is None:
             return LASTS_S
         return float(max(60.0, (credentials.expiry.replace(tzinfo=UTC) - self._now()).total_seconds()))
+
+
+def _issued(answer: Mapping[str, Any], for_s: float) -> Issued:
+    """What the token service answers; `for_s` if it does not say for how long. Raises SiteError if it is no token."""
+    try:
+        token, lasts_s = answer["access_token"], float(answer.get("expires_in") or for_s)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _no_answer(error) from error
+    if not isinstance(token, str) or not token or not lasts_s > 0:
+        raise _no_answer(f"a token for {lasts_s} s" if token else "no token")
+    return Issued({BEARER: token}, min(lasts_s, LONGEST_S))
+
+
+def _no_answer(why: object) -> SiteError:
+    return SiteError(f"the answer of Google's token service is not understood: {why!s}", hint="it is asked again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@ itself is asked, which checks tokens, boundaries and signatures."""
 
 from __future__ import annotations
 
+import json
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.borrowed import BorrowedAccess
+from orchestrator.nodes.access.borrowed import MOST_S, BorrowedAccess
 from orchestrator.nodes.access.grants import NoLimitedAccess, Signer, url
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import Lender
@@ -26,7 +29,7 @@ from tests.clouds import blob, gcs
 from tests.clouds.azure import loopback_tls
 from tests.clouds.guarded_blob import GuardedBlob
 from tests.clouds.guarded_gcs import GuardedGcs
-from tests.clouds.server import Fault, LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, Response, serving
 from trainers.errors import StoreDenied, StoreUnavailable
 from trainers.objects.base import ObjectStore
 from trainers.objects.credentials import BEARER, Lent
@@ -199,6 +202,109 @@ def test_a_service_that_does_not_answer_is_asked_again(guarded: Guarded) -> None
         Issuer(now).issue(guarded.scope(), "tw")
     assert not isinstance(caught.value, NoLimitedAccess)
     assert Issuer(now).issue(guarded.scope(), "tw").for_s
+
+
+def html(status: int) -> Response:
+    return Response(status, b"<html>", "text/html")
+
+
+def answer(**told: object) -> Response:
+    return Response(200, json.dumps(told).encode())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(html(status) for status in (200, 408, 429, 500, 503)),
+        *(Response(200, body) for body in (b"", b"[]", b"{}", b"\xff")),
+        answer(access_token=None, expires_in=3600),
+        *(answer(access_token="t", expires_in=told) for told in (-5, "soon", float("nan"))),
+    ],
+)
+def test_an_answer_that_is_none_is_no_refusal(guarded: Guarded, given: Response) -> None:
+    """Nor an error that would end the thread which renews the access of every machine."""
+    if isinstance(guarded.cloud, GuardedBlob) and given.status == 200:
+        given = replace(given, headers={"x-ms-is-hns-enabled": "perhaps"})
+    guarded.server.faults.append(Fault(lambda _: True, answer=given))
+    with pytest.raises(SiteError) as caught:
+        Issuer(now).issue(guarded.scope(), "tw")
+    assert not isinstance(caught.value, NoLimitedAccess)
+    assert "asked again" in caught.value.hint
+    assert Issuer(now).issue(guarded.scope(), "tw").for_s
+
+
+def test_a_refusal_is_told_once(guarded: Guarded) -> None:
+    guarded.server.faults.append(Fault(lambda _: True, answer=Response(403, b'{"error": "access_denied"}')))
+    with pytest.raises(NoLimitedAccess) as caught:
+        Issuer(now).issue(guarded.scope(), "tw")
+    assert str(caught.value).count("access_denied") <= 1
+
+
+def test_a_machine_is_told_a_time_that_it_believes(guarded: Guarded) -> None:
+    if isinstance(guarded.cloud, GuardedGcs):
+        guarded.server.faults.append(Fault(lambda _: True, answer=answer(access_token="t", expires_in=1e99)))
+        assert Issuer(now).issue(guarded.scope(), "tw").for_s <= MOST_S
+
+
+@pytest.mark.parametrize("key", ["not base64!", "abc"])
+def test_a_key_of_azure_that_is_none_is_named_and_not_shown(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    if isinstance(guarded.cloud, GuardedBlob):
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
+        with pytest.raises(SiteError, match="AZURE_STORAGE_ACCOUNT_KEY") as caught:
+            Issuer(now).signer(guarded.scope(), 3600)
+        assert key not in str(caught.value)
+
+
+def test_azure_gets_no_login_over_plain_http(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    if isinstance(guarded.cloud, GuardedBlob):
+        monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+        with pytest.raises(SiteError, match="HTTPS"):
+            Issuer(now).issue(guarded.scope(), "tw")
+        assert not guarded.server.requests
+
+
+@pytest.mark.parametrize("body", [b"<html", b"", b"<html></html>", b"<UserDelegationKey></UserDelegationKey>"])
+def test_a_key_of_a_login_that_is_none_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    from azure.core.credentials import AccessTokenInfo
+    from azure.identity import DefaultAzureCredential
+
+    context, authority = loopback_tls(tmp_path)
+    cloud = GuardedBlob()
+    with serving(cloud, context) as server:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", blob.ACCOUNT)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority)
+        token = AccessTokenInfo(cloud.token, 4_000_000_000)
+        monkeypatch.setattr(DefaultAzureCredential, "get_token_info", lambda *_, **__: token)
+        server.faults.append(Fault(lambda _: True, answer=Response(200, body, "application/xml")))
+        with pytest.raises(SiteError) as caught:
+            Issuer(now).issue(scope_of((f"az://{cloud.container}/tw",)), "tw")
+        assert not isinstance(caught.value, NoLimitedAccess)
+
+
+@pytest.mark.parametrize("said", [b"garbage\r\n\r\n", b""])
+def test_a_delete_that_gets_no_answer_is_named(
+    lent: ObjectStore, guarded: Guarded, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def once() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(said)
+
+        threading.Thread(target=once, daemon=True).start()
+        for name in ("AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{listening.getsockname()[1]}")
+        values = {f"{guarded.root}/x": "sig=a", BEARER: "a"}
+        store = open_store(f"{guarded.root}/x", AT_ONCE, lambda: Lent(values, now() + timedelta(minutes=1)))
+        with pytest.raises(StoreUnavailable):
+            store.delete("a")
 
 
 def test_a_job_whose_checkpoints_are_with_another_cloud_than_the_store_is_refused(guarded: Guarded) -> None:
