@@ -27,7 +27,9 @@ def init(
     store: Annotated[
         str | None,
         typer.Option(
-            metavar="BUCKET", help="Where orders and checkpoints are kept: s3://bucket/prefix.", show_default=False
+            metavar="BUCKET",
+            help="Where orders and checkpoints are kept: s3://bucket/prefix, gs://... or az://...",
+            show_default=False,
         ),
     ] = None,
     max_usd_per_hour: Annotated[
@@ -57,7 +59,7 @@ def init(
         out.note(f"credentials found for {', '.join(found)}")
     known = ", ".join(texts.choices())
     chosen = _answer(out, clouds, f"Which clouds may jobs use? ({known})", texts.LOCAL, texts.read_clouds)
-    where = "Which bucket holds orders and checkpoints? (s3://bucket/prefix)"
+    where = "Which bucket holds orders and checkpoints? (s3://, gs:// or az://bucket/prefix)"
     if chosen == (texts.LOCAL,):
         where = "Where are orders and checkpoints kept? (a folder; empty: state_dir)"
     root = _answer(out, store, where, "", lambda text: texts.read_store(text, chosen))

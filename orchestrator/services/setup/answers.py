@@ -74,7 +74,7 @@ def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
     """A bucket; empty for the state folder, which machines of a cloud cannot reach. Raises UsageError."""
     if not text.strip() and clouds == (LOCAL,):
         return None
-    hint = "a bucket that all machines can reach, such as s3://my-bucket/tradewind"
+    hint = "a bucket that all machines can reach, such as s3://my-bucket/tradewind, gs://... or az://..."
     if not text.strip():
         raise UsageError(f"machines of {', '.join(clouds)} need a bucket for orders and checkpoints", hint=hint)
     try:
