@@ -31,9 +31,9 @@ _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _HINT = (
     "give the control plane's account the role roles/storage.objectUser on the bucket, switch on the bucket's uniform "
-    "bucket-level access, and enable the Security Token Service API; machines.share_credentials lends machines the "
-    "control plane's own token"
+    "bucket-level access, and enable the Security Token Service API"
 )
+_SHARING = "; machines.share_credentials lends machines the control plane's own token"
 
 
 class GcsGrants:
@@ -49,18 +49,19 @@ class GcsGrants:
     def issue(self, scope: Scope, name: str) -> Issued:  # noqa: ARG002
         """See Issuer.issue."""
         writes, reads = scope.places()
-        return self._issued([*rules(writes, USER, lists=True), *rules(reads, VIEWER)])
+        boundary = None if self._share else [*rules(writes, USER, lists=True), *rules(reads, VIEWER)]
+        return self._issued(boundary, _HINT + _SHARING)
 
     def signer(self, scope: Scope, for_s: int) -> Signer:  # noqa: ARG002
         """See Issuer.signer. Its requests have a token with which objects of `scope.writes` are created and read, and
-        those of `scope.reads` read; none is replaced or deleted."""
+        those of `scope.reads` read; none is replaced or deleted. It is never the own one: user data is not sealed."""
         writes, reads = scope.places()
-        issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)])
+        issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)], _HINT)
         endpoint = (self._environ.get("GOOGLE_BASE_URL") or STORAGE).rstrip("/")
         return TokenSigner(endpoint, {"Authorization": f"Bearer {issued.values[BEARER]}"})
 
-    def _issued(self, boundary: Sequence[Mapping[str, Any]]) -> Issued:
-        """Raises NoLimitedAccess, SiteError."""
+    def _issued(self, boundary: Sequence[Mapping[str, Any]] | None, hint: str) -> Issued:
+        """A token with this boundary; the own one if there is none. Raises NoLimitedAccess, SiteError."""
         try:
             from google.auth import exceptions
             from google.auth.transport.requests import Request
@@ -81,7 +82,7 @@ class GcsGrants:
 
         try:
             token, for_s = self._own(request)
-            if self._share:
+            if boundary is None:
                 return Issued({BEARER: token}, for_s)
             answer = Client(f"{(self._environ.get('GOOGLE_BASE_URL') or TOKENS).rstrip('/')}/v1/token").exchange_token(
                 request,
@@ -100,7 +101,7 @@ class GcsGrants:
             why = str(error.args[0] if error.args else error)[:300]
             if getattr(error, "retryable", False):
                 raise SiteError(f"Google's token service is busy: {why}", hint="it is asked again") from error
-            raise NoLimitedAccess(f"Google issues no access token limited to a job: {why}", hint=_HINT) from error
+            raise NoLimitedAccess(f"Google issues no access token limited to a job: {why}", hint=hint) from error
         except exceptions.GoogleAuthError as error:
             raise SiteError(f"Google's token service does not answer: {error}", hint="it is asked again") from error
         except (ValueError, TypeError, KeyError) as error:  # no JSON, or of another form

@@ -114,6 +114,6 @@ class Contact:
 
     def _refused(self, status: int, told: bytes) -> ObjectStoreError:
         what = f"{self._urls.endpoint} refuses the first contact: {status} {told[:300].decode(errors='replace')}"
-        if status in (409, 429) or status >= 500:
+        if status in (408, 409, 429) or status >= 500:
             return StoreUnavailable(what, hint="it is asked again")
         return StoreDenied(what, hint="user data is valid for an hour: the control plane orders another machine")

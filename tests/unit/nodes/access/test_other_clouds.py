@@ -347,6 +347,23 @@ def test_the_requests_of_a_first_contact_create_and_read_and_nothing_else(guarde
         send(signer, "GET", f"/{bucket}/tw/{CONTROL}/node")
 
 
+def test_what_is_not_sealed_holds_no_credentials_of_the_control_plane_even_if_they_are_shared(guarded: Guarded) -> None:
+    signer = Issuer(now, share=True).signer(guarded.scope(), 3600)
+    shown = f"{signer.headers} {signer.once} {signer.query} {signer.suffix('GET', '/bucket/tw/x')}"
+    assert not any(secret in shown for secret in guarded.cloud.secrets())
+    guarded.refuse_to_issue()
+    if isinstance(guarded.cloud, GuardedGcs):
+        with pytest.raises(NoLimitedAccess) as caught:
+            Issuer(now, share=True).signer(guarded.scope(), 3600)
+        assert "share_credentials" not in caught.value.hint  # it is set, and does not help
+
+
+def test_a_store_that_waited_too_long_for_a_request_is_asked_again(contact: Contact, guarded: Guarded) -> None:
+    guarded.server.faults.append(Fault(lambda _: True, answer=Response(408)))
+    with pytest.raises(StoreUnavailable):
+        contact.access()
+
+
 @pytest.fixture
 def contact(guarded: Guarded) -> Contact:
     signer = Issuer(now).signer(Scope((f"{guarded.root}/{CONTROL}",)), 3600)
