@@ -14,6 +14,7 @@ from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
 NAME = "store root"
+CONTACT_S = 60
 PATIENCE = Patience(connect_s=2.0, request_s=10.0, tries=1)
 
 
@@ -31,7 +32,9 @@ def store_root(installation: Installation) -> Check:
     rules = costly_rules(root) if store.remote else Rules()
     found, warnings = [store.url], list(rules.costly)
     if scope is not None:
-        Issuer(role=machines.role, share=machines.share_credentials).issue(scope, "tw-doctor")
+        issuer = Issuer(role=machines.role, share=machines.share_credentials)
+        issuer.issue(scope, "tw-doctor")
+        issuer.signer(scope, CONTACT_S)  # which a machine's first contact needs
         if machines.share_credentials:
             what = "machines get the control plane's own credentials (machines.share_credentials)"
             warnings.append((what, "unset it if the store has a token service"))

@@ -18,6 +18,7 @@ from orchestrator.services.doctor import objects
 from orchestrator.services.doctor.bucket_rules import costly_rules
 from tests.clouds import blob, gcs
 from tests.clouds.buckets import BUCKETS
+from tests.clouds.guarded_gcs import GuardedGcs
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import Fault, Response, serving
 
@@ -52,6 +53,19 @@ def test_a_bucket_must_answer_and_give_out_limited_access(s3: GuardedS3) -> None
     assert "machines.role" in caught.value.hint
     assert objects.store_root(installation(root, "static", share=True)).state == "warn"
     assert objects.store_root(installation(root, "local")).state == "ok"
+
+
+def test_the_first_contact_of_machines_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google's needs a limited token, also where machines get the control plane's own."""
+    cloud = GuardedGcs()
+    with serving(cloud) as server:
+        for name, value in gcs.environment(server).items():
+            monkeypatch.setenv(name, value)
+        shared = installation(f"gs://{cloud.bucket}/tw", "static", share=True)
+        assert objects.store_root(shared).state == "warn"
+        cloud.issues = False
+        with pytest.raises(SiteError, match="limited"):
+            objects.store_root(shared)
 
 
 @pytest.mark.parametrize("kind", BUCKETS)
