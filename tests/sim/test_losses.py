@@ -340,15 +340,16 @@ def test_damage_that_only_the_target_finds_costs_steps_but_neither_the_job_nor_i
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
 
 
+@pytest.mark.parametrize("lie", [{"manifest": "1-5-1"}, {"manifest": "1-5-1", "manifest_step": 5}, {"start_step": 7}])
 def test_a_machine_that_names_another_checkpoint_than_it_begins_with_costs_no_steps(
-    home: SimulatedInstallation,
+    home: SimulatedInstallation, lie: dict[str, object]
 ) -> None:
     """It would look like damage of the newer ones (seed 24585 of the crash fuzz)."""
     job = home.submit(steps=60)
     run = home.until_step(job, 23)
     home.cloud.crash(home.machine(run).id)
     home.until(lambda: home.migrations(job)[-1].step is Step.RESTORE)
-    home.site.lie(job.id, 0, lambda said: {**said, "manifest": "1-5-1"})
+    home.site.lie(job.id, 0, lambda said: {**said, **lie})
     home.run_for(30)
     home.site.lie(job.id, 0, None)
     home.settle()

@@ -50,13 +50,11 @@ def report_of(run_id: str, said: object) -> RunReport:
 
 
 def _contradiction(report: RunReport) -> str | None:
-    """What in a report cannot be true of the checkpoint that it names: a run that has restored one begins with it."""
+    """What in a report cannot be true of the checkpoint that it names."""
     step = 0 if report.manifest is None else ManifestName.parse(report.manifest).step
-    if report.manifest_step != step:
-        return f"checkpoint {report.manifest} is not of step {report.manifest_step}"
-    if report.state == "restored" and report.start_step != step:
-        return f"restored {report.manifest} to begin at step {report.start_step}"
-    return None
+    return (
+        None if report.manifest_step == step else f"checkpoint {report.manifest} is not of step {report.manifest_step}"
+    )
 
 
 def judged(job: Job, run: Run, report: RunReport) -> RunReport:

@@ -119,6 +119,8 @@ def verify(ctx: Context, move: Move) -> bool:
         return _target_over(ctx, move, report)
     if report is None or report.state != "restored":
         return _overdue(ctx, move)
+    if report.start_step != report.manifest_step:  # who has restored a checkpoint begins with it
+        return _overdue(ctx, move, f"the new machine restored {report.manifest} to begin at step {report.start_step}")
     fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
     if report.manifest != fixed:
         if fixed is None or report.manifest is None or move.living_source is not None:
@@ -245,10 +247,10 @@ def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
     return abort(ctx, move, f"the trainer on the new machine is {state}", cause="trainer")
 
 
-def _overdue(ctx: Context, move: Move) -> bool:
-    """Abort if a target that had restored does not answer within the lease."""
+def _overdue(ctx: Context, move: Move, why: str = "the new machine does not answer") -> bool:
+    """Abort if a target that had restored does not answer, or not truly, within the lease."""
     if ctx.waited_s(f"answer/{move.migration.id}") > ctx.installation.config.lease_s:
-        return abort(ctx, move, "the new machine does not answer", cause="trainer")
+        return abort(ctx, move, why, cause="trainer")
     return False
 
 
