@@ -140,15 +140,18 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
         while home.clock.monotonic_s() < quiet_until_s:
             _tick(home, watch, found)
         for number in range(notices):
-            _notice(home, watch, region(SILENT + number % (REGIONS - SILENT)), found)
+            _notice(home, watch, number, found)
         found.memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
 
-def _notice(home: SimulatedInstallation, watch: Stopwatch, where: str, found: Measured) -> None:
-    """Give a machine notice, and tick on for NOTICE_EVERY_S, or until that is recorded."""
-    there = [each for each in home.cloud.instances() if _spared(each) and f"/{where}/" in each.offer_id]
-    given_s, machine = home.clock.monotonic_s(), there[0]
+def _notice(home: SimulatedInstallation, watch: Stopwatch, number: int, found: Measured) -> None:
+    """Give a machine notice, of each region that answers and has one in turn, and tick on for NOTICE_EVERY_S, or until
+    that is recorded."""
+    heard = [region(each) for each in range(SILENT, REGIONS)]
+    spared = [each for each in home.cloud.instances() if _spared(each)]
+    there = {where: each for each in reversed(spared) for where in heard if f"/{where}/" in each.offer_id}
+    given_s, machine = home.clock.monotonic_s(), there[sorted(there)[number % len(there)]]
     run_id = machine.tags["tradewind-run"]
     home.cloud.preempt(machine.id, notice_s=600.0)
     noticed_s = inf
