@@ -14,15 +14,14 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from orchestrator.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from orchestrator.nodes.ignoring import Pattern, is_ignored, patterns
 
 IGNORE_FILE = ".tradewindignore"
 IGNORED = frozenset({".git", "__pycache__", ".venv"})
@@ -109,7 +108,7 @@ def pack(packed: Contents, target: BinaryIO) -> str:
             _add_file(archive, packed.folder, path)
         for path in packed.links:
             info = _info(path, tarfile.SYMTYPE, 0o777)
-            info.linkname = _inside(packed.folder, path)
+            info.linkname = _link(packed.folder, path)
             archive.addfile(info)
     return hashed.digest()
 
@@ -125,7 +124,11 @@ class _Found:
         self.size_bytes = 0
 
     def add(self, path: str, entry: os.DirEntry[str]) -> None:
-        """Raises UsageError for what cannot be packed."""
+        """What has been deleted meanwhile is left out. Raises UsageError for what cannot be packed."""
+        with suppress(FileNotFoundError):
+            self._add(path, entry)
+
+    def _add(self, path: str, entry: os.DirEntry[str]) -> None:
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             _inside(self._folder, path)
@@ -156,20 +159,23 @@ class _Hashed:
         return self._hash.hexdigest()
 
 
-def _ignored(folder: Path) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
-
+def _ignored(folder: Path) -> tuple[Pattern, ...]:
     path = folder / IGNORE_FILE
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return GitIgnoreSpec.from_lines(lines)
-    except (OSError, ValueError) as error:  # also of an undecodable file, or a pattern that is none
+        if not path.exists():
+            return ()
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
+        return patterns(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # also of an undecodable file
         raise UsageError(
             f"{path} cannot be read: {error}", hint="correct it: its syntax is that of .gitignore"
         ) from error
 
 
-def _below(folder: Path, ignored: GitIgnoreSpec, apart: set[tuple[int, int]]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _below(
+    folder: Path, ignored: Sequence[Pattern], apart: set[tuple[int, int]]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry at any depth that is not ignored, with its path relative to `folder`."""
     waiting = [""]
     while waiting:
@@ -177,13 +183,19 @@ def _below(folder: Path, ignored: GitIgnoreSpec, apart: set[tuple[int, int]]) ->
         for entry in _entries(folder, prefix):
             path = f"{prefix}/{entry.name}" if prefix else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in IGNORED or ignored.match_file(f"{path}/" if is_folder else path):
+            if entry.name in IGNORED or is_ignored(ignored, path, is_folder=is_folder):
                 continue
-            if is_folder and _identity(entry.stat(follow_symlinks=False)) in apart:
+            if is_folder and _is_one_of(apart, entry):
                 continue
             yield path, entry
             if is_folder:
                 waiting.append(path)
+
+
+def _is_one_of(folders: set[tuple[int, int]], entry: os.DirEntry[str]) -> bool:
+    with suppress(FileNotFoundError):
+        return bool(folders) and _identity(entry.stat(follow_symlinks=False)) in folders
+    return False
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -195,6 +207,8 @@ def _entries(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder / prefix) as found:
             return list(found)
     except OSError as error:
+        if prefix and isinstance(error, FileNotFoundError):  # deleted meanwhile
+            return []
         raise _refused(f"{folder / prefix} cannot be read: {error.strerror}", "make it readable", prefix) from error
 
 
@@ -222,6 +236,8 @@ def _is_secret_like(folder: Path, path: str) -> bool:
     try:
         with open(folder / path, "rb") as file:
             return _PRIVATE_KEY.search(file.read(_LOOKED_AT_BYTES)) is not None
+    except FileNotFoundError:
+        return False
     except OSError as error:
         raise _refused(f"{folder / path} cannot be read: {error.strerror}", "make it readable", path) from error
 
@@ -244,8 +260,19 @@ def _add_file(archive: tarfile.TarFile, folder: Path, path: str) -> None:
             info.size = status.st_size
             archive.addfile(info, file)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise _refused(f"{folder / path} cannot be packed: {why}", "try again when nothing changes it", path) from error
+        raise _changed(folder, path, error) from error
+
+
+def _link(folder: Path, path: str) -> str:
+    try:
+        return _inside(folder, path)
+    except OSError as error:
+        raise _changed(folder, path, error) from error
+
+
+def _changed(folder: Path, path: str, error: OSError) -> UsageError:
+    why = error.strerror or str(error)
+    return _refused(f"{folder / path} cannot be packed: {why}", "try again when nothing changes it", path)
 
 
 def _refused(what: str, remedy: str, path: str = "") -> UsageError:

@@ -213,6 +213,41 @@ def test_a_file_that_vanishes_while_it_is_packed_is_named(tmp_path: Path) -> Non
         pack(found, io.BytesIO())
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_is_deleted_while_the_folder_is_searched_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Editors make and delete files all the time."""
+    (tmp_path / "main.py").write_text("")
+    (tmp_path / "here").mkdir()
+    gone = tmp_path / "gone"
+    {"file": gone.touch, "folder": gone.mkdir, "link": lambda: gone.symlink_to("main.py")}[kind]()
+    listed = packing._entries
+
+    def deletes(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
+        found = listed(folder, prefix)
+        if gone.is_symlink() or gone.exists():
+            gone.rmdir() if kind == "folder" else gone.unlink()
+        return found
+
+    monkeypatch.setattr(packing, "_entries", deletes)
+    found = contents(tmp_path, without=[tmp_path / "here"])
+    assert (found.files, found.links) == (("main.py",), ())
+
+
+def test_a_link_that_vanishes_before_it_is_packed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    found = contents(tmp_path)
+    (tmp_path / "link").unlink()
+    with pytest.raises(UsageError, match="link cannot be packed"):
+        pack(found, io.BytesIO())
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        contents(tmp_path / "nowhere")
+
+
 def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:
     (tmp_path / ".tradewindignore").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"\.tradewindignore cannot be read"):
