@@ -14,16 +14,22 @@ from orchestrator.errors import TradewindError
 from trainers.checkpoint import store as checkpoint_store
 from trainers.checkpoint.fences import fence_of, generations
 from trainers.checkpoint.manifest import Manifest, ManifestName
-from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
+from trainers.errors import DamagedCheckpoint, FencedError, StoreThrottled, StoreUnavailable, TrainerError
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import Root, open_store
 from trainers.objects.retry import Patience
 
 _HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # the tick waits for it, and asks again later
+OUT_OF_REACH_S = 600.0
+"""Wall seconds for which a job that has no machine to train on, or has finished, waits for its store."""
 
 
 class CheckpointUnusable(TradewindError):
     """A job's checkpoints cannot be read or fenced."""
+
+
+class CheckpointsOutOfReach(CheckpointUnusable):
+    """Their store does not answer now, which is nobody's fault. The same call may succeed later."""
 
 
 class CheckpointDamaged(CheckpointUnusable):
@@ -159,7 +165,9 @@ class FileCatalog:
 
 
 def _unusable(error: Exception) -> CheckpointUnusable:
-    kind = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
+    kind: type[CheckpointUnusable] = CheckpointDamaged if isinstance(error, DamagedCheckpoint) else CheckpointUnusable
+    if isinstance(error, StoreUnavailable | StoreThrottled):
+        kind = CheckpointsOutOfReach
     if isinstance(error, TrainerError):
         return kind(error.message, hint=error.hint)
     return kind(str(error))

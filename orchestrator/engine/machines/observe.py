@@ -21,7 +21,7 @@ from orchestrator.engine.jobs.blame import (
     died_alone,
     lost_without_progress,
 )
-from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
+from orchestrator.engine.jobs.checkpoints import OUT_OF_REACH_S, CheckpointsOutOfReach, CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.standstill import watch
 from orchestrator.engine.machines import poll
@@ -317,7 +317,8 @@ def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     try:
         wrong = contradiction(ctx, job, run, report)
     except CheckpointUnusable as error:
-        if ctx.waited_s(f"finish/{run.id}") < FINISH_S:
+        limit_s = OUT_OF_REACH_S if isinstance(error, CheckpointsOutOfReach) else FINISH_S
+        if ctx.waited_s(f"finish/{run.id}") < limit_s:
             return Seen()
         wrong = f"it reports that it finished at step {report.step}, but {one_line(error)}"
     return _finished(ctx, job, run, report) if wrong is None else _failed(ctx, job, run, report, wrong)

@@ -69,6 +69,8 @@ def checkpoint(ctx: Context, move: Move) -> bool:
 
 def transfer(ctx: Context, move: Move) -> bool:
     """Make the checkpoint readable where the target runs. On one host both read the same folder."""
+    if abandoned(ctx, move):
+        return True
     migration = move.migration
     _keep_quiesced(ctx, move)
     if migration.manifest is not None:

@@ -14,7 +14,12 @@ from collections.abc import Callable
 
 from orchestrator.engine.compartment import one_line
 from orchestrator.engine.context import Context
-from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
+from orchestrator.engine.jobs.checkpoints import (
+    OUT_OF_REACH_S,
+    CheckpointDamaged,
+    CheckpointsOutOfReach,
+    CheckpointUnusable,
+)
 from orchestrator.engine.migration import bring_up, handover
 from orchestrator.engine.migration.move import MAY_HAVE_STANDBY, MOVING, Move, abort, load
 from orchestrator.model import Migration, Step
@@ -47,10 +52,22 @@ def advance(ctx: Context, migration: Migration) -> bool:
         return _STEPS[migration.step](ctx, move)
     except CheckpointDamaged:
         raise
+    except CheckpointsOutOfReach as error:
+        if before_cutover and move.living_source is not None:  # which trains on
+            return abort(ctx, move, one_line(error), cause="checkpoint")
+        if before_cutover and ctx.waited_s(f"out-of-reach/{migration.id}") > OUT_OF_REACH_S:
+            return abort(ctx, move, one_line(error), cause="checkpoint")
+        return _blocked(ctx, move, error)
     except CheckpointUnusable as error:
         if not before_cutover:  # the fence may exist, so it cannot be aborted: try again
-            if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):
-                with ctx.write() as tx:
-                    ctx.event(tx, "migration.blocked", one_line(error), move.job, run=move.target, migration=migration)
-            return False
+            return _blocked(ctx, move, error)
         return abort(ctx, move, one_line(error), failed=True)
+
+
+def _blocked(ctx: Context, move: Move, error: CheckpointUnusable) -> bool:
+    """Report, once in a while, why a migration waits."""
+    migration = move.migration
+    if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):
+        with ctx.write() as tx:
+            ctx.event(tx, "migration.blocked", one_line(error), move.job, run=move.target, migration=migration)
+    return False
