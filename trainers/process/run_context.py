@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trainers.loop.session import Session
 
 
+LASTING = Patience(least_s=300.0)
+"""For what a run cannot do without: restoring, the checkpoint with which it ends or that its successor waits for."""
 HURRIED = Patience(connect_s=3.0, request_s=10.0, tries=2)
 """For what training can do without for a while: periodic saves."""
 
@@ -59,7 +61,7 @@ class RunContext:
     def checkpoints(self) -> ObjectStore:
         """The spec's `checkpoint_root`, open. Raises ObjectStoreError."""
         if self._checkpoints is None:
-            self._checkpoints = open_store(self.spec.checkpoint_root)
+            self._checkpoints = open_store(self.spec.checkpoint_root, LASTING)
         return self._checkpoints
 
     @property

@@ -326,3 +326,16 @@ def test_a_machine_without_certificates_is_named(
     with pytest.raises(ObjectStoreError, match="no certificates") as raised:
         open_bucket(bucket_url, HASTY)
     assert "ca-certificates" in raised.value.hint
+
+
+def test_what_cannot_be_done_without_is_tried_for_a_while(pauses: list[float]) -> None:
+    """Refusals that come at once use up tries, but no time."""
+
+    def refused(_again: bool) -> None:
+        raise StoreUnavailable("no answer", hint="")
+
+    lasting = Patience(least_s=60.0, sleep=pauses.append, chance=lambda: 1.0, monotonic=lambda: sum(pauses))
+    with pytest.raises(StoreUnavailable):
+        lasting.repeat(refused)
+    assert sum(pauses[:-1]) < 60.0 <= sum(pauses) < 65.0
+    assert max(pauses) == 5.0

@@ -121,6 +121,25 @@ def test_training_goes_on_while_the_store_is_away_and_the_next_save_succeeds(
     outcome = job.run(spec={"env": environment(server)})
     assert outcome.status == "finished", outcome.log
     assert outcome.log.count("is postponed: s3://") == 1
+
+
+def test_a_store_that_refuses_for_a_while_fails_neither_the_restore_nor_the_last_checkpoint(
+    job, bucket_url: str, server: LoopbackServer
+) -> None:
+    """It answers, so that several tries take no longer than some seconds."""
+    job.root = bucket_url
+
+    def needed(method: str, part: str) -> Fault:
+        return Fault(lambda asked: asked.method == method and part in asked.path, 5, answer=refusal(503, "SlowDown"))
+
+    for fault in (needed("PUT", "-40-"), needed("GET", "/chunks/")):
+        next_one = job.generation + 1
+        store.write_fence(job.root, job.job_id, next_one, store.newest_counting(job.root, job.job_id, next_one))
+        server.faults = [fault]
+        outcome = job.run(spec={"env": environment(server)}, fence=False)
+        assert fault.times == 0
+        assert outcome.status == "finished", outcome.log
+    assert outcome.progress.start_step == 40
     assert store.newest_counting(bucket_url, JOB, 2, on_damage=pytest.fail) == outcome.progress.manifest
 
 
