@@ -67,12 +67,12 @@ class Case:
     @lazily
     def seconds(self) -> Floats:
         """Market seconds until the job is done, over the rows."""
-        return self.cell_seconds[self.pool.cell]
+        return self.pool.over_rows(self.cell_seconds)
 
     @lazily
     def cost(self) -> Floats:
         """nano-USD until the job is done, over the rows."""
-        return self.price_s * self.billed_s[self.pool.cell] + self.charges[self.pool.cell]
+        return self.price_s * self.pool.over_rows(self.billed_s) + self.pool.over_rows(self.charges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Forecast:
 
     def over_rows(self, column: Floats) -> Floats:
         """A column over the cells, as a column over the rows."""
-        return column[self.pool.cell]
+        return self.pool.over_rows(column)
 
     def throughput(self, row: int) -> Estimate:
         """Steps per market second on a row's kind of hardware."""

@@ -55,8 +55,8 @@ class Interruptions:
 
     def __init__(self, forecast: Forecast, others: Rows, limits: Limits) -> None:
         pool, mid = forecast.pool, forecast.mid
-        self._losses = mid.losses[pool.cell]
-        self._setback_s = forecast.setback_s[pool.cell]
+        self._losses = pool.over_rows(mid.losses)
+        self._setback_s = pool.over_rows(forecast.setback_s)
         self._price_s = mid.price_s
         self._per_loss = forecast.transition_costs.per_loss[pool.site[pool.cell]]
         self.outage_s, self.outages_known = _outages(pool.market, pool.rows)
@@ -72,7 +72,7 @@ class Interruptions:
         self._gap_s, self._gap_square = gap_s, 2 * gap_s * self.outage_s
         self._extra, self._extra_square = extra, extra_square
         pools = 1 + (1 - waiting) * self._losses
-        self._rate_spread = 1 / (pool.losses_known[pool.cell] * pools)
+        self._rate_spread = 1 / (pool.over_rows(pool.losses_known) * pools)
         self._mean_spread = 1 / (self.outages_known * pools)
 
     @property
@@ -152,7 +152,7 @@ def _run_cost(forecast: Forecast) -> Floats:
     """nano-USD for all of the work once the job trains there, over the rows. By then, prices are known."""
     pool, mid = forecast.pool, forecast.mid
     price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
-    return np.maximum(price_s * mid.run_s[pool.cell] + mid.run_charges[pool.cell], 1.0)
+    return np.maximum(price_s * pool.over_rows(mid.run_s) + pool.over_rows(mid.run_charges), 1.0)
 
 
 def _value(by: Objective, cost: Floats, seconds: Floats, *, axis: int) -> Floats:

@@ -138,6 +138,10 @@ class Pool:
         """The expected mean of `price_s` over `seconds`, which is given over the cells."""
         return self.price_s if self.ahead.stays else self.price_s * self.ahead.mean(seconds, self.cell)
 
+    def over_rows(self, column: Floats) -> Floats:
+        """A column over the cells (its last axis) as one over the rows; not to be changed."""
+        return column if self.small else column[..., self.cell]
+
     def over_sites(self, by_site: Floats) -> Floats:
         """A column over the sites as one over the cells, with 0 where the job is."""
         return self.from_here(by_site[self.site])

@@ -182,9 +182,9 @@ class Spreads:
         one)."""
         pool, price_s, seconds = self._forecast.pool, self._forecast.mid.price_s, self._forecast.over_rows(billed_s)
         share = self._billed / np.maximum(billed_s, 1e-9)
-        longer = np.log(np.array([np.maximum(1 - share[0], 1e-3), 1 + share[1]]))[:, pool.cell]
+        longer = np.log(np.array([np.maximum(1 - share[0], 1e-3), 1 + share[1]]))
         prices = pool.ahead.range(billed_s, pool.cell)
-        squares = longer**2 + np.log(prices) ** 2
+        squares = pool.over_rows(longer) ** 2 + np.log(prices) ** 2
         expected = cost
         if pool.drift is not None:
             # The expected cost counts an old price one standard deviation higher; here the deviation is around it.

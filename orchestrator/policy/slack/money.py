@@ -12,13 +12,12 @@ by the chains of `Spells`, but machines by their mean rate of losses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.policy.slack.spells import Floats, Spells
-from orchestrator.policy.slack.value import PoolTable, Problem, joint, others
+from orchestrator.policy.slack.value import PoolTable, Problem, joint, joint_change, others
 
 RUIN = 5.0
 """How many times the hours of work a job counts as taking that runs out of money."""
@@ -92,7 +91,7 @@ class MoneyTable(PoolTable):
         def change(hours: float, besides: int | None = None) -> Table:
             """Probabilities of the joint states after some hours (column), of all pools or `besides` one."""
             each = [spells.step(pool, hours) for i, pool in enumerate(its.pools) if i != besides]
-            return np.asarray(reduce(_kron, each, np.ones((1, 1))), np.float32)
+            return joint_change(each).astype(np.float32)
 
         rest = [change(hours, i) for i, hours in enumerate(step_h)]
         bought, waits = [change(hours) for hours in bought_h], {hours: change(hours) for hours in WAITS_H}
@@ -142,10 +141,6 @@ class MoneyTable(PoolTable):
             for i, each in enumerate(stays):
                 spot[k, i] = np.minimum(each, best[self._present[i], spot_at[i]])
         return modes, spot
-
-
-def _kron(one: Floats, other: Floats) -> Floats:
-    return np.asarray(np.kron(one, other))
 
 
 class _Grid:

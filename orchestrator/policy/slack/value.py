@@ -104,7 +104,7 @@ class ValueTable(PoolTable):
         """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
         probabilities of the machine's phases. Here a machine has only one; in an AloneTable it has several."""
         weights = joint([phase, *others(states, number)])
-        return self._at(hours_left, slack_h, self._spot[:, number], weights)
+        return self._at(hours_left, slack_h, self._spot[:, :, number], weights)
 
     def lost(self, number: int, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish after the loss of a machine there."""
@@ -134,57 +134,53 @@ class ValueTable(PoolTable):
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, the others' joint state, slack))."""
+        the checkpoint, nowhere, and on demand; values on spot, over (step, the others' joint state, pool, slack))."""
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
-        every = _joint_change(change).astype(np.float32)
-        rest = np.stack([_joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)
-        survive = np.stack([spells.survival(pool, step_h)[0] for pool in its.pools]).astype(np.float32)[
-            :, :, None, None
-        ]
-        waited = grid.after_step(step_h)
+        every = joint_change(change).astype(np.float32)
+        rest = np.stack([joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)
+        survive = np.stack([spells.survival(pool, step_h)[0] for pool in its.pools]).astype(np.float32)[:, :, None]
+        waited = grid.after_step([step_h])
         ran, rented = (
-            [grid.after_step(step_h * (1 - speed)) for speed in speeds] for speeds in (its.speed, its.on_demand_speed)
+            grid.after_step([step_h * (1 - speed) for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
         )
         # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
         launched, bought = (
-            [grid.at_once(its.restart_h * speed) for speed in speeds] for speeds in (its.speed, its.on_demand_speed)
+            grid.at_once([its.restart_h * speed for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
         )
         egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
-        bought_at, spot_at = (
-            np.array([places.index(pool) for pool in pools]) for pools in (its.on_demand_pools, its.pools)
+        bought_at, spot_at = ([places.index(pool) for pool in pools] for pools in (its.on_demand_pools, its.pools))
+        ways = egress.T[[*spot_at, *bought_at], :, None]  # by machine, from each place
+        bill = _bills(
+            grid.work_h, *(np.array(each, np.float32) * np.float32(step_h) for each in (its.spot_usd, its.speed))
         )
-        price = np.array(its.spot_usd, np.float32)[:, None, None] * np.float32(step_h)
-        speed = np.array(its.speed, np.float32)[:, None, None]
-        joint_states, joint_rest = len(every), rest.shape[-1]
-        on_demand = len(places) + 1  # the modes from this on
-        offers = list(zip(rented, bought, its.on_demand_usd, its.on_demand_speed, bought_at, strict=True))
-        modes = np.zeros((self._steps + 1, joint_states, on_demand + len(offers), size), np.float32)
-        spot = np.zeros((self._steps + 1, count, joint_rest, size), np.float32)
-        flat = (joint_states, -1)
+        bought_bill = _bills(
+            grid.work_h,
+            *((np.array(each) * step_h).astype(np.float32) for each in (its.on_demand_usd, its.on_demand_speed)),
+        )
+        states, on_demand = len(every), len(places) + 1  # the modes from this on
+        present, gone = (self._present.T, range(count)), (self._gone.T, spot_at)
+        modes = np.zeros((self._steps + 1, states, on_demand + len(bought_at), size), np.float32)
+        spot = np.zeros((self._steps + 1, rest.shape[-1], count, size), np.float32)
+        begun = np.full((states, count + len(bought_at), size), np.inf, np.float32)  # a machine that has just started
         restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
-            work_h = grid.work_h[k]
-            after = (every @ modes[k - 1].reshape(flat)).reshape(modes[k - 1].shape)
-            gone = modes[k - 1][self._gone, spot_at[:, None]]
-            ahead = rest @ (survive[:, 0] * spot[k - 1] + survive[:, 1] * gone)
-            stay = np.stack([less(k, each) for less, each in zip(ran, ahead, strict=True)])
-            stay = np.minimum(stay + price * np.clip(work_h / (speed * step_h), 0, 1), TOO_LATE)
-            best, go_on = waited(k, after[:, :on_demand]), []
-            for mode, (less, restarted, usd, its_speed, place) in enumerate(offers, on_demand):
-                bill = usd * step_h * np.clip(work_h / (its_speed * step_h), 0, 1)
-                go_on.append(np.minimum(less(k, after[:, mode]) + bill, TOO_LATE))
-                best = np.minimum(best, restarted(k, go_on[-1])[:, None] + egress[:, place, None])
-            for i in range(count):
-                rows, launch = self._present[i], launched[i](k, stay[i])
-                best[rows] = np.minimum(best[rows], launch[:, None] + egress[:, spot_at[i], None])
+            after = (every @ modes[k - 1].reshape(states, -1)).reshape(modes[k - 1].shape)
+            kept = survive[:, 0] * spot[k - 1] + survive[:, 1] * modes[k - 1][gone]
+            ahead = np.swapaxes(rest @ np.swapaxes(kept, 0, 1), 0, 1)
+            stay = np.minimum(ran(k, ahead) + bill[k], TOO_LATE)
+            go_on = np.minimum(rented(k, after[:, on_demand:]) + bought_bill[k], TOO_LATE)
+            begun[present] = launched(k, stay)
+            begun[:, count:] = bought(k, go_on)
+            best = modes[k, :, :on_demand]
+            best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
+            for number, way in enumerate(ways):
+                np.minimum(best, begun[:, number, None] + way, out=best)
             if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
                 best[..., -1] = restart_usd
-            modes[k, :, :on_demand] = best
-            for mode, each in enumerate(go_on, on_demand):
-                modes[k, :, mode] = np.minimum(each, best[:, bought_at[mode - on_demand]])
-            spot[k] = np.minimum(stay, best[self._present, spot_at[:, None]])
+            np.minimum(go_on, best[:, bought_at], out=modes[k, :, on_demand:])
+            np.minimum(stay, best[self._present.T, spot_at], out=spot[k])
         return modes, spot
 
 
@@ -204,7 +200,8 @@ class _Grid:
         low = np.clip(np.minimum(self._left_h - work_h - room_h, high * 0.98), 0, None)
         self._low, self._wide = low, np.maximum(high - low, 1e-9)
         self._bend = 2 - low / np.maximum(high, 1e-9)
-        self._slack_h = self._low[:, None] + self._wide[:, None] * (np.arange(size) / (size - 1)) ** self._bend[:, None]
+        self._share: Floats = (np.arange(size) / (size - 1)) ** self._bend[:, None]
+        self._slack_h = self._low[:, None] + self._wide[:, None] * self._share
         self._rows = list(zip(self._low.tolist(), self._wide.tolist(), self._bend.tolist(), strict=True))
         self.work_h = (self._left_h[:, None] - self._slack_h).astype(np.float32)
         self.ends_done = (high >= self._left_h).tolist()
@@ -219,52 +216,62 @@ class _Grid:
         below, above = (j / last) ** bend, ((j + 1) / last) ** bend
         return j, min(max((along - below) / (above - below), 0.0), 1.0)
 
-    def after_step(self, hours: float) -> _Less:
+    def after_step(self, hours: Sequence[float]) -> _Less:
         """With so many hours less slack, a step later: the values there of the values here."""
-        slack_h = self._slack_h[1:] - hours
-        done = slack_h >= self._left_h[:-1, None] - 1e-6
-        same = (hours == 0.0) & (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
-        return _Less(slack_h, *self._cells(slack_h, slice(0, -1)), done, same)
+        level = (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
+        return self._less(np.array(hours), slice(0, -1), level, self._left_h[:-1] - 1e-6)
 
-    def at_once(self, hours: float) -> _Less:
+    def at_once(self, hours: Sequence[float]) -> _Less:
         """The same without a step."""
-        slack_h = self._slack_h[1:] - hours
-        none = np.zeros(slack_h.shape, np.bool_)
-        return _Less(slack_h, *self._cells(slack_h, slice(1, None)), none, np.full(len(slack_h), hours == 0.0))
+        every = np.ones(len(self._left_h) - 1, np.bool_)
+        return self._less(np.array(hours), slice(1, None), every, np.full(len(every), np.inf))
 
-    def _cells(self, slack_h: Floats, steps: slice) -> tuple[NDArray[np.intp], Floats]:
-        low, wide, bend = (each[steps, None] for each in (self._low, self._wide, self._bend))
-        last = self.size - 1
+    def _less(self, hours: Floats, steps: slice, level: NDArray[np.bool_], done_h: Floats) -> _Less:
+        """`steps` of the values there, `level`: whether they lie at the same values of slack as those here, and
+        `done_h`: the slack from which on no work is left there."""
+        amounts, number = np.unique(hours, return_inverse=True)  # machines that are equally fast differ in nothing
+        low, wide, bend = (each[steps, None, None] for each in (self._low, self._wide, self._bend))
+        slack_h = self._slack_h[1:, None] - amounts[:, None]
         along = np.clip((slack_h - low) / wide, 0, 1)
+        last = self.size - 1
         j = np.minimum((along ** (1 / bend) * last).astype(np.intp), last - 1)
-        below, above = (j / last) ** bend, ((j + 1) / last) ** bend
-        return j, np.clip((along - below) / (above - below), 0, 1)
+        share, step = self._share[steps], np.arange(len(slack_h))[:, None, None]
+        more = np.clip((along - share[step, j]) / (share[step, j + 1] - share[step, j]), 0, 1)
+        same = level[:, None, None] & (amounts == 0.0)[:, None]
+        j, share_above = np.where(same, np.arange(self.size), j), np.where(same, 0.0, more).astype(np.float32)
+        late, done = slack_h < -1e-9, slack_h >= done_h[:, None, None]
+        return _Less(j[:, number], share_above[:, number], late[:, number], done[:, number])
 
 
 class _Less:
-    """Values over slack at one step -> values by the slack from which they are reached."""
+    """Values over (rows, amounts, slack) at one step -> values by the slack from which they are reached, if that is
+    less by each of the amounts."""
 
-    def __init__(
-        self, slack_h: Floats, j: NDArray[np.intp], more: Floats, done: NDArray[np.bool_], same: NDArray[np.bool_]
-    ) -> None:
-        self._below, self._above, self._more = j, j + 1, more.astype(np.float32)
-        self._late, self._done = slack_h < -1e-9, done
-        self._any_late: list[bool] = np.asarray(self._late.any(axis=1)).tolist()
-        self._any_done: list[bool] = np.asarray(done.any(axis=1)).tolist()
-        self._same: list[bool] = same.tolist()
+    def __init__(self, j: NDArray[np.intp], more: Table, late: NDArray[np.bool_], done: NDArray[np.bool_]) -> None:
+        """All are over (steps, amounts, slack)."""
+        amounts, size = j.shape[1:]
+        first = size * np.arange(amounts)[:, None]
+        self._below, self._above = first + j, first + np.minimum(j + 1, size - 1)
+        self._more, self._late, self._done = more, late, done
+        self._any_late: list[bool] = np.asarray(late.any(axis=(1, 2))).tolist()
+        self._any_done: list[bool] = np.asarray(done.any(axis=(1, 2))).tolist()
 
     def __call__(self, step: int, values: Table) -> Table:
-        row = step - 1
-        if self._same[row]:
-            moved = values.copy()
-        else:
-            moved = values.take(self._below[row], axis=-1)
-            moved += (values.take(self._above[row], axis=-1) - moved) * self._more[row]
+        row, flat = step - 1, values.reshape(len(values), -1)
+        moved: Table = flat.take(self._below[row], axis=1)
+        moved += (flat.take(self._above[row], axis=1) - moved) * self._more[row]
         if self._any_late[row]:
-            moved[..., self._late[row]] = TOO_LATE
+            moved[:, self._late[row]] = TOO_LATE
         if self._any_done[row]:
-            moved[..., self._done[row]] = 0
+            moved[:, self._done[row]] = 0
         return moved
+
+
+def _bills(work_h: Table, step_usd: Table, step_work_h: Table) -> Table:
+    """What each step costs, over (steps, machines, slack): less than `step_usd` if its work is less than
+    `step_work_h`."""
+    bills: Table = step_usd[:, None] * np.clip(work_h[:, None] / step_work_h[:, None], 0, 1)
+    return bills
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:
@@ -280,9 +287,10 @@ def joint(states: Sequence[Floats]) -> Floats:
     return product
 
 
-def _joint_change(change: Sequence[Floats]) -> Floats:
+def joint_change(change: Sequence[Floats]) -> Floats:
     """Probabilities of the joint states after a step (column), by those before it (row)."""
     product: Floats = np.ones((1, 1))
     for matrix in change:
-        product = np.asarray(np.kron(product, matrix))
+        size = len(product) * len(matrix)
+        product = (product[:, None, :, None] * matrix[None, :, None, :]).reshape(size, size)  # faster than np.kron
     return product
