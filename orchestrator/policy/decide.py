@@ -26,7 +26,7 @@ from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.limits import lacks_money
 from orchestrator.policy.ranking.order import rank, reasons_to_go
-from orchestrator.policy.ranking.patience import awaited_rows, waiting
+from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -59,7 +59,7 @@ def decide(
     abort it ("stay").
 
     A placement lists the best offers and those closest to a fit. With `complete`, it lists every offer of a small
-    market (SMALL in placement.py), which takes twice as long and changes nothing else.
+    market (SMALL in eligible.py), which takes twice as long and changes nothing else.
     """
     limits = limits if limits is not None else MoveLimits()
     filters = {nodes: Filter(of_machines(market, nodes), limits) for nodes in {each.nodes for each in jobs}}
@@ -163,7 +163,7 @@ def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Has
         spec.probe,
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
-        demand.idle_s if awaited_rows(filtered).size else 0.0,  # only a job that may wait counts its time
+        demand.idle_s if filtered.awaited.size else 0.0,  # only a job that may wait counts its time
         tuple(forecast.estimates.items()),
     )
 

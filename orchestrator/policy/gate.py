@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from orchestrator.model import Objective
 from orchestrator.policy.demand import MoveLimits, Running
-from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.cost import Figures, Forecast
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Ranking
 
@@ -73,9 +73,7 @@ def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits:
 
 def _lateness(forecast: Forecast, stay: int, go: int) -> float:
     """The logarithm of the time until the job trains at row `go`, relative to that of its work left at row `stay`."""
-    pool = forecast.pool
-    takes_s = float(forecast.move_billed_s[pool.cell[pool.at(go)]])
-    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
+    takes_s, left_s = forecast.figures(go).move_billed_s, forecast.figures(stay).run_s
     return math.log(max(takes_s, 1e-3) / max(left_s, 1e-3))
 
 
@@ -86,17 +84,15 @@ def _tests(forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> Iterat
 
 def _burden(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> float:
     limit, there, seconds = _limit(objective, forecast, stay, go, test)
-    moving = there.price_s * there.move_billed_s + there.move_fixed
-    return log_value(objective, test.share * there.run_cost + test.margin * moving, seconds) - limit
+    return log_value(objective, test.share * there.run_cost + test.margin * there.moving, seconds) - limit
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
     """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts (`_lasts`). Changes of
     price are in the forecast of the mean prices."""
     share = _lasts(forecast, stay, go)
-    here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
-    moving = there.price_s * there.move_billed_s + there.move_fixed
-    return round(share * (here.run_cost - there.run_cost) - moving)
+    here, there = _Priced.of(forecast, stay, share), _Priced.of(forecast, go, share)
+    return round(share * (here.run_cost - there.run_cost) - there.moving)
 
 
 def _lasts(forecast: Forecast, stay: int, go: int) -> float:
@@ -105,8 +101,7 @@ def _lasts(forecast: Forecast, stay: int, go: int) -> float:
     again; else for a day at most, and between spot machines until the first loss of either, which takes the job to the
     best offer of that time, whether it has moved or not.
     """
-    pool, mid = forecast.pool, forecast.mid
-    stays, goes = (float(mid.losses[pool.cell[pool.at(row)]]) for row in (stay, go))
+    stays, goes = forecast.figures(stay).losses, forecast.figures(go).losses
     day = _horizon(forecast, stay)
     if stays > 0:
         return day * _before_a_loss(day * (stays + goes))
@@ -129,7 +124,7 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
     prices = []
     for test in _tests(forecast, stay, go, limits):
         share, margin = test.share, test.margin
-        limit, there, seconds = _limit(objective, forecast, stay, go, test)
+        limit, (_, there), seconds = _limit(objective, forecast, stay, go, test)
         log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
         billed_s = share * there.run_s + margin * there.move_billed_s
         left = math.exp(log_cost) - share * there.run_charges - margin * there.move_fixed
@@ -165,47 +160,39 @@ def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> i
     return int(forecast.pool.ahead.price_for(forecast.pool.at(row), mean_s * 3600, seconds))
 
 
-class _Row(NamedTuple):
-    """A row's cell values and price; the price is the expected mean over the horizon."""
+class _Priced(NamedTuple):
+    """A row's expected mean price over the horizon (nano-USD per second), and its figures."""
 
     price_s: float
-    run_s: float
-    run_charges: float
-    begin_s: float
-    move_billed_s: float
-    move_fixed: float
+    row: Figures
 
     @classmethod
-    def of(cls, forecast: Forecast, row: int, share: float) -> _Row:
-        """The values of `row` for the given share of the remaining work."""
-        mid, at = forecast.mid, forecast.pool.at(row)
-        cell = forecast.pool.cell.item(at)
-        return cls(
-            forecast.mean_price_s(share).item(at),
-            mid.run_s.item(cell),
-            mid.run_charges.item(cell),
-            forecast.begin_s.item(cell),
-            forecast.move_billed_s.item(cell),
-            forecast.move_fixed.item(cell),
-        )
+    def of(cls, forecast: Forecast, row: int, share: float) -> _Priced:
+        """Those of `row` for the given share of the remaining work."""
+        figures = forecast.figures(row)
+        return cls(forecast.mean_price_s(share).item(figures.at), figures)
 
     @property
     def run_cost(self) -> float:
         """nano-USD for finishing the work there once the job trains there."""
-        return self.price_s * self.run_s + self.run_charges
+        return self.price_s * self.row.run_s + self.row.run_charges
+
+    @property
+    def moving(self) -> float:
+        """nano-USD for getting there."""
+        return self.price_s * self.row.move_billed_s + self.row.move_fixed
 
 
 def _horizon(forecast: Forecast, stay: int) -> float:
     """The share of the work that is done in a day of staying at a row."""
-    pool = forecast.pool
-    left_s = float(forecast.mid.run_s[pool.cell[pool.at(stay)]])
+    left_s = forecast.figures(stay).run_s
     return min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
 
 
-def _limit(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> tuple[float, _Row, float]:
+def _limit(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> tuple[float, _Priced, float]:
     """(highest log objective at which a move passes a test, the values of row `go`, its seconds)."""
     share = test.share
-    here, there = _Row.of(forecast, stay, share), _Row.of(forecast, go, share)
-    staying = log_value(objective, share * here.run_cost - test.least_saving, share * here.run_s)
-    seconds = max(share * there.run_s + test.margin * there.begin_s, 1e-3)
+    here, there = _Priced.of(forecast, stay, share), _Priced.of(forecast, go, share)
+    staying = log_value(objective, share * here.run_cost - test.least_saving, share * here.row.run_s)
+    seconds = max(share * there.row.run_s + test.margin * there.row.begin_s, 1e-3)
     return staying + math.log(1 - test.least_gain), there, seconds

@@ -21,7 +21,7 @@ from orchestrator.policy.ranking.limits import budget_left, rescue_s, time_left_
 from orchestrator.policy.ranking.objectives import log_value, patient
 from orchestrator.policy.ranking.order import Ranking, rank, reasons_to_go
 from orchestrator.policy.ranking.outages import outage_h, wait_seconds
-from orchestrator.policy.ranking.patience import Weighed, awaited_rows, weighed
+from orchestrator.policy.ranking.patience import Weighed, weighed
 from orchestrator.policy.telling.explain import span
 from providers.money import about_usd
 
@@ -55,7 +55,7 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
 def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[tuple[str, str]]:
     """What counted, with units."""
     market, found = filtered.market, []
-    shut = awaited_rows(filtered).tolist()
+    shut = filtered.awaited.tolist()
     found.append(("offers", f"{int(filtered.usable.sum())} can be used now, {len(shut)} lack capacity"))
     left_s, left = time_left_s(demand, forecast), budget_left(demand)
     if left_s is not None:
@@ -70,7 +70,7 @@ def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filte
     if ranking.order.size:
         best = int(ranking.order[0])
         found.append((f"losses at {market.ids[best]}", market.hazard_provenance(best)))
-    for row, wait_s in zip(shut, wait_seconds(market, awaited_rows(filtered)).tolist(), strict=True):
+    for row, wait_s in zip(shut, wait_seconds(market, filtered.awaited).tolist(), strict=True):
         seen = f"{int(market.returns[row])} seen to end"
         outage = f"an outage there lasts {span(3600 * outage_h(market, row))} on average ({seen})"
         found.append((market.ids[row], f"expected back in {span(wait_s)}: {outage}"))
@@ -81,7 +81,7 @@ def _planned(
     options: Sequence[Choice], market: Market, forecast: Forecast, filtered: Filtered
 ) -> tuple[TracedOption, ...]:
     least = max(options[0].cost_nano_usd, 1.0)
-    waits = wait_seconds(market, awaited_rows(filtered)).tolist()
+    waits = wait_seconds(market, filtered.awaited).tolist()
     return tuple(
         TracedOption(
             each.action.replace("_", "-"),

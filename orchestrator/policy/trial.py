@@ -109,8 +109,9 @@ def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]
     least = np.full(int(kinds.max()) + 1, np.inf)
     np.minimum.at(least, kinds, keys)
     winners = np.flatnonzero((keys <= least[kinds]) & (kinds != best_kind))
-    _, first = np.unique(kinds[winners], return_index=True)
-    return [int(pool.rows[best]), *pool.rows[able[winners[first]]].tolist()]
+    first = np.full(len(least), -1)
+    first[kinds[winners[::-1]]] = winners[::-1]  # of equals, the first
+    return [int(pool.rows[best]), *pool.rows[able[first[first >= 0]]].tolist()]
 
 
 def _promising(demand: Demand, forecast: Forecast, rows: list[int]) -> list[int]:

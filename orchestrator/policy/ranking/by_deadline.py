@@ -24,7 +24,7 @@ from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import budget_left, latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outages import outage_h, wait_seconds
-from orchestrator.policy.ranking.patience import Wait, awaited_rows
+from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.transition_costs import egress_to_sites
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms
@@ -119,7 +119,7 @@ def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: fl
 
 def _shut(forecast: Forecast, filtered: Filtered) -> list[int]:
     """The spot rows without capacity that are considered, those that cost least per step first."""
-    rows = awaited_rows(filtered).tolist()
+    rows = filtered.awaited.tolist()
     if not rows:
         return []
     over, left = forecast.over(rows), budget_left(forecast.demand)

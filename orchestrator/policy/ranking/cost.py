@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,18 @@ class Case:
         return self.price_s * self.pool.over_rows(self.billed_s) + self.pool.over_rows(self.charges)
 
 
+class Figures(NamedTuple):
+    """What a forecast says of one row, at position `at` of the pool; see Case and Forecast."""
+
+    at: int
+    losses: float
+    run_s: float
+    run_charges: float
+    begin_s: float
+    move_billed_s: float
+    move_fixed: float
+
+
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """What to expect of one job over a pool. `mid`, `low` and `high` are computed when first used.
@@ -124,16 +137,27 @@ class Forecast:
         """The same forecast over at least these rows of the market, given in any order."""
         if self.pool.small and self.pool.whole:
             return self
-        wanted = sorted(set(rows))
-        if self.pool.has(wanted):
-            return self
+        rows = set(rows)
+        for known in (self, *self._wider):
+            if known.pool.has(rows):
+                return known
+        if self.pool.around is not None:
+            rows.update(self.pool.around.tolist())
+        wanted = sorted(rows)
         current, target = (row if row in wanted else None for row in (self.pool.current, self.pool.target))
         pool = Pool(self.pool.market, np.array(wanted, np.int64), current, target, self.pool.setup_s)
         estimates = self.estimates
         if not estimates.keys() >= set(pool.kind.tolist()):
             estimates = estimated(self.demand, pool, self.perf, estimates)
         costs, steps_left = self.transition_costs, self.steps_left
-        return Forecast(pool, self.demand, self.perf, estimates, costs, steps_left, self.move, self.since_s)
+        wider = Forecast(pool, self.demand, self.perf, estimates, costs, steps_left, self.move, self.since_s)
+        if self.pool.around is not None:
+            self._wider.append(wider)
+        return wider
+
+    @lazily
+    def _wider(self) -> list[Forecast]:
+        return []
 
     def mean_price_s(self, share: float) -> Floats:
         """The expected mean price (nano-USD per second) while this share of the work is done, over the rows. Rows that
@@ -144,6 +168,19 @@ class Forecast:
 
     @lazily
     def _mean_prices_s(self) -> dict[float, Floats]:
+        return {}
+
+    def figures(self, row: int) -> Figures:
+        """What is expected of one row of the pool."""
+        if row not in self._figures:
+            at, mid = self.pool.at(row), self.mid
+            columns = (mid.losses, mid.run_s, mid.run_charges, self.begin_s, self.move_billed_s, self.move_fixed)
+            cell = self.pool.cell.item(at)
+            self._figures[row] = Figures(at, *(column.item(cell) for column in columns))
+        return self._figures[row]
+
+    @lazily
+    def _figures(self) -> dict[int, Figures]:
         return {}
 
     def over_rows(self, column: Floats) -> Floats:

@@ -20,12 +20,14 @@ from orchestrator.market import Listing, Market
 from orchestrator.market.lazily import lazily
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import MoveLimits
-from orchestrator.policy.ranking.pool import Pool
+from orchestrator.policy.ranking.pool import Pool, Rows
 from providers.hardware import GPUS
 from providers.offer import CapacityType
 
 RejectionReasons = NDArray[np.int8]
 
+SMALL = 64  # a market with at most this many offers can be listed completely
+MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
 _MOST_KNOWN = 64  # different requirements for which a listing keeps what they reject
 
 
@@ -54,6 +56,9 @@ class RejectionReason(IntEnum):
 
 NONE = np.int8(0)
 """The value of an offer without a rejection reason."""
+
+LAST_MISFIT = np.int8(RejectionReason.MEMORY)
+"""Up to this reason, an offer cannot run the job at all."""
 
 SHUT_FOR_A_WHILE = (
     RejectionReason.STALE_PRICE,
@@ -108,7 +113,22 @@ class Filtered:
         for row in (self.current, self.target):
             if row is not None:
                 counts[row] = True
-        return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s)
+        return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s, self.fitting)
+
+    @lazily
+    def fitting(self) -> Rows | None:
+        """The rows that could run the job, whether it may use them or not; None in a market that is not small."""
+        return np.flatnonzero(fits(self.rejection_reasons)) if len(self.market) <= SMALL else None
+
+    @lazily
+    def awaited(self) -> Rows:
+        """The spot rows that only lack capacity now: those with the lowest prices."""
+        if not self.counts[RejectionReason.NO_CAPACITY]:
+            return np.zeros(0, np.int64)
+        market = self.market
+        shut = only(self.rejection_reasons, RejectionReason.NO_CAPACITY)
+        rows = np.flatnonzero(shut & market.priced & market.spot)
+        return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
 
     @lazily
     def usable(self) -> NDArray[np.bool_]:
@@ -260,6 +280,12 @@ def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason)
     """Where a column has this reason. (Comparing with the enum would widen the column to 64 bits.)"""
     there: NDArray[np.bool_] = rejection_reasons == np.int8(rejection_reason)
     return there
+
+
+def fits(rejection_reasons: RejectionReasons) -> NDArray[np.bool_]:
+    """Where an offer can run the job, whether it may or not. Elsewhere, a cost means nothing."""
+    found: NDArray[np.bool_] = (rejection_reasons == NONE) | (rejection_reasons > LAST_MISFIT)
+    return found
 
 
 def shape_rejections(listing: Listing, wants: Resources, where: Where) -> RejectionReasons:

@@ -36,10 +36,9 @@ class Outlook:
         pool, mid = forecast.pool, forecast.mid
         self._forecast, self.limits = forecast, limits
         self.others: list[int] = pool.rows[fallbacks(forecast, open_at, limits)].tolist()
-        self._spreads: Spreads | None = None
+        self._spreads: dict[Forecast, Spreads] = {}
         if pool.small:
-            self._spreads = Spreads(forecast, self.others, limits)
-            self.cost, self.seconds = self._spreads.expected
+            self.cost, self.seconds = self.spreads(forecast).expected
             self._known = np.ones(len(pool.rows), np.bool_)
         else:
             self.cost = mid.cost.copy()
@@ -53,7 +52,7 @@ class Outlook:
             return
         rows = self._forecast.pool.rows[fresh]
         few = self._forecast.over([*rows.tolist(), *self.others])
-        cost, seconds = Spreads(few, self.others, self.limits).expected
+        cost, seconds = self.spreads(few).expected
         at = np.searchsorted(few.pool.rows, rows)
         self.cost[fresh], self.seconds[fresh], self._known[fresh] = cost[at], seconds[at], True
 
@@ -67,9 +66,11 @@ class Outlook:
     def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:
         """All that is shown of the offers of a forecast, if the job may also go to the rows in `more` after a loss. The
         forecast must have these and `others` among its rows."""
-        if forecast is self._forecast and self._spreads is not None and not more:
-            return self._spreads
-        return Spreads(forecast, [*self.others, *more], self.limits)
+        if more:
+            return Spreads(forecast, [*self.others, *more], self.limits)
+        if forecast not in self._spreads:
+            self._spreads[forecast] = Spreads(forecast, self.others, self.limits)
+        return self._spreads[forecast]
 
     def best(self, candidates: Rows, keys_of: KeysOf, count: int, current: int | None = None) -> Rows:
         """The best of the candidates (positions in the pool), best first: at least `count` of them, and all that are no

@@ -20,14 +20,12 @@ import numpy as np
 
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, only
+from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import budget_left, latest_start_s
 from orchestrator.policy.ranking.objectives import log_value, patient
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outages import MOST_WAIT, wait_seconds
-from orchestrator.policy.ranking.pool import Floats, Rows
-
-MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
+from orchestrator.policy.ranking.pool import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     """The options of a job that runs nowhere; empty if it has nothing to wait for, or waiting is out of the question:
     for `fastest`, where cost or time are not known, and if no open offer keeps its limits safely."""
     objective = demand.job.spec.objective
-    rows = awaited_rows(filtered)
+    rows = filtered.awaited
     if not rows.size or not forecast.known or objective.cost_weight == 0 or ranking.mode != "safe":
         return []
     best = int(ranking.order[0])
@@ -112,15 +110,6 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
         option("wait", row, later_s, float(cost[place]), float(seconds[place]) + later_s, so_far_s)
         option("start and return", row, later_s, *_there_and_back(both, cost, seconds, at, place, later_s))
     return options
-
-
-def awaited_rows(filtered: Filtered) -> Rows:
-    """The spot rows that only lack capacity now: those with the lowest prices."""
-    if not filtered.counts[RejectionReason.NO_CAPACITY]:
-        return np.zeros(0, np.int64)
-    market = filtered.market
-    rows = np.flatnonzero(only(filtered.rejection_reasons, RejectionReason.NO_CAPACITY) & market.priced & market.spot)
-    return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
 
 
 def _there_and_back(

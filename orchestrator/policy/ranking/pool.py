@@ -28,7 +28,8 @@ class Pool:
     one standard deviation higher, because the cheapest of many old prices is the one most likely to have risen). Over
     the cells: `site`, `kind`, `hazard_s` (losses per second). The job's present row (`current`, one of the rows) has a
     cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that
-    setting up the job's environment adds to each start.
+    setting up the job's environment adds to each start. `around` are all rows that may be asked about, where they are
+    few: whoever needs more than the pool then forecasts these at once.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Pool:
         current: int | None = None,
         target: int | None = None,
         setup_s: float = 0.0,
+        around: Rows | None = None,
     ) -> None:
         self.market = market
         self.setup_s = setup_s
+        self.around = around
         self.rows = rows
         self.current = current
         self.target = target

@@ -155,12 +155,12 @@ class Spreads:
         early, late = self._off(self._trained, self._lost.billed)
 
         def share(excess_s: Floats, at_s: Floats) -> Floats:
-            found: Floats = np.clip(excess_s / np.maximum(np.maximum(at_s, end_s) - bought_s, 1.0), 0, 1)
-            return found
+            whole_s = np.maximum(np.maximum(at_s, end_s) - bought_s, 1.0)
+            return np.minimum(np.maximum(excess_s / whole_s, 0), 1)  # faster than np.clip
 
         low, high = (share(np.maximum(each - end_s, 0), each) for each in (seconds - early, seconds + late))
         mid = share(_excess(seconds - end_s, early / Z95, late / Z95), seconds)
-        return low, np.clip(mid, low, high), high
+        return low, np.minimum(np.maximum(mid, low), high), high
 
     def _payable(self, alone: Floats, cost: Floats) -> Floats:
         """What of a cost is paid: where the budget covers the offer `alone`, never more than is left of it."""

@@ -17,22 +17,25 @@ from orchestrator.model import Action, Alternative, Placement, Probe
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason, RejectionReasons, only
+from orchestrator.policy.ranking.eligible import (
+    LAST_MISFIT,
+    NONE,
+    SMALL,
+    Filtered,
+    RejectionReason,
+    fits,
+    only,
+)
 from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outlook import Outlook
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
-from orchestrator.policy.ranking.spread import Bools
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.expected import believable
 
-SMALL = 64  # a market with at most this many offers can be listed completely
 LIST_BEST = 6
 LIST_MISSES = 3
-_MEMORY = np.int8(
-    RejectionReason.MEMORY
-)  # up to this reason an offer cannot run the job at all, so its cost is meaningless
 
 _NEAREST_FIRST = sorted(RejectionReason, reverse=True)
 _Listed = tuple[int, str, bool]  # row, reason, feasible
@@ -70,17 +73,16 @@ class PlacementBuilder:
         end of a back-off is a reason to decide again, too.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
-        small = len(market) <= SMALL
-        whole = small and self.complete
+        whole = len(market) <= SMALL and self.complete
         order = ranking.order.tolist()
         best = order if whole or not order else _best(order, market)
         misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
         instead = self._instead()
-        misfits = [row for row in misses if ranking.rejection_reasons[row] <= _MEMORY]
+        misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
         told = [*best, *misses, *needed]
-        rivals = np.flatnonzero(_fits(ranking.rejection_reasons)) if small else np.array(told, np.int64)
+        rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting
         shown = self.forecast.over((*told, *rivals.tolist(), *ranking.outlook.others))
 
         reported: list[_Listed] = (
@@ -263,12 +265,6 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
     return rows
 
 
-def _fits(rejection_reasons: RejectionReasons) -> Bools:
-    """Where an offer can run the job, whether it may or not."""
-    fits: Bools = (rejection_reasons == NONE) | (rejection_reasons > _MEMORY)
-    return fits
-
-
 class _Sheet:
     """The columns of a forecast as lists, from which rows are built much faster than from arrays. `wait_s` are the
     market seconds after which the capacity of rows is expected."""
@@ -285,8 +281,8 @@ class _Sheet:
         self._forecast = forecast
         self._ids = market.ids
         rejection_reasons = filtered.rejection_reasons[rows]
-        fits = _fits(rejection_reasons)
-        self._fits = fits.tolist()
+        fitting = fits(rejection_reasons)
+        self._fits = fitting.tolist()
         self._price, self._age = market.price[rows].tolist(), market.price_age_s(rows).tolist()
         self._speed_known = forecast.speed_known
         self._rate, self._per_step = _listed(forecast.over_rows(forecast.rate)), _listed(forecast.per_step)
@@ -297,7 +293,7 @@ class _Sheet:
         waits_s = np.zeros(len(rows))
         for row, seconds in wait_s.items():
             waits_s[forecast.pool.at(row)] = seconds
-        found = self._spreads.going(may_win & fits & priced, waits_s if wait_s else None)
+        found = self._spreads.going(may_win & fitting & priced, waits_s if wait_s else None)
         self.seconds = [_listed(each) for each in (found.low_s, found.mid_s, found.high_s)]
         self.costs = [_listed(each) for each in (found.low_cost, found.mid_cost, found.high_cost)]
 
