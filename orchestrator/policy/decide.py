@@ -176,7 +176,7 @@ def _decided(
     if demand.job.state in _HANDS_OFF:
         return builder.placement("none", None, f"the job is {demand.job.state}")
     if running is not None and running.migrating:
-        under_way = builder.placement("none", here, "a move is in progress")
+        under_way = builder.placement("none", current, "a move is in progress")
         return replace(under_way, offer_id=running.offer_id)
     if move is not None:
         return weighed_again(builder, move, here, limits)

@@ -82,13 +82,14 @@ def _planned(
 ) -> tuple[TracedOption, ...]:
     least = max(options[0].cost_nano_usd, 1.0)
     waits = wait_seconds(market, filtered.awaited).tolist()
+    offered = forecast.over([each.row for each in options if each.row is not None])
     return tuple(
         TracedOption(
             each.action.replace("_", "-"),
             None if each.row is None else market.ids[each.row],
             min(waits, default=0.0) if each.action == "wait" else 0.0,
             round(each.cost_nano_usd),
-            None if each.row is None else float(forecast.over([each.row]).mid.seconds[0]),
+            None if each.row is None else float(offered.mid.seconds[offered.pool.at(each.row)]),
             each.cost_nano_usd / least,
         )
         for each in options[:MOST_OPTIONS]

@@ -324,6 +324,14 @@ def test_a_move_under_way_is_left_alone(case, settled):
     assert (placement.action, placement.offer_id) == ("none", here)
 
 
+def test_a_job_that_is_moved_while_its_machine_is_taken_away_is_left_alone_even_if_its_offer_is_shut(case, settled):
+    here, _ = case.offer("here", 1.00, spot=True), case.offer("there", 2.00)
+    case.happened(here, "lost", 5)
+    placement = case.decide(Demand(case.job(), STEPS), settled(here, migrating=True, leaving=True))
+    assert (placement.action, placement.offer_id) == ("none", here)
+    assert placement.reason == "a move is in progress"
+
+
 def test_noisy_prices_make_no_ping_pong(case):
     """Two offers whose prices wobble by 5 % around the same mean, decided every hour for two weeks."""
     noise = random.Random(5)

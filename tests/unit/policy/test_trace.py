@@ -127,3 +127,15 @@ def test_a_running_job_compares_staying_with_moving(case, settled):
     there = case.offer("there", 1.00)
     found = traced(case, Demand(case.job(), STEPS), settled(here))
     assert {(each.action, each.offer_id) for each in found.options} == {("stay", here), ("move", there)}
+
+
+def test_under_a_deadline_each_option_has_the_time_of_its_own_offer(case):
+    case.offer("a-slow", 3.00, gpu="SIM-S")
+    fast, spot = case.offer("fast", 6.00, gpu="SIM-L"), case.offer("spot", 1.00, gpu="SIM-L", spot=True)
+    shut = case.offer("shut", 0.50, gpu="SIM-L", spot=True)
+    case.happened(shut, "refused", 5)
+    rates = {"SIM-S": 1.0, "SIM-L": 4.0}
+    found = traced(case, Demand(case.job(rates=rates, deadline_at_ms=case.now + 40 * HOUR), STEPS))
+    took_s = {each.offer_id: each.duration_s for each in found.options if each.action in ("spot", "on-demand")}
+    assert {fast, spot} <= took_s.keys()
+    assert all(took_s[each] < STEPS / 4 * 1.5 for each in (fast, spot))
