@@ -34,17 +34,20 @@ class NoticeWatch(ABC):
 
     def started(self) -> Self:
         """Look from now on, until the process ends."""
-        threading.Thread(target=self._watch, name="notices", daemon=True).start()
+        threading.Thread(target=self.watch, name="notices", daemon=True).start()
         return self
+
+    def watch(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Look until the process ends. A service that answers slowly is asked as often as one that answers at once."""
+        while True:
+            began_s = self._monotonic()
+            due_s = began_s + self.look()
+            sleep(max(0.0, due_s - self._monotonic()))
 
     @abstractmethod
     def look(self) -> float:
-        """Ask once. Returns the seconds until the next time."""
+        """Ask once. Returns the seconds from the beginning of this look to that of the next."""
 
     def _found(self, deadline_monotonic_s: float) -> None:
         if self._first is None:
             self._first = Notice(PREEMPTION, deadline_monotonic_s)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(self.look())

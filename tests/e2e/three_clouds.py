@@ -7,7 +7,7 @@ servers of their own. The machines are namespaces of one laboratory and run the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -87,6 +87,12 @@ class ThreeClouds:
             capacity[offer.instance_type, offer.zone, True] = 0
         return self.tradewind.client.jobs.get(job).step
 
+    def announce(self, run: Run) -> None:
+        """Give notice that a run's machine will be taken away, as its cloud does."""
+        name = self.name(run)
+        clouds = {"aws": self.ec2.announce, "gcp": self.gce.announce, "azure": self.arm.announce}
+        clouds[run.offer_id.partition("/")[0]](name)
+
     def bills_nano_usd(self) -> dict[str, int]:
         """What each cloud has billed."""
         bills = (self.ec2.bill_nano_usd(), self.gce.bill_nano_usd(), self.arm.bill_nano_usd())
@@ -109,11 +115,12 @@ class ThreeClouds:
         """All machines, disks, interfaces and addresses."""
         return [*self.ec2.alive(), *self.gce.left(), *self.arm.alive(), *self.arm.beside]
 
-    def submitted(self) -> str:
-        """A job for the cheapest spot machine."""
+    def submitted(self, name: str = "far", clouds: Sequence[str] = CLOUDS) -> str:
+        """A job for the cheapest spot machine of these clouds."""
         train = {"workdir": str(PROGRAMS), "entry": "telling:main", "steps": STEPS, "args": {"hurry": HURRY}}
-        document = {"name": "far", "train": train, "resources": {"cpu": 1}, "capacity": ["spot"]}
-        path = self.tradewind.work / "far.yaml"
+        resources, where = {"cpu": 1}, {"clouds": list(clouds)}
+        document = {"name": name, "train": train, "resources": resources, "capacity": ["spot"], "where": where}
+        path = self.tradewind.work / f"{name}.yaml"
         path.write_text(json.dumps(document))  # JSON is YAML
         done = self.tradewind.command("submit", str(path), "--yes", "--no-profile", "--output", "json")
         return str(json.loads(done.stdout)["id"])

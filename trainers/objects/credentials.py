@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 ANSWER_S = 5.0
 WHERE, WITH = "TRADEWIND_ACCESS_URI", "TRADEWIND_ACCESS_TOKEN"
 BEARER = "GOOGLE_BEARER_TOKEN"
+SILENT = "the agent of this machine does not say with which access"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,14 @@ def of_aws_container() -> Credentials | None:
     token = os.environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     if not where or not token or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
-    ask = _asking(where, token)
 
-    def lent() -> Lent:
-        found = ask()
+    def lent(found: Any) -> Lent:
         values = {"AWS_ACCESS_KEY_ID": found["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"]}
         if found.get("Token"):
             values["AWS_SESSION_TOKEN"] = found["Token"]
         return Lent(values, datetime.fromisoformat(found["Expiration"]))
 
-    return lent
+    return _asking(where, token, lent)
 
 
 def of_this_machine() -> Credentials | None:
@@ -54,23 +53,26 @@ def of_this_machine() -> Credentials | None:
     where, token = os.environ.get(WHERE), os.environ.get(WITH)
     if not where or not token:
         return None
-    ask = _asking(where, token)
 
-    def lent() -> Lent:
-        found = ask()
-        return Lent(found["values"], datetime.fromisoformat(found["expires_at"]))
+    def lent(found: Any) -> Lent:
+        return Lent({**found["values"]}, datetime.fromisoformat(found["expires_at"]))
 
-    return lent
+    return _asking(where, token, lent)
 
 
-def _asking(where: str, token: str) -> Callable[[], Any]:
+def _asking(where: str, token: str, lent: Callable[[Any], Lent]) -> Credentials:
+    """Asks an endpoint, whose answer `lent` reads. What is called raises OSError with SILENT."""
     import urllib.request
+    from http.client import HTTPException
 
     request = urllib.request.Request(where, headers={"Authorization": token})
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def ask() -> Any:
-        with direct.open(request, timeout=ANSWER_S) as answer:
-            return json.load(answer)
+    def ask() -> Lent:
+        try:
+            with direct.open(request, timeout=ANSWER_S) as answer:
+                return lent(json.load(answer))
+        except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+            raise OSError(f"{SILENT}: {type(error).__name__}: {error}") from error
 
     return ask

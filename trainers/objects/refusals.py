@@ -19,6 +19,7 @@ from trainers.errors import (
     StoreThrottled,
     StoreUnavailable,
 )
+from trainers.objects.credentials import SILENT
 from trainers.objects.services import Place
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -64,6 +65,8 @@ def named(error: Exception, place: Place) -> ObjectStoreError:
     text, url, service = str(error), place.url, place.service
     status, code = _found(_STATUS, text), _found(_CODE, text)
     answer = " ".join(part for part in (status, code, _found(_MESSAGE, text)) if part)
+    if SILENT in text:
+        return StoreUnavailable(f"{url}: {SILENT}", hint="the agent ends or restarts; it is asked again")
     if _ROLE.search(text):
         return StoreDenied(f"{url}: there are no credentials, and this machine has no role", hint=service.credentials)
     if "No CA certificates" in text:

@@ -24,6 +24,9 @@ from trainers.objects.services import Place
 STORAGE, TOKENS = "https://storage.googleapis.com", "https://sts.googleapis.com"
 LASTS_S = 3_600
 LONGEST_S = 43_200
+LEAST_S = 600
+"""A machine may take so long from its order to its first contact. The token of a machine's service account is the same
+until five minutes before its end, whoever asks for it."""
 ANSWER_S = 10.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 USER, VIEWER, CREATOR = (f"inRole:roles/storage.object{role}" for role in ("User", "Viewer", "Creator"))
@@ -50,18 +53,24 @@ class GcsGrants:
         """See Issuer.issue."""
         writes, reads = scope.places()
         boundary = None if self._share else [*rules(writes, USER, lists=True), *rules(reads, VIEWER)]
-        return self._issued(boundary, _HINT + _SHARING)
+        return self._issued(boundary, _HINT + _SHARING, LONGEST_S)
 
-    def signer(self, scope: Scope, for_s: int) -> Signer:  # noqa: ARG002
+    def signer(self, scope: Scope, for_s: int) -> Signer:
         """See Issuer.signer. Its requests have a token with which objects of `scope.writes` are created and read, and
         those of `scope.reads` read; none is replaced or deleted. It is never the own one: user data is not sealed."""
         writes, reads = scope.places()
-        issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)], _HINT)
+        issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)], _HINT, for_s)
+        if issued.for_s < min(for_s, LEAST_S):
+            raise SiteError(
+                f"Google's token of the control plane ends in {issued.for_s:.0f} s, too soon for a machine to start",
+                hint="it is asked again; tokens of a service account (machines.role) last as long as is asked",
+            )
         endpoint = (self._environ.get("GOOGLE_BASE_URL") or STORAGE).rstrip("/")
         return TokenSigner(endpoint, {"Authorization": f"Bearer {issued.values[BEARER]}"})
 
-    def _issued(self, boundary: Sequence[Mapping[str, Any]] | None, hint: str) -> Issued:
-        """A token with this boundary; the own one if there is none. Raises NoLimitedAccess, SiteError."""
+    def _issued(self, boundary: Sequence[Mapping[str, Any]] | None, hint: str, longest_s: int) -> Issued:
+        """A token with this boundary, the own one if there is none, for `longest_s` if Google allows to say so. Raises
+        NoLimitedAccess, SiteError."""
         try:
             from google.auth import exceptions
             from google.auth.transport.requests import Request
@@ -81,7 +90,7 @@ class GcsGrants:
             return answer
 
         try:
-            token, for_s = self._own(request)
+            token, for_s = self._own(request, longest_s)
             if boundary is None:
                 return Issued({BEARER: token}, for_s)
             answer = Client(f"{(self._environ.get('GOOGLE_BASE_URL') or TOKENS).rstrip('/')}/v1/token").exchange_token(
@@ -108,25 +117,26 @@ class GcsGrants:
             raise _no_answer(error) from error
         return _issued(answer, for_s)
 
-    def _own(self, request: Callable[..., Any]) -> tuple[str, float]:
-        """A new token of this process, or of `role`, and for how many seconds it is valid. Raises the exceptions of
-        google.auth."""
+    def _own(self, request: Callable[..., Any], longest_s: int) -> tuple[str, float]:
+        """A token of this process, or of `role` for up to `longest_s`, and for how many seconds it is valid. Raises the
+        exceptions of google.auth."""
         from google.auth import default, impersonated_credentials
         from google.auth.exceptions import RefreshError
+        from google.oauth2.credentials import Credentials
 
         given = self._environ.get(BEARER)
-        if given:
-            return given, LASTS_S
-        source, _ = default(scopes=[SCOPE])
+        source = Credentials(given) if given else default(scopes=[SCOPE])[0]  # type: ignore[no-untyped-call]
         if self._role is None:
-            source.refresh(request)
+            if not given:
+                source.refresh(request)
             return str(source.token), self._left_s(source)
-        for lasts_s in (LONGEST_S, LASTS_S):
+        shortest_s = min(longest_s, LASTS_S)
+        for lasts_s in (longest_s, shortest_s):
             asked = impersonated_credentials.Credentials(source, self._role, [SCOPE], lifetime=lasts_s)
             try:
                 asked.refresh(request)
             except RefreshError:
-                if lasts_s == LASTS_S:
+                if lasts_s == shortest_s:
                     raise
             else:
                 break
@@ -140,14 +150,15 @@ class GcsGrants:
 
 
 def _issued(answer: Mapping[str, Any], for_s: float) -> Issued:
-    """What the token service answers; `for_s` if it does not say for how long. Raises SiteError if it is no token."""
+    """What the token service answers, for at most `for_s`: no limited token outlives the one that it was made from.
+    Raises SiteError if it is no token."""
     try:
         token, lasts_s = answer["access_token"], float(answer.get("expires_in") or for_s)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _no_answer(error) from error
     if not isinstance(token, str) or not token or not lasts_s > 0:
         raise _no_answer(f"a token for {lasts_s} s" if token else "no token")
-    return Issued({BEARER: token}, min(lasts_s, LONGEST_S))
+    return Issued({BEARER: token}, min(lasts_s, for_s, LONGEST_S))
 
 
 def _no_answer(why: object) -> SiteError:

@@ -18,12 +18,15 @@ from orchestrator.formats.codec import CodecError, dumps, loads
 from orchestrator.nodes import sealing
 from orchestrator.nodes.messages import MOST_BYTES, NodeFacts
 from trainers.errors import ObjectStoreError, StoreDenied, StoreUnavailable
+from trainers.objects.redirects import Stay
 
 ANSWER_S = 10.0
 _EXISTS = re.compile(rb"BlobAlreadyExists|UnauthorizedBlobOverwrite")  # how Azure says it
 _EXPIRED = re.compile(rb"expired|AuthenticationFailed")  # other refusals mean that there is no such object
+_DIRECT = urllib.request.build_opener(Stay)
 SEATS = "seats"
-MOST_SEATS_BYTES = 16 << 20  # of 10,000 machines
+MOST_SEATS_BYTES = 64 << 20
+"""Of 30,000 machines with signatures of Azure, which are the longest. For more, nothing is launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +101,21 @@ class Contact:
             headers |= {**self._urls.once, "Content-Type": "application/json"}
         request = urllib.request.Request(self._urls.of(self._of + name), body, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-                return int(answer.status), answer.read(most_bytes)
-        except urllib.error.HTTPError as error:
-            told = error.read(MOST_BYTES)
-            if error.code in (404, 412) or (error.code == 403 and method == "GET" and not _EXPIRED.search(told)):
-                return error.code, told
-            if method == "PUT" and _EXISTS.search(told):
-                return 412, told
-            raise self._refused(error.code, told) from error
+            try:
+                with _DIRECT.open(request, timeout=ANSWER_S) as answer:
+                    return int(answer.status), answer.read(most_bytes)
+            except urllib.error.HTTPError as error:
+                with error:
+                    status, told = error.code, error.read(MOST_BYTES)
         except (OSError, HTTPException) as error:  # the latter of an answer that is none
             raise StoreUnavailable(
                 f"{self._urls.endpoint} does not answer: {error}", hint="it is asked again"
             ) from error
+        if status in (404, 412) or (status == 403 and method == "GET" and not _EXPIRED.search(told)):
+            return status, told
+        if method == "PUT" and _EXISTS.search(told):
+            return 412, told
+        raise self._refused(status, told)
 
     def _refused(self, status: int, told: bytes) -> ObjectStoreError:
         what = f"{self._urls.endpoint} refuses the first contact: {status} {told[:300].decode(errors='replace')}"

@@ -19,7 +19,7 @@ from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import ACCESS
 from orchestrator.nodes.access.scope import Scope, scope_of
 from orchestrator.nodes.access.signing import quoted, utc_now
-from orchestrator.nodes.boot.contact import SEATS, Urls
+from orchestrator.nodes.boot.contact import MOST_SEATS_BYTES, SEATS, Urls
 from orchestrator.nodes.boot.runtime_files import RuntimeFiles, runtime_files
 from orchestrator.nodes.boot.user_data import user_data
 from orchestrator.nodes.channel import MOST_SECRET_BYTES
@@ -151,7 +151,14 @@ class Launching:
                 own |= {"claim": signed("PUT", claim, if_absent=True), "claimed": signed("GET", claim)}
                 seats |= {f"{rank}/{name}": url for name, url in own.items()}
             urls = Urls(signer.endpoint, signer.query, seats, signer.headers, signer.once)
-            self._store.put(f"{control}/{SEATS}", sealing.locked(boot_token.encode(), dumps(urls)))
+            sealed_seats = sealing.locked(boot_token.encode(), dumps(urls))
+            if len(sealed_seats) > MOST_SEATS_BYTES:
+                raise SiteError(
+                    f"what {nodes} machines may ask of the store takes {len(sealed_seats)} bytes; the limit is "
+                    f"{MOST_SEATS_BYTES}",
+                    hint="use fewer machines (resources.nodes)",
+                )
+            self._store.put(f"{control}/{SEATS}", sealed_seats)
             objects[SEATS] = signed("GET", f"{control}/{SEATS}")
         config = {
             "token": token,

@@ -42,6 +42,13 @@ STORES = ("AWS_", "AZURE_", "GOOGLE_")  # what leads to them is not the job's
 Config = Mapping[str, Any]
 
 
+class Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: requests may carry a token."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Go nowhere."""
+
+
 class Unfit(Exception):
     """This machine cannot be used: what is wrong, and the remedy."""
 
@@ -51,6 +58,7 @@ def boot(config: Config) -> NoReturn:
     if os.getsid(0) != os.getpid():
         _in_a_session_of_its_own()
     os.umask(0o077)
+    urllib.request.install_opener(urllib.request.build_opener(Stay))
     try:
         _check(config)
         _run_agent(config, *_runtime(config))

@@ -23,6 +23,14 @@ NO_PYTHON = (
     "this machine has no Python 3.11 or newer: install one (apt install python3 python3-venv), or use an image that "
     "has one"
 )
+_SHORTER = {
+    "s3": "use credentials with a shorter session token, such as those of an IAM user or a role of this account",
+    "gs": "Google's limited tokens vary in length: set machines.role to a service account; or shorten the prefix in "
+    "store_root",
+    "az": "use the storage account's key (AZURE_STORAGE_ACCOUNT_KEY), with which signatures are shorter; or shorten "
+    "the prefix in store_root",
+}
+"""By the store: what makes the signed requests shorter."""
 _JSON = {"Content-Type": "application/json"}
 _PYTHON = "import sys,importlib.util as u;sys.exit(4 if sys.version_info<(3,11) else 0 if u.find_spec('torch') else 3)"
 _SCRIPT = """#!/usr/bin/env bash
@@ -39,7 +47,7 @@ if [ -z "$found" ]; then
   echo "tradewind: "@no_python >&2
   report=@report node=@node headers=(@headers)
   curl -sS -f -m 60 -X PUT "${headers[@@]/#/-H}" --data-binary @@- "$node" <<< "$report" ||
-    wget -qO- --method=PUT "${headers[@@]/#/--header=}" --body-data="$report" "$node"
+    wget -qO- --max-redirect=0 --method=PUT "${headers[@@]/#/--header=}" --body-data="$report" "$node"
   exit 1
 fi
 exec "$found" - <<'TRADEWIND'
@@ -70,7 +78,7 @@ def user_data(config: Mapping[str, object], node_url: str, headers: Mapping[str,
     if len(text.encode()) > MOST_BYTES:
         raise SiteError(
             f"the user data of a machine has {len(text.encode())} bytes; the limit is {MOST_BYTES}",
-            hint="use credentials with a shorter session token, such as those of an IAM user or a role of this account",
+            hint=_SHORTER.get(str(config["store"]).partition("://")[0], "shorten the prefix in store_root"),
         )
     return text
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPException
 
+from trainers.objects.redirects import Stay
+
 ANSWER_S = 10.0
 MOST_ANSWER_BYTES = 1 << 20
 
@@ -38,7 +40,7 @@ class Answer:
 
 def ask(url: str, headers: Mapping[str, str] | None = None) -> Answer:
     """GET. Redirections, which might carry credentials elsewhere, are not followed."""
-    opener = urllib.request.build_opener(_Stay())
+    opener = urllib.request.build_opener(Stay)
     try:
         with opener.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=ANSWER_S) as answer:
             return Answer(answer.status, answer.read(MOST_ANSWER_BYTES), _known(answer.headers))
@@ -46,11 +48,6 @@ def ask(url: str, headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(error.code, error.read(MOST_ANSWER_BYTES), _known(error.headers))
     except (OSError, HTTPException) as error:
         return Answer(0, str(error).encode(), {})
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        return None
 
 
 def _known(headers: Message) -> Mapping[str, str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import SiteError
 from orchestrator.nodes.access.issuing import Issuer
-from orchestrator.nodes.boot import launching
+from orchestrator.nodes.boot import launching, user_data
 from orchestrator.nodes.boot.launching import Launching, Remote
 from orchestrator.nodes.boot.user_data import MOST_BYTES
 from orchestrator.nodes.channel import Channel
@@ -35,10 +36,15 @@ def root(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield f"gs://{cloud.bucket}/tw" if isinstance(cloud, GuardedGcs) else f"az://{cloud.container}/tw"
 
 
+def made(root: str, nodes: int = 1) -> str:
+    """The user data of so many machines with this store."""
+    launching = Launching(root, "install", lambda: b"k" * 32, Issuer(lambda: datetime.now(UTC)))  # noqa: TID251
+    return launching.user_data(TOKEN, Remote("job-1", "run-1", f"{root}/checkpoints"), nodes)
+
+
 def told(root: str, host: Host, nodes: int = 1) -> str:
     """What a machine that boots with this store says is wrong with it."""
-    made = Launching(root, "install", lambda: b"k" * 32, Issuer(lambda: datetime.now(UTC)))  # noqa: TID251
-    text = made.user_data(TOKEN, Remote("job-1", "run-1", f"{root}/checkpoints"), nodes)
+    text = made(root, nodes)
     assert len(text.encode()) < MOST_BYTES
     text = text.replace("/opt/*/bin/python3 /usr/local/bin/python3", "")
     assert host.boot(text).wait(PATIENCE_S) == 1
@@ -46,6 +52,27 @@ def told(root: str, host: Host, nodes: int = 1) -> str:
     assert facts is not None
     assert facts.error in host.said()
     return facts.error
+
+
+def test_user_data_that_is_too_long_names_what_makes_it_shorter_with_this_store(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_data, "MOST_BYTES", 4096)
+    with pytest.raises(SiteError, match="limit is 4096") as caught:
+        made(root)
+    assert {"gs": "machines.role", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[root[:2]] in caught.value.hint
+    assert "IAM" not in caught.value.hint
+
+
+def test_so_many_machines_that_they_could_not_read_what_they_may_ask_are_not_launched(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "MOST_SEATS_BYTES", 4096)
+    with pytest.raises(SiteError, match="40 machines") as caught:
+        made(root, 40)
+    assert "resources.nodes" in caught.value.hint
+    kept = open_store(root).keys()
+    assert not [key for key in kept if key.endswith(("seats", "boot"))]
 
 
 def test_without_a_python_it_says_so(root: str, tmp_path: Path) -> None:

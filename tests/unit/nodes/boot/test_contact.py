@@ -6,19 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.client import BadStatusLine
+from pathlib import Path
 
 import pytest
 
 from orchestrator.nodes.access.signing import Credentials, Place, Presigner
+from orchestrator.nodes.boot import program
 from orchestrator.nodes.boot.contact import Contact, Urls
 from orchestrator.nodes.messages import NodeFacts
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.s3 import KEY_ID
-from tests.clouds.server import Fault, LoopbackServer, serving
+from tests.clouds.server import Fault, LoopbackServer, Response, serving
 from trainers.errors import StoreDenied, StoreUnavailable
 from trainers.objects.opening import open_store
 
@@ -68,9 +71,36 @@ def test_an_answer_that_is_none_is_no_end(contact: Contact, monkeypatch: pytest.
     def garbage(*_: object, **__: object) -> None:
         raise BadStatusLine("SSH-2.0-OpenSSH_9.6")
 
-    monkeypatch.setattr(urllib.request, "urlopen", garbage)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", garbage)
     with pytest.raises(StoreUnavailable, match=r"SSH-2\.0"):
         contact.access()
+
+
+def test_the_text_of_a_refusal_that_stalls_is_no_end(
+    contact: Contact, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stalled(*_: object) -> bytes:
+        raise TimeoutError("timed out")
+
+    server.faults.append(Fault(lambda _: True, answer=Response(403)))
+    monkeypatch.setattr(urllib.error.HTTPError, "read", stalled, raising=False)
+    with pytest.raises(StoreUnavailable, match="timed out"):
+        contact.access()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_no_answer_leads_a_request_with_a_token_to_another_host(status: int) -> None:
+    with serving(lambda _: Response(200, b"a trap")) as other:
+        away = Response(status, headers={"Location": f"{other.url}/elsewhere"})
+        with serving(lambda _: away) as first:
+            urls = Urls(first.url, "", {"access": ("/b/access", "")}, {"Authorization": "Bearer secret"}, {})
+            with pytest.raises(StoreDenied):
+                Contact(urls).access()
+            boots = f"import urllib.request as u; u.install_opener(u.build_opener(Stay)); u.urlopen({first.url!r})"
+            text = Path(program.__file__).read_text() + "\n" + boots
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+            assert f"HTTP Error {status}" in done.stderr
+        assert other.requests == []
 
 
 def test_access_is_awaited(contact: Contact, s3: GuardedS3) -> None:

@@ -1,0 +1,96 @@
+"""How soon a machine acts on the notice of its cloud: when its program is told, and when the control plane knows.
+
+    python benchmarks/notices.py [--quick] [--json]
+
+Three clouds on loopback (tests/e2e/three_clouds.py), whose machines are processes in namespaces of their own that run
+the real user data. A job trains on a spot machine; its cloud announces the machine's end in the metadata service; the
+agent finds that, writes it into the control directory of the job's program, which saves its work in time, and reports
+it through the bucket to the control plane, which looks for another machine. Times are those at which these files and
+records were written. Needs root, for the namespaces. All times depend on the load of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks._claims import Claim, show
+from orchestrator.model import Run
+from tests.e2e.living import until
+from tests.e2e.three_clouds import CLOUDS, OFFERS, ThreeClouds, three_clouds
+
+GOAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Wall seconds from a notice until the program was told, and until the control plane had recorded it."""
+
+    told_s: float
+    recorded_s: float
+
+
+def reaction(world: ThreeClouds, cloud: str, number: int, folder: Path) -> Reaction:
+    """Let a new job train on this cloud, and announce the end of its machine."""
+    tradewind = world.tradewind
+    job = world.submitted(f"{cloud}-{number}", [cloud])
+    run = until(f"a job trains on {cloud}", lambda: _training(world, job))
+    given = folder / f"{job}.given"
+    given.touch()
+    world.announce(run)
+    told_ns = until(f"the program on {cloud} is told", lambda: _told_ns(world, run))
+    recorded_ms = until("the control plane knows", lambda: _recorded_ms(world, run))
+    tradewind.client.jobs.cancel(job)
+    tradewind.ended(job, "cancelled")
+    given_ns = given.stat().st_mtime_ns
+    return Reaction((told_ns - given_ns) / 1e9, recorded_ms / 1e3 - given_ns / 1e9)
+
+
+def _training(world: ThreeClouds, job: str) -> Run | None:
+    newest = world.tradewind.runs(job)[-1:]
+    if not newest or newest[0].training_from_ms is None or world.tradewind.client.jobs.get(job).step < 5:
+        return None
+    return newest[0]
+
+
+def _told_ns(world: ThreeClouds, run: Run) -> int | None:
+    """When the machine's agent told its program, by the clock of its files: epoch nanoseconds."""
+    home = Path(f"/proc/{world.machine(run).host.pid}/root/root/.cache/tradewind/machines")
+    try:
+        return max((each.stat().st_mtime_ns for each in home.glob("**/control/notice.json")), default=None)
+    except OSError:  # the machine has ended
+        return None
+
+
+def _recorded_ms(world: ThreeClouds, run: Run) -> int | None:
+    with world.tradewind.installation.store.read() as tx:
+        found = tx.events(job_id=run.job_id, kinds=("instance.notice",))
+    return next((event.at_ms for event in found if event.run_id == run.id), None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one notice of each cloud instead of five")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
+    options = parser.parse_args()
+    load, times = os.getloadavg()[0], 1 if options.quick else 5
+    found: dict[str, list[Reaction]] = {}
+    with tempfile.TemporaryDirectory(prefix="tw-notices-") as folder, three_clouds(Path(folder)) as world:
+        for cloud in CLOUDS:
+            found[cloud] = [reaction(world, cloud, number, Path(folder)) for number in range(times)]
+    claims, notes = [], [f"{len(OFFERS)} offers; load of the machine at the start: {load:.1f}."]
+    for cloud, each in found.items():
+        told, recorded = sorted(one.told_s for one in each), sorted(one.recorded_s for one in each)
+        claims.append(Claim(f"{cloud}: until the program is told, longest of {len(each)}", told[-1], "s", GOAL_S))
+        claims.append(Claim(f"{cloud}: until the control plane knows, longest of {len(each)}", recorded[-1], "s"))
+        notes.append(f"{cloud}: told after {median(told):.2f} s, recorded after {median(recorded):.2f} s (medians)")
+    return show("Notices", claims, as_json=options.json, notes=notes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
