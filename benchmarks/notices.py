@@ -40,11 +40,14 @@ def reaction(world: ThreeClouds, cloud: str, number: int, folder: Path) -> React
     tradewind = world.tradewind
     job = world.submitted(f"{cloud}-{number}", [cloud])
     run = until(f"a job trains on {cloud}", lambda: _training(world, job))
+    assert run is not None
     given = folder / f"{job}.given"
     given.touch()
     world.announce(run)
     told_ns = until(f"the program on {cloud} is told", lambda: _told_ns(world, run))
     recorded_ms = until("the control plane knows", lambda: _recorded_ms(world, run))
+    assert told_ns is not None
+    assert recorded_ms is not None
     tradewind.client.jobs.cancel(job)
     tradewind.ended(job, "cancelled")
     given_ns = given.stat().st_mtime_ns

@@ -330,6 +330,13 @@ class Config:
         '"s3://bucket/tradewind"',
         "state_dir",
     )
+    store_region: str | None = setting(
+        None,
+        "The region of the bucket in `store_root`, as its cloud names it, for the price of what crosses regions.",
+        text,
+        '"europe-west4"',
+        "S3: `AWS_REGION`; else unknown: assumed to be the region of each machine",
+    )
     lease_s: float = setting(
         90.0,
         "A run without contact to the control plane for this long stops itself and may be replaced. So long "

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from orchestrator.engine.calls import LIMIT_S, Answer, Calls, Place
+from orchestrator.engine.inputs.bucket_places import bucket_place
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
@@ -16,6 +17,7 @@ from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError
 from orchestrator.installation import Installation
+from orchestrator.market import Location
 from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
@@ -200,6 +202,10 @@ class Context:
     def checkpoint_root(self, job: Job) -> str:
         """The folder or URL of a job's checkpoints."""
         return self.installation.checkpoint_root(job.spec.checkpoint.to)
+
+    def bucket_of(self, job: Job) -> Location | None:
+        """The cloud and region of the bucket of a job's checkpoints; None if they are in a folder."""
+        return bucket_place(self.installation.config, self.checkpoint_root(job))
 
     def due(self, key: str, every_s: float) -> bool:
         """True at most once in `every_s` wall seconds for each key."""

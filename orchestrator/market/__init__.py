@@ -10,7 +10,7 @@ from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room, rooms
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import QUANTILES, Market, Quantile
-from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd
+from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd, fetched_from
 from providers.billing.charges import Location
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Tariff",
     "egress_nano_usd",
     "expected_wait_s",
+    "fetched_from",
     "mean_outage_h",
     "of_machines",
     "prior_hazard",

@@ -324,14 +324,15 @@ class Market:
     def _rates(self, place: Location, *, outward: bool) -> Floats:
         key = (place, outward)
         if key not in self.known_rates:
-            rates = [
-                0
-                if not place[1] and place[0] == each[0]  # its region is not known: assume the same one
-                else self.tariff.rate(*((place, each) if outward else (each, place)))
-                for each in self.listing.sites
-            ]
-            self.known_rates[key] = np.array(rates, np.float64)
+            ways = ((place, each) if outward else (each, place) for each in self.listing.sites)
+            self.known_rates[key] = np.array([self.rate(*way) for way in ways], np.float64)
         return self.known_rates[key]
+
+    def rate(self, source: Location, target: Location) -> int:
+        """nano-USD per GB from one location to another. An unknown region is assumed to be the other one's."""
+        if source[0] == target[0] and not (source[1] and target[1]):
+            return 0
+        return self.tariff.rate(source, target)
 
     @property
     def startup_s(self) -> Floats:

@@ -32,6 +32,12 @@ class TypicalTariff:
 TYPICAL: Tariff = TypicalTariff()
 
 
+def fetched_from(bucket: Location, saved_at: Location | None) -> Location:
+    """Where a checkpoint is fetched from that is kept in `bucket` and was saved last by a machine at `saved_at`. A
+    bucket of that machine's cloud whose region is not known is assumed to be in the machine's region."""
+    return bucket if bucket[1] or saved_at is None or saved_at[0] != bucket[0] else saved_at[:2]
+
+
 def egress_nano_usd(source: Location, target: Location, size_bytes: int, tariff: Tariff = TYPICAL) -> int:
     """nano-USD for `size_bytes` from one location to another."""
     return charges.egress_nano_usd(tariff.rate(source, target), size_bytes)

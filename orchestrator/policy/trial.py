@@ -22,7 +22,7 @@ from orchestrator.policy.ranking.limits import POSSIBLE, budget_left, time_left_
 from orchestrator.policy.ranking.objectives import objective_keys
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.pool import Pool, Rows
-from orchestrator.policy.ranking.transition_costs import egress_from_sites
+from orchestrator.policy.ranking.routes import Routes
 
 PROBE_S = PROBE_MINUTES * 60
 MOST = 12  # at most this many kinds are compared
@@ -131,9 +131,8 @@ def _options(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast,
     second /= max(float(forecast.mid.seconds[commit]), 1e-3)
     # A job that stays pays nothing to be there; after a probe elsewhere it must start there again.
     again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
-    back = again + egress_from_sites(market, market.place(rows[0]), demand.checkpoint_bytes) * (
-        pool.current is not None
-    )
+    to_return = Routes(demand, market).from_sites(market.place(rows[0]), demand.checkpoint_bytes)
+    back = again + to_return * (pool.current is not None)
     options = []
     for row in rows:
         at, kind = pool.at(row), _kind(market, row)

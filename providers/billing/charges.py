@@ -23,8 +23,9 @@ CHECKPOINT_OBJECT_BYTES = 4 * 2**20
 
 MachineCharge = Literal["minimum_charge", "disk", "failed_launch"]
 """Charges besides machine time that depend only on the machine and its lifetime."""
-UsageCharge = Literal["egress", "requests", "storage"]
-"""Charges for the checkpoints that a machine receives and stores."""
+UsageCharge = Literal["egress", "requests", "storage", "egress_estimate"]
+"""Charges for the checkpoints that a machine receives and stores. `egress_estimate`: what the cloud of a bucket is
+expected to bill for fetching one, apart from the machine's bill."""
 ChargeKind = Literal[MachineCharge, UsageCharge]
 MACHINE_CHARGES: tuple[MachineCharge, ...] = get_args(MachineCharge)
 CHARGE_KINDS: tuple[ChargeKind, ...] = (*MACHINE_CHARGES, *get_args(UsageCharge))
@@ -45,9 +46,10 @@ class RateCard:
     same provider, `internet_egress_nano_usd_per_gb` to bytes that leave the provider; both are typical figures for when
     no list price of the route is known. Copying a checkpoint between regions reads each object once at the source and
     writes it once at the target (`read_request_nano_usd`, `write_request_nano_usd`). `bills_checkpoints`: egress,
-    requests and storage of checkpoints are on the bill of the machine that they are for; if False, their cost is
-    unknown and not booked. `source` says who published the figures and when. `declared` is False for a provider whose
-    charges are unknown: the plan uses typical figures on the high side, and the ledger books none of them.
+    requests and storage of checkpoints are on the bill of the machine that they are for; if False, egress is booked as
+    an estimate, and the others are not. `source` says who published the figures and when. `declared` is False for a
+    provider whose charges are unknown: the plan uses typical figures on the high side, and the ledger books none of
+    them.
     """
 
     source: str

@@ -72,7 +72,13 @@ def test_a_job_crosses_three_clouds_to_the_same_bits(world: ThreeClouds, referen
     assert [ended[world.name(run)] for run in (first, second, third)] == ["moved", "preempted", "moved"]
     until("the books are closed", lambda: world.booked_nano_usd() == world.bills_nano_usd())
     assert all(world.booked_nano_usd().values())
-    assert tradewind.client.jobs.get(job).paid_nano_usd == sum(world.bills_nano_usd().values())
+    estimates = world.booked_nano_usd(estimated=True)
+    assert estimates["aws"] == 0, "within the cloud of the bucket, whose region is not declared"
+    assert estimates["gcp"] > 0
+    assert estimates["azure"] > 0
+    paid = tradewind.client.jobs.get(job).paid_nano_usd
+    assert paid == sum(world.bills_nano_usd().values()) + sum(estimates.values())
+    assert "list price" in tradewind.story(job)
 
     tradewind.command("down")
     assert world.networks()

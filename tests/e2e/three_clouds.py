@@ -98,12 +98,14 @@ class ThreeClouds:
         bills = (self.ec2.bill_nano_usd(), self.gce.bill_nano_usd(), self.arm.bill_nano_usd())
         return dict(zip(CLOUDS, bills, strict=True))
 
-    def booked_nano_usd(self) -> dict[str, int]:
-        """What the ledger has for each cloud."""
+    def booked_nano_usd(self, *, estimated: bool = False) -> dict[str, int]:
+        """What the ledger has for each cloud's machines; `estimated`: what it expects to be billed for fetching
+        checkpoints to them."""
         found = dict.fromkeys(CLOUDS, 0)
         with self.tradewind.installation.store.read() as tx:
             for entry in tx.entries():
-                found[entry.offer_id.partition("/")[0]] += entry.amount_nano_usd
+                if (entry.kind == "egress_estimate") is estimated:
+                    found[entry.offer_id.partition("/")[0]] += entry.amount_nano_usd
         return found
 
     def networks(self) -> list[object]:

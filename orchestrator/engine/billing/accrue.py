@@ -244,11 +244,12 @@ def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
 
 
 def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
-    """Book what an ended machine is billed besides its time, as its provider declares it: on its last run, for the
-    whole life of the machine. Charges booked on an earlier run, before the later one was known, are taken back."""
+    """Book what an ended machine is billed besides its time, as its provider declares it, and what is estimated: on its
+    last run, for the whole life of the machine. Charges booked on an earlier run, before the later one was known, are
+    taken back."""
     run = tx.run(run_id)
     card = rate_card(provider_of(run.offer_id))
-    if run.instance_id is None or not card.declared:
+    if run.instance_id is None:
         return
     before, after = _others_on_its_machine(tx, run)
     start_ms = run.machine_billed_from_ms

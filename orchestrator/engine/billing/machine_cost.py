@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from orchestrator.engine.billing.egress_estimates import estimated_nano_usd
 from orchestrator.ledger import cost_between, usage_of
 from orchestrator.model import Run
 from orchestrator.store import Tx
@@ -37,22 +38,23 @@ def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
         return booked
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     spent = booked + sum(cost_between(changes, run, each, own_ms, upto_ms) for each in run.machines)
-    card = rate_card(provider_of(run.offer_id))
-    if card.declared:
-        spent += sum(charges_of(run, card, changes, upto_ms).values())
-    return spent
+    return spent + sum(charges_of(run, rate_card(provider_of(run.offer_id)), changes, upto_ms).values())
 
 
 def charges_of(run: Run, card: RateCard, changes: Sequence[tuple[int, int]], at_ms: int) -> Mapping[ChargeKind, int]:
     """What is billed for a run's machines besides their time if they end by `at_ms`, in nano-USD: for each what one
-    machine costs, and once what its checkpoint does."""
+    machine costs, and once what its checkpoint does. Of a provider that declares no charges, only what other clouds are
+    expected to bill for the checkpoint."""
     owed: Counter[ChargeKind] = Counter()
     usage = usage_of(run)
     for each in run.machines:
         if each.instance_id is None or (each.billed_from_ms is None and each.billed_to_ms is None):
             continue  # it does not exist, or is not billable yet
+        owed["egress_estimate"] = estimated_nano_usd(usage_of(run))
+        if not card.declared:
+            continue
         start_ms = each.billed_from_ms if run.machine_from_ms is None else run.machine_from_ms
         end_ms = at_ms if each.billed_to_ms is None else each.billed_to_ms
         owed.update(charges(card, changes, start_ms, end_ms, at_ms, ended=True, usage=usage))
         usage = None
-    return owed
+    return +owed

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
+from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import checkpoint_at
+from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
@@ -79,7 +81,7 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
         return None
     with ctx.installation.store.read() as tx:
         price = job.spec.resources.nodes * price_now(tx, offer_id, ctx.now_ms)
-        brought = bringing_nano_usd(tx, job.id, offer_id)
+        brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
     egress = f", and bringing its checkpoint there costs {format_usd(brought, 4)}" if brought else ""
     if leaves is not None:
         two = refuses_second(ctx, job, leaves, price, brought)
@@ -110,13 +112,16 @@ def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hou
     return "the rest of its budget does not cover two machines"
 
 
-def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str) -> int:
-    """What is billed for bringing a job's checkpoint to a machine of an offer: egress and requests, in nano-USD."""
-    size, place = tx.job_facts(job_id).checkpoint_bytes, checkpoint_at(tx.runs(job_id=job_id))
+def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | None) -> int:
+    """What is billed for bringing a job's checkpoint, which is kept in `bucket`, to a machine of an offer: egress and
+    requests, in nano-USD; on real clouds an estimate."""
+    size, saved_at = tx.job_facts(job_id).checkpoint_bytes, checkpoint_at(tx.runs(job_id=job_id))
+    place = fetched(location_of(offer_id), saved_at, bucket)
     if not size or place is None:
         return 0
     usage = Usage(location_of(offer_id), moved_from=place, moved_bytes=size)
-    return sum(charges(rate_card(provider_of(offer_id)), [], None, None, 0, ended=False, usage=usage).values())
+    billed = charges(rate_card(provider_of(offer_id)), [], None, None, 0, ended=False, usage=usage)
+    return estimated_nano_usd(usage) + sum(billed.values())
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:

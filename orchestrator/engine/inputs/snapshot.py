@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.config import Config
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
+from orchestrator.engine.inputs.bucket_places import bucket_region
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.migration import wasted
@@ -80,13 +81,20 @@ def inputs(
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
-        demands.append(replace(demand, checkpoint_bytes=size_bytes, store_root=str(config.store_root)))
+        demands.append(kept(replace(demand, checkpoint_bytes=size_bytes), config))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
     used = [each.offer_id for each in running.values()]
     seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used)
     return Inputs(seen, book, tuple(demands), running)
+
+
+def kept(demand: Demand, config: Config) -> Demand:
+    """The demand with where the job's checkpoints are kept."""
+    root = str(config.store_root)
+    region = bucket_region(config, demand.job.spec.checkpoint.to or root)
+    return replace(demand, store_root=root, bucket_region=region)
 
 
 def profiled_bytes(book: PerfBook, job: Job) -> int:

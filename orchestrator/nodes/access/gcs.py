@@ -125,7 +125,7 @@ class GcsGrants:
         from google.oauth2.credentials import Credentials
 
         given = self._environ.get(BEARER)
-        source = Credentials(given) if given else default(scopes=[SCOPE])[0]  # type: ignore[no-untyped-call]
+        source = Credentials(given) if given else default(scopes=[SCOPE])[0]
         if self._role is None:
             if not given:
                 source.refresh(request)

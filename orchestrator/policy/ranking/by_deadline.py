@@ -25,7 +25,7 @@ from orchestrator.policy.ranking.limits import budget_left, latest_start_s, time
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outages import outage_h, wait_seconds
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.transition_costs import egress_to_sites
+from orchestrator.policy.ranking.routes import Routes
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms
 from orchestrator.policy.slack.spells import Spells
@@ -187,7 +187,8 @@ class _Case:
         if not size:
             return np.zeros((count, count))
         site = [int(market.listing.site[row]) for row in self._rows]
-        columns = {place: egress_to_sites(market, place, size)[site] / NANO_USD for place in set(self._places)}
+        routes = Routes(self._demand, market)
+        columns = {place: routes.to_sites(place, size)[site] / NANO_USD for place in set(self._places)}
         egress = np.zeros((count, count))
         for number, place in enumerate(self._places):
             egress[number, : len(self._rows)] = columns[place]

@@ -25,6 +25,7 @@ from orchestrator.policy.ranking.limits import Bools, Limits
 from orchestrator.policy.ranking.objectives import patient
 from orchestrator.policy.ranking.outages import MOST_WAIT, mean_outages_h
 from orchestrator.policy.ranking.pool import Floats, Rows
+from orchestrator.policy.ranking.routes import Routes
 from providers.billing.charges import GB
 
 OTHERS = 4
@@ -185,7 +186,8 @@ def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Li
     egress = np.zeros((len(others), len(cell)))
     if size:
         site = pool.site[cell]
-        rates = [pool.market.rates_to(pool.market.place(row))[site] for row in pool.rows[others].tolist()]
+        routes = Routes(forecast.demand, pool.market)
+        rates = [routes.rates_to(pool.market.place(row))[site] for row in pool.rows[others].tolist()]
         egress = np.stack(rates) * (size / GB)
     # Over LEFT, the other offers and the rows:
     going = left[:, :, None] * cost[others][:, None] + egress

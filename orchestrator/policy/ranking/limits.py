@@ -19,7 +19,8 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered
 from orchestrator.policy.ranking.pool import Floats, Pool
-from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S, egress_from_sites
+from orchestrator.policy.ranking.routes import Routes
+from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
 
 Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
@@ -120,7 +121,8 @@ def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Boo
     if left is None or not size:
         return np.ones(len(bought), np.bool_)
     place = [market.place(row) for row in forecast.pool.rows[bought].tolist()]
-    way = {each: egress_from_sites(market, each, size).max() for each in set(place)}
+    routes = Routes(forecast.demand, market)
+    way = {each: routes.from_sites(each, size).max() for each in set(place)}
     paid: Bools = forecast.high.cost[bought] + np.array([way[each] for each in place]) <= left
     return paid
 

@@ -30,14 +30,16 @@ def gcs_rules(place: Place) -> Rules:
     if not token:
         return Rules(unchecked=why)
     address = (os.environ.get("GOOGLE_BASE_URL") or ADDRESS).rstrip("/")
-    fields = "fields=versioning,lifecycle,softDeletePolicy"
+    fields = "fields=versioning,lifecycle,softDeletePolicy,location,locationType"
     answer = ask(f"{address}/storage/v1/b/{place.bucket}?{fields}", {"Authorization": f"Bearer {token}"})
     if answer.status == 403:
         return Rules(unchecked=f"its metadata cannot be read, which needs {RIGHT}")
     if not answer.good:
         return Rules(unchecked=f"its metadata cannot be read (status {answer.status})")
     try:
-        return Rules(tuple(_costly(place, json.loads(answer.body))))
+        found: _Bucket = json.loads(answer.body)
+        region = str(found.get("location", "")).lower() if found.get("locationType") == "region" else ""
+        return Rules(tuple(_costly(place, found)), region=region)
     except (ValueError, TypeError, AttributeError):
         return Rules(unchecked="its metadata cannot be understood")
 

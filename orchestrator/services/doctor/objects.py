@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.inputs.bucket_places import bucket_region
 from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.scope import scope_of
@@ -41,6 +42,19 @@ def store_root(installation: Installation) -> Check:
         else:
             found.append(f"access limited to a job can be given to machines of {', '.join(others)}")
     found += [what for what, _ in warnings]
+    if rules.region and installation.config.store_region not in (None, rules.region):
+        declared = installation.config.store_region
+        warnings.append((f"it is in {rules.region}, and store_region says {declared}", _declare(rules.region)))
+        found.append(warnings[-1][0])
+    elif others and store.remote and not bucket_region(installation.config, root):
+        found.append(
+            "its region is not declared, so plans take what moves within its cloud for free: "
+            + (_declare(rules.region) if rules.region else "set store_region")
+        )
     if rules.unchecked:
         found.append(f"not checked whether the bucket keeps what was deleted: {rules.unchecked}")
     return Check(NAME, "warn" if warnings else "ok", "; ".join(found), "; ".join(remedy for _, remedy in warnings))
+
+
+def _declare(region: str) -> str:
+    return f'set store_region = "{region}"'

@@ -18,10 +18,12 @@ MOST_ANSWER_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Rules:
     """`costly` has (what the bucket does, the remedy) of each rule by which it bills what was deleted; `unchecked` says
-    why it is not known whether there are more, "" if it is."""
+    why it is not known whether there are more, "" if it is. `region`: where the bucket is, if the store says it and
+    it is one region."""
 
     costly: tuple[tuple[str, str], ...] = ()
     unchecked: str = ""
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from orchestrator.engine.inputs.snapshot import inputs, limits, profiled_bytes
+from orchestrator.engine.inputs.snapshot import inputs, kept, limits, profiled_bytes
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.migration.standby import best_standby, standby_cost
@@ -81,9 +81,9 @@ def catalogue_plan(
     market = catalogue_market(now, without=installation.providers, heard=collected(installation))
     with installation.store.read() as tx:
         perf = perf_book(tx, installation.clock.now_ms(), [job.id for job in new])
-    root = str(installation.config.store_root)
+    config = installation.config
     demands = [
-        Demand(job, job.spec.train.steps, checkpoint_bytes=profiled_bytes(perf, job), store_root=root) for job in new
+        kept(Demand(job, job.spec.train.steps, checkpoint_bytes=profiled_bytes(perf, job)), config) for job in new
     ]
     limits = catalogue_limits(installation.config)
     plan = decide(demands, market, perf, {}, limits=limits, complete=True)

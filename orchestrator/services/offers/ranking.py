@@ -56,10 +56,9 @@ def rank_for_job(
         markets.append((own.market, snapshot.limits(installation.config), own.demands[0]))
     if not all(row.enabled for row in rows):
         elsewhere = catalogue_market(now_ms, without=installation.providers, heard=heard)
-        root = str(installation.config.store_root)
         size_bytes = snapshot.profiled_bytes(perf, job)
         new = replace(job, submitted_at_ms=now_ms)
-        there = Demand(new, spec.train.steps, checkpoint_bytes=size_bytes, store_root=root)
+        there = snapshot.kept(Demand(new, spec.train.steps, checkpoint_bytes=size_bytes), installation.config)
         markets.append((elsewhere, catalogue_limits(installation.config), there))
     found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()

@@ -256,8 +256,10 @@ def can_be_a_generation(generation: int) -> bool:
 
 
 def can_be_moved_from(place: str | None) -> bool:
-    """True if it is None or a location: provider/region/zone, the zone empty where the provider tells none."""
-    return place is None or (len(parts := place.split("/")) == PLACE_PARTS and all(parts[:2]))
+    """True if it is None or a location: provider/region/zone, the zone empty where the provider tells none, and the
+    region, too, of a bucket of which it is not known."""
+    parts = [] if place is None else place.split("/")
+    return place is None or (len(parts) == PLACE_PARTS and bool(parts[0]) and (bool(parts[1]) or not parts[2]))
 
 
 def sound(found: Run) -> Run:

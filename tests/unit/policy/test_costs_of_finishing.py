@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.market import HazardPrior, Market
 from orchestrator.model import FASTEST, CheckpointSpec, DataSource
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, compare, decide, prospects
-from orchestrator.policy.ranking.transition_costs import location_of, transition_costs
+from orchestrator.policy.ranking.routes import Routes, location_of
+from orchestrator.policy.ranking.transition_costs import transition_costs
 from providers.billing.charges import disk_nano_usd, rate_card
 from providers.billing.egress import EgressRow, EgressTable
 from providers.money import MS_PER_HOUR, usd
@@ -214,3 +217,62 @@ def test_egress_counts_against_the_budget_even_if_nothing_else_is_known_of_the_c
     assert placement.alternatives[-1].reason == "getting there would cost $1.00 more than is left of the budget"
     enough = case.job("job_2", rates={"T4": 1.0}, budget_nano_usd=usd(12))
     assert case.decide(Demand(enough, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)).offer_id != dear
+
+
+def test_the_region_of_a_bucket_decides_what_saving_and_fetching_cost(case):
+    """Within the cloud of the bucket, too: both were free there, because no region was known."""
+    case.startup_s = 0
+    near, far, other = (
+        case.offer(name, 1, provider=name[:3], gpu="T4", region=region)
+        for name, region in (("aws1", "eu-1"), ("aws2", "us-1"), ("gcp1", "eu-1"))
+    )
+    table = EgressTable(
+        [EgressRow("aws", "*", "region", usd("0.02")), EgressRow("aws", "*", "internet", usd("0.09"))], {}
+    )
+    market = Market.as_of(case.now, offers=case.offers, prices=case.prices, tariff=table)
+    named = CheckpointSpec(to="s3://bucket/ck", max_overhead=0.0)
+    demand = Demand(
+        case.job(rates={"T4": 1.0}, checkpoint=named),
+        STEPS,
+        done_steps=1,
+        checkpoint_bytes=100 * GB,
+        checkpoint_at=("aws", "us-1", "us-1a"),
+        bucket_region="eu-1",
+    )
+    costs = transition_costs(demand, market, None, None, 3600.0)
+    of = {id: float(costs.egress[market.listing.site[market.row(id)]]) for id in (near, far, other)}
+    assert of == pytest.approx({near: 0, far: usd(2), other: usd(9)})
+    again = {id: float(costs.per_loss[market.listing.site[market.row(id)]]) for id in (near, far, other)}
+    assert again == of
+    saving = {id: float(costs.upkeep_s[market.listing.site[market.row(id)]]) for id in (near, far)}
+    assert saving[far] - saving[near] == pytest.approx(usd(2) / 3600)
+    unknown = transition_costs(replace(demand, bucket_region=""), market, None, None, 3600.0)
+    assert unknown.egress[market.listing.site[market.row(far)]] == 0, "the machine that saved it was there"
+
+
+@pytest.mark.parametrize("region", ["", "eu-1"])
+def test_a_later_move_between_clouds_is_priced_through_the_bucket_too(case, region):
+    """After a loss, after a probe, and back to on-demand before a deadline."""
+    for name, place in (("aws", "eu-1"), ("gcp", "eu-1"), ("azure", "eu-1"), ("gcp", "us-1")):
+        case.offer(f"{name}{place}", 1, provider=name, gpu="T4", region=place)
+    job = case.job(rates={"T4": 1.0})
+    market = case.market()
+    routes = Routes(Demand(job, STEPS, store_root="gs://all/tw", bucket_region=region), market)
+    sites = list(market.listing.sites)
+
+    def cost(saved: int, restored: int) -> int:
+        to = routes.to_sites(market.listing.sites[saved], 100 * GB)[restored]
+        back = routes.from_sites(market.listing.sites[restored], 100 * GB)[saved]
+        rate = routes.rates_to(market.listing.sites[restored])[saved]
+        assert to == back == rate * 100
+        return int(to)
+
+    at = {(site.provider, site.region): number for number, site in enumerate(sites)}
+    aws, azure, near, far = at["aws", "eu-1"], at["azure", "eu-1"], at["gcp", "eu-1"], at["gcp", "us-1"]
+    assert cost(aws, azure) == usd(12), (
+        "from Google's bucket, which charges $0.12, and not from AWS, which charges $0.09"
+    )
+    assert cost(azure, near) == cost(aws, near) == cost(near, near) == 0
+    assert cost(near, far) == usd(8)
+    assert cost(aws, far) == (usd(8) if region else 0)
+    assert cost(far, far) == (usd(8) if region else 0), "the bucket is declared to be elsewhere"

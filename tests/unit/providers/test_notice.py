@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -56,7 +57,7 @@ class Slow:
 @pytest.mark.parametrize("takes_s", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("watch", [SpotNotices, ScheduledEvents, PreemptionNotices])
 def test_a_service_that_answers_slowly_or_not_is_asked_every_second_all_the_same(
-    watch: type[NoticeWatch], takes_s: float, fails: bool
+    watch: Callable[..., NoticeWatch], takes_s: float, fails: bool
 ) -> None:
     service: Any = Slow(takes_s, fails=fails)
     with pytest.raises(_Over):

@@ -31,9 +31,9 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedS3]:
         yield s3
 
 
-def installation(root: object, *providers: str, share: bool = False) -> Any:
+def installation(root: object, *providers: str, share: bool = False, region: str | None = None) -> Any:
     machines = SimpleNamespace(role=None, share_credentials=share)
-    config = SimpleNamespace(store_root=root, machines=machines)
+    config = SimpleNamespace(store_root=root, store_region=region, machines=machines)
     return cast(Any, SimpleNamespace(config=config, providers=dict.fromkeys(providers)))
 
 
@@ -128,8 +128,8 @@ def test_a_bucket_without_rules_or_whose_rules_cannot_be_read(s3: GuardedS3) -> 
 
 
 @pytest.fixture
-def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[gcs.Gcs]:
-    cloud = gcs.Gcs()
+def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedGcs]:
+    cloud = GuardedGcs()
     with serving(cloud) as server:
         for name, value in gcs.environment(server).items():
             monkeypatch.setenv(name, value)
@@ -165,6 +165,26 @@ def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
     assert check.state == ("warn" if says else "ok")
     assert all(each in f"{check.found} {check.fix}" for each in says)
     assert "not checked" not in check.found
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "declared", "state", "says"),
+    [
+        ("EUROPE-WEST4", "region", None, "ok", 'set store_region = "europe-west4"'),
+        ("EUROPE-WEST4", "region", "europe-west4", "ok", ""),
+        ("EUROPE-WEST4", "region", "us-central1", "warn", "it is in europe-west4, and store_region says us-central1"),
+        ("US", "multi-region", None, "ok", "for free: set store_region"),
+        ("US", "multi-region", "us-central1", "ok", ""),
+    ],
+)
+def test_where_a_bucket_of_google_is_can_be_declared(
+    gs: GuardedGcs, where: str, kind: str, declared: str | None, state: str, says: str
+) -> None:
+    gs.metadata = {"lifecycle": {"rule": [ABORT]}, "location": where, "locationType": kind}
+    check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "static", region=declared))
+    assert check.state == state
+    assert says in f"{check.found} {check.fix}"
+    assert ("store_region" in check.found) is bool(says)
 
 
 def test_metadata_of_a_bucket_of_google_that_may_not_be_read_are_told_as_such(gs: gcs.Gcs) -> None:

@@ -21,7 +21,8 @@ def test_an_offer_of_a_run_names_a_region_at_least(offer_id: str, named: bool) -
 
 
 @pytest.mark.parametrize(
-    ("place", "possible"), [("azure/eastus/", True), (None, True), ("azure//", False), ("azure/eastus", False)]
+    ("place", "possible"),
+    [("azure/eastus/", True), (None, True), ("azure//", True), ("azure//1", False), ("azure/eastus", False)],
 )
 def test_a_run_moves_from_a_place_without_a_zone_too(place: str | None, possible: bool) -> None:
     assert can_be_moved_from(place) is possible

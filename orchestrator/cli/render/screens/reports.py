@@ -115,6 +115,7 @@ KINDS = {
     "minimum_charge": "shortest time billed",
     "failed_launch": "failed launches",
     "storage": "storage of checkpoints",
+    "egress_estimate": "egress (estimate)",
     "correction": "corrections",
 }
 TIME_PARTS = (
