@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks._claims import Claim, show
 from orchestrator.model import Run
-from tests.e2e.living import until
+from tests.e2e.living import PATIENCE_S, until
 from tests.e2e.three_clouds import CLOUDS, OFFERS, ThreeClouds, three_clouds
 
 GOAL_S = 2.0
@@ -39,8 +39,7 @@ def reaction(world: ThreeClouds, cloud: str, number: int, folder: Path) -> React
     """Let a new job train on this cloud, and announce the end of its machine."""
     tradewind = world.tradewind
     job = world.submitted(f"{cloud}-{number}", [cloud])
-    run = until(f"a job trains on {cloud}", lambda: _training(world, job))
-    assert run is not None
+    run = _trained(world, job)
     given = folder / f"{job}.given"
     given.touch()
     world.announce(run)
@@ -52,6 +51,16 @@ def reaction(world: ThreeClouds, cloud: str, number: int, folder: Path) -> React
     tradewind.ended(job, "cancelled")
     given_ns = given.stat().st_mtime_ns
     return Reaction((told_ns - given_ns) / 1e9, recorded_ms / 1e3 - given_ns / 1e9)
+
+
+def _trained(world: ThreeClouds, job: str) -> Run:
+    """The job's run, once it has trained for some steps."""
+    try:
+        run = until("the job trains", lambda: _training(world, job), 2 * PATIENCE_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{world.tradewind.story(job)}") from None
+    assert run is not None
+    return run
 
 
 def _training(world: ThreeClouds, job: str) -> Run | None:
@@ -78,10 +87,10 @@ def _recorded_ms(world: ThreeClouds, run: Run) -> int | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one notice of each cloud instead of five")
+    parser.add_argument("--quick", action="store_true", help="one notice of each cloud instead of three")
     parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
-    load, times = os.getloadavg()[0], 1 if options.quick else 5
+    load, times = os.getloadavg()[0], 1 if options.quick else 3
     found: dict[str, list[Reaction]] = {}
     with tempfile.TemporaryDirectory(prefix="tw-notices-") as folder, three_clouds(Path(folder)) as world:
         for cloud in CLOUDS:

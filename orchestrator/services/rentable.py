@@ -34,3 +34,14 @@ class Enabling:
     price_age_s: float | None
     regions: tuple[str, ...] = ()
     enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CouldEnable:
+    """Where the jobs of a plan would run at least cost on clouds that can be enabled, if it chose clouds at which
+    Tradewind cannot rent. An estimate; `cost_nano_usd` is None while the speed of a job is not known."""
+
+    clouds: tuple[str, ...]
+    regions: tuple[str, ...]
+    cost_nano_usd: int | None
+    price_age_s: float | None

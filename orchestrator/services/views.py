@@ -30,7 +30,7 @@ from orchestrator.model import (
     Run,
     Trace,
 )
-from orchestrator.services.rentable import Enabling, NotRentable
+from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable
 from providers.money import about_usd
 from providers.network import Network
 from providers.offer import short_zone
@@ -224,7 +224,8 @@ class PlanView:
 
     `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
     catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
-    those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed.
+    those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
+    `could_enable` says where it could.
     """
 
     kind: ClassVar[str] = "plan"
@@ -239,6 +240,7 @@ class PlanView:
     anywhere: bool = False
     not_enabled: tuple[str, ...] = ()
     no_provider: tuple[str, ...] = ()
+    could_enable: CouldEnable | None = None
     enabling: tuple[Enabling, ...] = ()
     saving_unknown: str = ""
     not_rentable: tuple[NotRentable, ...] = ()

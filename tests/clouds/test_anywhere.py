@@ -107,3 +107,28 @@ def test_a_saving_that_is_not_known_is_not_told(account: Account, installation: 
         view, told = anywhere(account, used, "0.4", **changes)
         assert (view.saving_unknown, view.enabling) == (reason, ())
         assert f"what enabling a cloud would save is not known: {reason}" in told
+
+
+@pytest.mark.parametrize("expected", [Expected(A10G, 0.1), None])
+def test_where_the_cheapest_cloud_cannot_be_rented_the_cheapest_that_can_be_enabled_is_named(
+    account: Account, installation: Installation, expected: Expected | None
+) -> None:
+    """Also where no saving is known, because the enabled providers are simulated."""
+    simulated = replace(installation, providers={})
+    view, told = anywhere(account, simulated, "2.9", expected=expected)
+    assert view.no_provider
+    assert view.could_enable is not None
+    assert set(view.could_enable.clouds) <= {"aws", "azure", "gcp"}
+    assert view.could_enable.regions
+    assert f"least cost of the clouds that can be enabled: {view.could_enable.clouds[0]}" in told
+    if expected is None:
+        assert view.could_enable.cost_nano_usd is None
+    else:
+        (decided,) = view.decisions
+        assert decided.cost_nano_usd is not None
+        assert (view.could_enable.cost_nano_usd or 0) >= decided.cost_nano_usd
+        assert "(estimate, prices up to " in told
+    only, _ = anywhere(account, simulated, "2.9", expected=expected, where=Where(clouds=view.no_provider))
+    assert only.could_enable is None, "the job allows no other cloud"
+    able, _ = anywhere(account, simulated, "2.9", expected=expected, where=Where(clouds=("gcp",)))
+    assert (able.no_provider, able.could_enable) == ((), None)

@@ -10,9 +10,9 @@ from orchestrator.market import Market
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, decide
 from orchestrator.policy.ranking.eligible import matches
-from orchestrator.services.rentable import Enabling
+from orchestrator.services.rentable import CouldEnable, Enabling
 from orchestrator.services.views import PlanView
-from providers.offer import region_of
+from providers.offer import provider_of, region_of
 from providers.registry import provider_names
 
 SIMULATED = "the enabled providers are simulated"
@@ -54,9 +54,30 @@ def enabling(
         yield Enabling(cloud, saving, total, max(ages, default=None), tuple(sorted(regions)), enabled)
 
 
-def _only(demand: Demand, cloud: str) -> Demand:
+def could_enable(demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits) -> CouldEnable | None:
+    """Where these jobs would run on the clouds of `market` for which a provider is installed; None if one of them
+    would not."""
+    clouds = set(market.listing.providers) & set(provider_names())
+    there = [_only(demand, *(each for each in sorted(clouds) if _allows(demand, each))) for demand in demands]
+    if not all(demand.job.spec.where.clouds for demand in there):
+        return None
+    placements = decide(there, market, perf, {}, limits=limits).placements
+    chosen = [each.offer_id for each in placements if each.offer_id is not None]
+    if len(chosen) < len(demands):
+        return None
+    costs = [each.cost_nano_usd for each in placements if each.cost_nano_usd is not None]
+    ages = [a.price_age_s for each in placements for a in each.alternatives if a.offer_id == each.offer_id]
+    return CouldEnable(
+        tuple(sorted(set(map(provider_of, chosen)))),
+        tuple(sorted(set(map(region_of, chosen)))),
+        sum(costs) if len(costs) == len(demands) else None,
+        max(ages, default=None),
+    )
+
+
+def _only(demand: Demand, *clouds: str) -> Demand:
     spec = demand.job.spec
-    return replace(demand, job=replace(demand.job, spec=replace(spec, where=replace(spec.where, clouds=(cloud,)))))
+    return replace(demand, job=replace(demand.job, spec=replace(spec, where=replace(spec.where, clouds=clouds))))
 
 
 def _allows(demand: Demand, cloud: str) -> bool:

@@ -17,7 +17,7 @@ from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
-from orchestrator.services.jobs.enabling import SIMULATED, enabling, unknown
+from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
@@ -101,6 +101,8 @@ def catalogue_plan(
         )
     chosen = {provider_of(decided.offer_id) for decided in decisions if decided.offer_id is not None}
     ages = [each.price_age_s for decided in decisions for each in decided.choices if each.role in ("choose", "next")]
+    unrentable = without_provider(chosen)
+    instead = could_enable(demands, market, perf, limits) if unrentable else None
     why_unknown: str = ""
     savings: tuple[Enabling, ...] = ()
     if compared:
@@ -116,7 +118,8 @@ def catalogue_plan(
         new_jobs=(),
         anywhere=True,
         not_enabled=tuple(sorted(chosen)),
-        no_provider=without_provider(chosen),
+        no_provider=unrentable,
+        could_enable=instead,
         enabling=savings,
         saving_unknown=why_unknown,
     )

@@ -26,7 +26,7 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
-from orchestrator.services.rentable import Enabling, NotRentable
+from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
@@ -82,6 +82,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
+        _could_enable(view.could_enable) if view.could_enable is not None else "",
         unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
         f"not rentable: {closed}; reasons: --why" if closed and not screen.why and "not rentable" not in less else "",
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
@@ -93,6 +94,15 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
     """What is configured and may not be rented, with the reasons and the remedies."""
     lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
     return "\n".join(["", "not rentable, although it is configured:", *lines]) if lines else ""
+
+
+def _could_enable(found: CouldEnable) -> str:
+    """Where a job would run that cannot run where the plan chose."""
+    where = f"least cost of the clouds that can be enabled: {', '.join(found.clouds)} ({', '.join(found.regions)})"
+    if found.cost_nano_usd is None:
+        return where
+    age = "" if found.price_age_s is None else f", prices up to {span(found.price_age_s)} old"
+    return f"{where}, about {amount(found.cost_nano_usd)} (estimate{age})"
 
 
 def _savings(view: PlanView) -> str:
