@@ -10,7 +10,7 @@ from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room, rooms
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import QUANTILES, Market, Quantile
-from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd, fetched_from
+from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd, fetched_from, rate_between
 from providers.billing.charges import Location
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "mean_outage_h",
     "of_machines",
     "prior_hazard",
+    "rate_between",
     "rooms",
 ]

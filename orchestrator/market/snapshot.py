@@ -38,7 +38,7 @@ from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room
 from orchestrator.market.reversion import UNKNOWN, Course
-from orchestrator.market.transfer import TYPICAL, Tariff
+from orchestrator.market.transfer import TYPICAL, Tariff, rate_between
 from orchestrator.model import Estimate
 from providers.billing.charges import Location
 from providers.offer import Offer
@@ -325,14 +325,8 @@ class Market:
         key = (place, outward)
         if key not in self.known_rates:
             ways = ((place, each) if outward else (each, place) for each in self.listing.sites)
-            self.known_rates[key] = np.array([self.rate(*way) for way in ways], np.float64)
+            self.known_rates[key] = np.array([rate_between(self.tariff, *way) for way in ways], np.float64)
         return self.known_rates[key]
-
-    def rate(self, source: Location, target: Location) -> int:
-        """nano-USD per GB from one location to another. An unknown region is assumed to be the other one's."""
-        if source[0] == target[0] and not (source[1] and target[1]):
-            return 0
-        return self.tariff.rate(source, target)
 
     @property
     def startup_s(self) -> Floats:

@@ -32,6 +32,13 @@ class TypicalTariff:
 TYPICAL: Tariff = TypicalTariff()
 
 
+def rate_between(tariff: Tariff, source: Location, target: Location) -> int:
+    """nano-USD for 10^9 bytes. An unknown region is assumed to be the other one's."""
+    if source[0] == target[0] and not (source[1] and target[1]):
+        return 0
+    return tariff.rate(source, target)
+
+
 def fetched_from(bucket: Location, saved_at: Location | None) -> Location:
     """Where a checkpoint is fetched from that is kept in `bucket` and was saved last by a machine at `saved_at`. A
     bucket of that machine's cloud whose region is not known is assumed to be in the machine's region."""

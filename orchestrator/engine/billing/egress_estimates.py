@@ -6,7 +6,7 @@ its own. Simulated clouds bill it with the machine (providers.billing.charges).
 
 from __future__ import annotations
 
-from orchestrator.market import TYPICAL, Location, fetched_from
+from orchestrator.market import TYPICAL, Location, fetched_from, rate_between
 from orchestrator.market.transfer import Tariff
 from providers.billing.charges import Usage, egress_nano_usd, rate_card
 from providers.catalog import load
@@ -29,11 +29,8 @@ def estimated_nano_usd(usage: Usage | None, tariff: Tariff | None = None) -> int
 
 
 def list_rate(source: Location, target: Location, tariff: Tariff | None = None) -> int:
-    """nano-USD for 10^9 bytes by the catalogue's list prices. A bucket of unknown region is assumed to be in the
-    region of a machine of its cloud."""
-    if source[0] == target[0] and not source[1]:
-        return 0
-    return (_listed() if tariff is None else tariff).rate(source, target)
+    """nano-USD for 10^9 bytes by the catalogue's list prices."""
+    return rate_between(_listed() if tariff is None else tariff, source, target)
 
 
 def _listed() -> Tariff:

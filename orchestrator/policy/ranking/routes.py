@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Location, Market, fetched_from
+from orchestrator.market import Location, Market, fetched_from, rate_between
 from orchestrator.policy.demand import Demand
 from providers.billing.charges import RateCard, checkpoint_objects, crosses, egress_nano_usd, object_nano_usd, rate_card
 
@@ -53,9 +53,9 @@ class Routes:
         if self.bucket is None or place[0] in market.listing.simulated_providers:
             return market.rates_to(self._direct(place))
         if self.bucket[1]:
-            return np.full(len(market.listing.sites), float(market.rate(self.bucket, place)))
+            return np.full(len(market.listing.sites), float(rate_between(market.tariff, self.bucket, place)))
         here = np.array([each[0] == self.bucket[0] for each in market.listing.sites], np.bool_)
-        return np.where(here, market.rates_to(place[:2]), float(market.rate(self.bucket, place)))
+        return np.where(here, market.rates_to(place[:2]), float(rate_between(market.tariff, self.bucket, place)))
 
     def to_sites(self, place: Location, size_bytes: int) -> Floats:
         """nano-USD for restoring at each site a checkpoint that was saved last at `place`: egress and requests."""
