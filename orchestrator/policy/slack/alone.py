@@ -139,8 +139,7 @@ class AloneTable:
         pass_on[spot:, spot:] = survive[:-1, :-1]
         pass_on[spot:, 0] = survive[:-1, -1]
         pass_on = pass_on.astype(np.float32)
-        waited, late_waiting = self._less(step_h)
-        launched, late_launch = self._less(its.restart_h)
+        (waited, waited_late), (launched, launched_late) = self._less(step_h), self._less(its.restart_h)
         price = np.full((rows - bought, 1), its.on_demand_usd[0], np.float32)
         price[bought:] = its.spot_usd[0]
         bill = price * np.float32(step_h)
@@ -148,30 +147,32 @@ class AloneTable:
         done = np.searchsorted(self._slack_h, np.arange(self._steps + 1) * step_h).tolist()
         values = np.zeros((self._steps + 1, rows, SLACKS), np.float32)
         least_usd = min(its.spot_usd[0], its.on_demand_usd[0])
-        values[0, :bought] = least_usd * (its.restart_h + work_h[0])
-        values[0, bought:] = price * work_h[0]
+        restarted_usd, done_usd = least_usd * (its.restart_h + work_h), price * work_h[:, None]
+        values[0, :bought], values[0, bought:] = restarted_usd[0], done_usd[0]
+        too_late = np.float32(TOO_LATE)
         for k in range(1, self._steps + 1):
             after, now = pass_on @ values[k - 1], values[k]
             idle, runs = now[:bought], after[bought:]
             runs += bill
-            np.minimum(after[:bought] @ waited + late_waiting, TOO_LATE, out=idle)
-            begun = runs @ launched + late_launch
+            np.minimum(after[:bought] @ waited, too_late, out=idle)
+            idle[:, :waited_late] = too_late
+            begun = runs @ launched
+            begun[:, :launched_late] = too_late
             np.minimum(idle, begun[:bought], out=idle)
             np.minimum(idle[up:], begun[bought:], out=idle[up:])
             np.minimum(runs[:bought], idle, out=now[bought:spot])
             np.minimum(runs[bought:], idle[up:], out=now[spot:])
-            if done[k] < SLACKS:
-                over_h = work_h[k, done[k] :]
-                idle[:, done[k] :] = least_usd * (its.restart_h + over_h)
-                now[bought:, done[k] :] = price * over_h
+            if (over := done[k]) < SLACKS:
+                idle[:, over:] = restarted_usd[k, over:]
+                now[bought:, over:] = done_usd[k, :, over:]
         return values
 
-    def _less(self, hours: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(matrix from values over slack to those by the slack that is so much more, TOO_LATE where there is none)."""
-        matrix, late = np.zeros((SLACKS, SLACKS), np.float32), np.zeros(SLACKS, np.float32)
+    def _less(self, hours: float) -> tuple[NDArray[np.float32], int]:
+        """(matrix from values over slack to those by the slack that is so much more, for how many there is none)."""
+        matrix, late = np.zeros((SLACKS, SLACKS), np.float32), 0
         for number, slack_h in enumerate(self._slacks):
             if slack_h - hours < -1e-9:
-                late[number] = TOO_LATE
+                late += 1
                 continue
             j, more = self._cell(max(slack_h - hours, 0.0))
             matrix[j, number], matrix[j + 1, number] = 1 - more, more

@@ -72,8 +72,7 @@ class Terms:
         require_numbers("restart overhead, tick or length of a probe", (self.restart_h, self.tick_h, self.probe_h))
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What is known now. `ticks_left` includes this one; `running` is (pool, whether it is spot)."""
 
     now_h: float
@@ -85,8 +84,7 @@ class Situation:
     spot_usd: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """Something to do now, and the expected cost (US$) to finish if it is done and the best is done from then on. Where
     that would miss the deadline, it is TOO_LATE hours of on-demand."""
 
@@ -413,5 +411,5 @@ class _Ahead:
 def require_numbers(what: str, values: Iterable[float]) -> None:
     """Raises ValueError for a value that is not finite or is negative."""
     for value in values:
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= value < math.inf:
             raise ValueError(f"a {what} is {value}; it must be a finite number of at least 0")
