@@ -36,6 +36,7 @@ from orchestrator.engine.compartment import Compartment
 from orchestrator.engine.inputs import latencies, snapshot
 from orchestrator.engine.inputs.latencies import PlaceAndKind
 from orchestrator.engine.inputs.price_courses import EVERY_MS
+from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.market import TYPICAL, AvailabilityPoint
 from orchestrator.model import VOLUNTARY, Job, JobForecast, JobSpec, Plan, TrainSpec
 from orchestrator.perf import InstanceKind, Latencies, PerfBook, kind_of
@@ -131,8 +132,9 @@ class Watch(Saboteur):
         super().crossing(where, about)
         if where == Compartment.DECIDE.value:
             assert self.home is not None
-            if not self.asked:
+            if self.history is None:
                 self.history = self.home.history()
+            self.home.tell(self.history, about)
             self.asked.append(about)
 
 
@@ -146,6 +148,7 @@ class History:
     points: Sequence[AvailabilityPoint]
     starts: dict[str, Latencies[PlaceAndKind]]
     perf: PerfBook
+    gaps: Latencies[str]
 
     def plan(self, job_ids: Collection[str], limits: MoveLimits) -> Plan:
         """The replay's plan."""
@@ -165,6 +168,7 @@ class Home(SimulatedInstallation):
         self.chance = random.Random(seed)
         record = recorded(shared, VirtualClock().now_ms())
         capacity = synthetic(record, seed, record.end_ms)
+        self._speeds = SpeedReader()
         self.knowledge = Knowledge(record, TYPICAL, STARTUP_S, EVERY_MS)
         timings = Timings(
             step_s=60.0, prepare_s=STARTUP_S, restore_s=RESTORE_S, checkpoint_every_s=SAVE_EVERY_S, saving=0.035
@@ -201,16 +205,22 @@ class Home(SimulatedInstallation):
         return [kind_of(*kind) for kind in self.knowledge.record.listing.kinds]
 
     def history(self) -> History:
-        """What is known now."""
+        """What is known now of the market and of all speeds."""
         now_ms = self.clock.now_ms()
         with self.store.read() as tx:
-            jobs = [job for job in tx.jobs(states=("queued", "running")) if job.name != "before"]
-            gaps = latencies.handovers(tx, self.config)
-            states = {job.id: self._state(tx, job, gaps) for job in jobs}
+            jobs = [job.id for job in tx.jobs(states=("queued", "running"))]
             rows = tx.availability(now_ms - REMEMBERED_MS, now_ms)
             points = [AvailabilityPoint(row.offer_id, row.at_ms, row.kind) for row in rows]  # type: ignore[arg-type]
             starts = latencies.starts(tx, self.config, self._kind_at, lambda *_: None)
-            return History(self.knowledge, now_ms, states, points, starts, snapshot.perf(tx, now_ms, list(states)))
+            perf = snapshot.perf(tx, now_ms, jobs, self._speeds)
+            gaps = latencies.handovers(tx, self.config)
+            return History(self.knowledge, now_ms, {}, points, starts, perf, gaps)
+
+    def tell(self, history: History, job_id: str) -> None:
+        """Add what is known now of a job."""
+        with self.store.read() as tx:
+            for job in tx.jobs_of([job_id]):
+                history.states[job_id] = self._state(tx, job, history.gaps)
 
     def _kind_at(self, offer_id: str) -> InstanceKind | None:
         listing = self.knowledge.record.listing

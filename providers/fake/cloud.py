@@ -149,6 +149,7 @@ class FakeCloud:
             offer.id: _Listing(offer, price) for offer, price in (default_catalog() if catalog is None else catalog)
         }
         self._lives: dict[str, _Life] = {}
+        self._remembered: dict[str, None] = {}  # ids in order of launch, without those found to be forgotten
         self.claims: dict[str, str] = {}
         self._launches: dict[str, tuple[LaunchSpec, tuple[str, ...]]] = {}
 
@@ -244,6 +245,7 @@ class FakeCloud:
         ids = tuple(self._id(spec.token, ordinal) for ordinal in range(spec.count))
         for instance_id in ids:
             self._lives[instance_id] = self._begin(instance_id, spec, listing, at_ms)
+            self._remembered[instance_id] = None
         self._launches[spec.token] = (spec, ids)
         return ids
 
@@ -263,16 +265,20 @@ class FakeCloud:
 
     def instances(self) -> tuple[Instance, ...]:
         """All instances that were accepted and are not forgotten, in their current state."""
-        return tuple(found for instance_id in self._lives if (found := self.instance(instance_id)) is not None)
+        found = []
+        for instance_id in tuple(self._remembered):
+            instance = self.instance(instance_id)
+            if instance is not None:
+                found.append(instance)
+            elif self._forgotten(self._lives[instance_id]):
+                self._remembered.pop(instance_id, None)
+        return tuple(found)
 
     def instance(self, instance_id: str) -> Instance | None:
         """One instance in its current state; None if it never existed, has not arrived yet, or is forgotten."""
         now_ms = self.clock.now_ms()
         life = self._lives.get(instance_id)
-        if life is None or life.accepted_ms > now_ms:
-            return None
-        forget_s, last_ms = self.behaviour.forget_s, life.last_ms
-        if forget_s is not None and last_ms is not None and now_ms > last_ms + forget_s * 1000:
+        if life is None or life.accepted_ms > now_ms or self._forgotten(life):
             return None
         from_ms, to_ms = self._billed(life, now_ms)
         ended = life.ended(now_ms)
@@ -337,6 +343,10 @@ class FakeCloud:
         return sum(not life.ended(at_ms) for life in self._lives.values())
 
     # --- below: details ---
+
+    def _forgotten(self, life: _Life) -> bool:
+        forget_s, last_ms = self.behaviour.forget_s, life.last_ms
+        return forget_s is not None and last_ms is not None and self.clock.now_ms() > last_ms + forget_s * 1000
 
     def _shows(self, found: Instance) -> bool:
         lag_ms = int(self.behaviour.listing_lag_s * 1000)

@@ -325,7 +325,7 @@ class SimSite:
     def _heard(self, run_id: str, report: RunReport) -> RunReport | None:
         """What the machines of a run say of it, one of which may lie."""
         said, trainer = self._said(run_id, report), self._trainers.get(run_id)
-        if trainer is None or report.state in ("absent", "silent"):
+        if not self._lies or trainer is None or report.state in ("absent", "silent"):
             return said
         of_run = [each for each in self._cloud.instances() if each.token == trainer.token]
         lies = self._lies.get(of_run[0].tags["tradewind-job"])
