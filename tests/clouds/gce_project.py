@@ -12,7 +12,7 @@ from providers.gcp.names import network_name
 from providers.gcp.provider import GcpProvider
 from providers.gcp.session import Connections
 from providers.gcp.settings import Settings
-from tests.clouds.compute import FAMILY, Compute
+from tests.clouds.compute import FAMILY, Compute, Vm
 from tests.clouds.gcp import GcpCloud, GcpMachine, GcpZone, a2_skus, sku
 from tests.clouds.server import Fault, LoopbackServer, Request
 from tests.clouds.still import Still
@@ -64,6 +64,12 @@ class Project:
         self.server.faults.append(
             Fault(lambda request: request.method == method and part in request.path, times, **how)
         )
+
+
+def the_machine(project: Project) -> Vm:
+    """The only one that there is or was."""
+    (machine,) = project.gce.vms
+    return machine
 
 
 def _creates(request: Request) -> bool:

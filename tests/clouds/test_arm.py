@@ -458,6 +458,24 @@ def test_a_machine_that_shuts_down_is_deleted_by_whoever_looks(
     assert not account.arm.alive()
 
 
+def test_a_machine_that_has_shut_down_is_billed_until_somebody_looks_and_so_it_is_booked(account: Account) -> None:
+    (name,) = account.connect().launch(spec())
+    account.clock.advance(600)
+    still(the_machine(account)).off = True
+    account.clock.advance(900)  # no control plane runs
+    seen_ms = account.clock.now_ms()
+    assert account.connect().describe([name])[0].state is InstanceState.STOPPING
+    account.clock.advance(300)
+    (ended,) = account.connect().describe([name])
+    assert ended.billed_from_ms is not None
+    assert ended.billed_to_ms == seen_ms // 1000 * 1000
+    vm = the_machine(account)
+    price = 3600_000 * account.arm.cost_nano_usd_of(vm) / (ended.billed_to_ms - ended.billed_from_ms)
+    (listed,) = (each for each in account.connect().prices() if each.offer_id == ended.offer_id)
+    assert price == pytest.approx(listed.nano_usd_per_hour), "what Azure bills is what is booked"
+    assert ended.billed_to_ms - ended.billed_from_ms >= 1_500_000
+
+
 def test_a_machine_whose_time_is_over_is_deleted_although_it_runs_on(account: Account) -> None:
     provider = account.connect()
     (name,) = provider.launch(spec(time_to_live_s=HOUR_S))

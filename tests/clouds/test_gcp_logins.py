@@ -211,7 +211,7 @@ def test_without_the_resource_manager_the_permissions_are_not_checked_and_it_say
 
 
 def test_what_prices_need_is_asked_for_and_nothing_else(login: Login) -> None:
-    """The permissions for machines and networks are proved in test_compute.py."""
+    """The permissions for machines and networks are proved in test_compute.py and test_compute_networks.py."""
     login.gce.networks.add(network_name("tw-1"))
     connections = Connections(PROJECT, login.server.url, call_s=2.0, patience_s=0.0)
     GcpProvider(login.settings(), VirtualClock(start_ms=1_790_000_000_000), connections).prices()
