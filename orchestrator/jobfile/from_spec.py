@@ -36,7 +36,12 @@ def mapping_from_spec(spec: JobSpec) -> dict[str, Any]:
         "budget": None if spec.budget_nano_usd is None else f"{Decimal(spec.budget_nano_usd).scaleb(-9):f} USD",
         "capacity": [each.value for each in spec.capacity],
         "where": {"clouds": list(where.clouds) or None, "regions": list(where.regions) or None},
-        "checkpoint": {"to": checkpoint.to, "keep": checkpoint.keep, "max_overhead": checkpoint.max_overhead},
+        "checkpoint": {
+            "to": checkpoint.to,
+            "keep": checkpoint.keep,
+            "max_overhead": checkpoint.max_overhead,
+            "max_in_flight": checkpoint.max_in_flight,
+        },
         "reproducible": {
             "threads": spec.reproducible.threads,
             "deterministic": spec.reproducible.deterministic,

@@ -266,6 +266,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
             to=None if checkpoint.to is None else _location(checkpoint.to, base_dir),
             keep=checkpoint.keep,
             max_overhead=checkpoint.max_overhead,
+            max_in_flight=checkpoint.max_in_flight,
         ),
         reproducible=Reproducible(file.reproducible.threads, file.reproducible.deterministic, file.reproducible.seed),
         standby=file.standby,

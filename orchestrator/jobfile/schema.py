@@ -245,6 +245,15 @@ class CheckpointSection(Section):
     max_overhead: Share = _about(
         "The share of the time that writing them may take.", "percentage", "3.5%", default=0.035, default_text="3.5%"
     )
+    max_in_flight: Whole = _about(
+        "How many may be written at a time while training goes on, each from a copy of its own in memory; 0: training "
+        "waits.",
+        "whole number",
+        "1",
+        default=1,
+        ge=0,
+        le=8,
+    )
 
 
 class ReproducibleSection(Section):

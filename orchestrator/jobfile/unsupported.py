@@ -20,7 +20,7 @@ class UnsupportedField:
 
     @property
     def field(self) -> str:
-        """Dotted name: `outputs.0.keep`."""
+        """Dotted name: `resources.nodes`."""
         return dotted(self.loc)
 
     def finding(self) -> Finding:

@@ -118,11 +118,13 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go (None: the state folder), how many are kept, and the largest share of time they may take."""
+    """Where checkpoints go (None: the state folder), how many are kept, the largest share of time they may take, and
+    how many may be under way at a time (0: training waits for them)."""
 
     to: str | None = None
     keep: int = 3
     max_overhead: float = 0.035  # CheckFreq (FAST '21): within 3.5 % of the run time
+    max_in_flight: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,11 @@ def trained(tradewind: Tradewind, job: str) -> Trained:
                 assert found.losses[rank].setdefault(step, loss) == loss, f"rank {rank}: step {step} was repeated"
         last = -1
         for line in (tradewind.installation.output_dir(job) / f"read-{rank}").read_text().splitlines():
+            if line == "began":  # perhaps with the step in which the last run was killed
+                last = -1
+                continue
             step, sample = map(int, line.split())
-            if step != last:  # it was begun, or begun again
+            if step != last:
                 found.read[rank][step] = []
             last = step
             found.read[rank][step].append(sample)

@@ -22,9 +22,10 @@ import xxhash
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.packing import store_tensors
 from trainers.checkpoint.retention import collect
 from trainers.checkpoint.state import Encoder, tensor_bytes
-from trainers.checkpoint.writer import dtype_name, store_tensors, versions
+from trainers.checkpoint.writer import dtype_name, values, versions
 from trainers.errors import (
     FencedError,
     PeerLost,
@@ -117,7 +118,7 @@ def save_together(
 
     def write() -> dict[str, Any]:
         assigned = [encoder.tensors[number] for rank, number in plan.entries if rank == peers.rank]
-        entries = store_tensors(root, job, name.generation, assigned)
+        entries = store_tensors(root, job, name.generation, values(assigned))
         pieces = [[(piece.chunk, piece.begin, piece.end) for piece in entry.pieces] for entry in entries]
         if peers.rank != 0:
             store.settle_chunks(root, job)  # rank 0 does that when it commits

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,17 +18,15 @@ from trainers.checkpoint.attached import AttachedObjects
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import Loaded, load, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
-from trainers.checkpoint.together import save_together
-from trainers.checkpoint.writer import save
-from trainers.errors import FencedError, StateError, StoreThrottled, StoreUnavailable, TrainerError
+from trainers.errors import StateError, TrainerError
 from trainers.loop.cadence import Cadence
 from trainers.loop.peers import Seen, peers_of, world
 from trainers.loop.rng import capture_rng, restore_rng
+from trainers.loop.saves import Saves
 from trainers.loop.summing import sum_in_rank_order
 from trainers.loop.training_loop import Parts, TrainingLoop
 from trainers.loop.transient import Transient
 from trainers.loop.unattached import UnattachedState
-from trainers.objects.base import ObjectStore
 from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 
@@ -102,7 +98,7 @@ class Session(TrainingLoop):
 
     def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
         self._spec = context.spec
-        self._checkpoints, self._hurried = context.checkpoints, context.hurried
+        self._checkpoints = context.checkpoints
         self._ownership = context.ownership
         self._peers = peers_of(context)
         super().__init__(
@@ -121,10 +117,9 @@ class Session(TrainingLoop):
         self._journal = context.journal
         self._timers = context.timers
         self._on_step = context.on_step
-        self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic())
+        self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic(), billed=self._ownership.remote)
+        self._saves = Saves(context, self._peers, self._cadence, self._captured)
         self._restored: Loaded | None = None
-        self._saved_step: int | None = None
-        self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
         self._successors: set[int] = set()  # the generations for which it has waited
         self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
         self._began_s = self._began_cpu_s = 0.0  # when the current step began
@@ -134,7 +129,7 @@ class Session(TrainingLoop):
         made_all = (
             self.total_steps is not None and self.steps_done >= self.total_steps
         )  # even if the program left the loop by itself
-        if (self._done() or made_all) and self._saved_step is not None:
+        if (self._done() or made_all) and self._saves.step is not None:
             return None
         of = "" if self.total_steps is None else f" of {self.total_steps}"
         return (
@@ -144,16 +139,17 @@ class Session(TrainingLoop):
 
     def finish(self) -> None:
         """Save and report the final state after the program has returned. Raises CheckpointError."""
-        if self._saved_step is not None:
+        if self._saves.step is not None:
             if self._peers.rank == 0:
                 self._require_ownership(self._look())
-            self._save_once()
+            self._saves.once(self.steps_done)
         digest = weights_hash(self.parts.model)
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
     def close(self) -> None:
-        """Stop watching the program, however it ended."""
+        """Stop watching the program, and writing, however it ended."""
         self._unattached.close()
+        self._saves.close()
 
     # The hooks of TrainingLoop
 
@@ -169,7 +165,7 @@ class Session(TrainingLoop):
         if self._restored is not None:
             restore_rng(self._restored.items["rng"], own_device=self._peers.size > 1)
             self._restored = None
-        self._saved_step = self.steps_done if self._journal.progress.manifest else -1
+        self._saves.step = self.steps_done if self._journal.progress.manifest else -1
         self._cadence.since_s = self._timers.monotonic()
         self._journal.enter("training")
         self._journal.expect("step")
@@ -182,6 +178,7 @@ class Session(TrainingLoop):
 
     def _between_steps(self) -> None:
         self._pace()
+        self._saves.follow_up()
         seen = self._look() if self._peers.meets(self.steps_done) else None
         if seen is not None and self._peers.size == 1:
             self._require_ownership(seen)
@@ -193,7 +190,7 @@ class Session(TrainingLoop):
         self._mark()
 
     def _end(self) -> None:
-        self._save_once()
+        self._saves.once(self.steps_done)
         self._journal.expect("end")
 
     # Between two steps
@@ -204,7 +201,7 @@ class Session(TrainingLoop):
         if self._spec.throttle < 1:
             self._timers.sleep(cpu_s * (1 / self._spec.throttle - 1))
         wall_s = self._timers.monotonic() - self._began_s
-        self._cadence.stepped(wall_s)
+        self._cadence.stepped(wall_s, beside=self._saves.under_way)
         before = self._journal.progress
         smooth = wall_s if before.step_wall_s is None else 0.9 * before.step_wall_s + 0.1 * wall_s
         self._journal.update(step_wall_s=smooth, useful_s=before.useful_s + wall_s)
@@ -217,7 +214,7 @@ class Session(TrainingLoop):
         seen, now = Seen(), self._timers.monotonic
         if self._peers.rank == 0:
             seen.generation = self._ownership.generation()
-            seen.save_due = self._cadence.due(now()) and self._reachable()
+            seen.save_due = self._saves.due()
         if self._peers.leads:
             control = self._control
             until, quiesce, notice = control.lease_until(), control.quiesce(), control.notice()
@@ -237,13 +234,13 @@ class Session(TrainingLoop):
         """Do what is due after a step."""
         self._require_ownership(seen)
         if seen.rewrite:
-            self._save()
+            self._saves.now(self.steps_done)
         if self._done():
             return
         if seen.stop:
             self._checkpoint_and_stop()
         if seen.successor >= 0:
-            self._save_once()
+            self._saves.once(self.steps_done)
             self._journal.enter("quiesced")
             seen = self._wait_while(self._quiesced, seen)
             self._void_successors()
@@ -251,12 +248,12 @@ class Session(TrainingLoop):
             self._journal.expect("step")
         if seen.noticed:
             if self._cadence.save_s is None:
-                self._save_once()  # saves the work at once and measures how long a save takes
+                self._saves.once(self.steps_done)  # saves the work at once and measures how long a save takes
                 seen = self._agreed(self._look())
             if seen.notice_due:
                 self._checkpoint_and_stop()
         if seen.save_due:
-            self._save_if_reachable()
+            self._saves.periodic(self.steps_done)
 
     def _quiesced(self, seen: Seen) -> bool:
         if seen.successor >= 0:
@@ -277,7 +274,7 @@ class Session(TrainingLoop):
         self._successors.clear()
 
     def _checkpoint_and_stop(self) -> None:
-        self._save_once()
+        self._saves.once(self.steps_done)
         raise RunEnded("checkpointed_and_stopped")
 
     # Ownership
@@ -285,11 +282,6 @@ class Session(TrainingLoop):
     def _require_ownership(self, seen: Seen) -> None:
         """Raises RunEnded if a newer generation owns the job or a lease has expired."""
         if seen.lease_over or seen.generation != self._spec.generation:
-            raise RunEnded("fenced")
-
-    def _require_lease(self) -> None:
-        until = self._control.lease_until()
-        if until is not None and self._timers.monotonic() >= until:
             raise RunEnded("fenced")
 
     def _await_fence(self) -> None:
@@ -377,59 +369,19 @@ class Session(TrainingLoop):
             loaded = load(self._checkpoints, job, ManifestName.parse(found), self._peers.rank)
         return loaded
 
-    def _save_if_reachable(self) -> None:
-        """Write a periodic checkpoint. If the store cannot be reached, training goes on until it can."""
-        began_s = self._timers.monotonic()
-        try:
-            self._save_once(self._hurried)
-        except (StoreThrottled, StoreUnavailable) as error:
-            sys.stderr.write(f"the checkpoint of step {self.steps_done} is postponed: {error}\n")
-            self._cadence.postponed(began_s, self._timers.monotonic())
-            self._answers = self._ownership.answers()
-        else:
-            self._answers = -1
-
-    def _reachable(self) -> bool:
-        """Whether the store has answered since a save was postponed, as far as that is known."""
-        return not self._ownership.remote or self._ownership.answers() > self._answers
-
-    def _save_once(self, to: ObjectStore | None = None) -> None:
-        """Write a checkpoint of the current step unless there is one; as patiently as it takes, or `to` that store."""
-        if self._saved_step != self.steps_done:
-            self._save(to)
-
-    def _save(self, to: ObjectStore | None = None) -> None:
-        spec = self._spec
+    def _captured(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The items of a checkpoint, and the position in the data, as they are now."""
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()
-        write = save if self._peers.size == 1 else functools.partial(save_together, peers=self._peers)
-        try:
-            with self._journal.saving():
-                began_s = self._timers.monotonic()
-                name = write(
-                    self._checkpoints if to is None else to,
-                    spec.job_id,
-                    ManifestName(spec.generation, self.steps_done, spec.attempt),
-                    items={
-                        "given": self._attached.same(),
-                        **self._attached.capture(),
-                        "rng": capture_rng(own_device=self._peers.size > 1),
-                        "transient": self._transient.capture(),
-                    },
-                    position=position,
-                    keep=spec.keep,
-                    before_commit=self._require_lease,
-                )
-                ended_s = self._timers.monotonic()
-        except FencedError:
-            raise RunEnded("fenced") from None
-        self._saved_step, self._rewrite = self.steps_done, False
-        self._cadence.saved(began_s, ended_s)
-        spent_s = self._journal.progress.checkpoint_s + ended_s - began_s
-        self._journal.update(
-            manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s, save_wall_s=ended_s - began_s
-        )
+        items = {
+            "given": self._attached.same(),
+            **self._attached.capture(),
+            "rng": capture_rng(own_device=self._peers.size > 1),
+            "transient": self._transient.capture(),
+        }
+        self._rewrite = False
+        return items, position
 
     def _captured_tensors(self) -> list[torch.Tensor]:
         encoder = Encoder()

@@ -66,6 +66,7 @@ def trainer_spec(
         epochs=train.epochs,
         keep=spec.checkpoint.keep,
         max_overhead=spec.checkpoint.max_overhead,
+        max_in_flight=spec.checkpoint.max_in_flight,
         threads=spec.reproducible.threads,
         deterministic=spec.reproducible.deterministic,
         seed=spec.reproducible.seed,

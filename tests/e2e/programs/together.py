@@ -37,6 +37,7 @@ def main(hurry):
     data = Noted()
     run = trainers.attach(model=model, optimizer=optimizer, loader=DataLoader(data, batch_size=4, shuffle=True))
     notes = os.open(run.output_dir / f"read-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(notes, b"began\n")
     data.seen = lambda index: os.write(notes, f"{run.steps_done} {index}\n".encode())
     for batch in run.batches():
         loss = (model(batch) - batch).square().mean()

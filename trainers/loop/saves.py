@@ -1,0 +1,160 @@
+"""Saves: writes the checkpoints of a session, at once or beside the steps that follow, and reports them.
+
+A periodic checkpoint is copied and written beside the training (trainers.checkpoint.background), if the spec allows it,
+the run has one process, and there is memory for the copy. One that something waits for (the end of a run, a handover, a
+preemption notice) is written at once: what is under way is left off, unless it is of the same step.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainers.checkpoint.background import Background, Ended
+from trainers.checkpoint.background_process import Settings
+from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.together import save_together
+from trainers.checkpoint.writer import save
+from trainers.errors import FencedError, StoreThrottled, StoreUnavailable, TrainerError
+from trainers.loop.cadence import Cadence
+from trainers.loop.peers import Peers
+from trainers.objects.base import ObjectStore
+from trainers.process.run_context import HURRIED, RunContext, RunEnded
+
+_AWAY = (StoreThrottled, StoreUnavailable)
+
+
+class Saves:
+    """`captured` returns the items of a checkpoint and the position in the data, as they are now. Raises RunEnded where
+    the run has lost its job, and the errors of trainers.checkpoint."""
+
+    def __init__(
+        self, context: RunContext, peers: Peers, cadence: Cadence, captured: Callable[[], tuple[dict[str, Any], Any]]
+    ) -> None:
+        self._context, self._peers, self._cadence, self._captured = context, peers, cadence, captured
+        self.step: int | None = None
+        """The step of the newest checkpoint; -1: there is none yet, None: the loop has not begun."""
+        self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
+        self._background: Background | None = None
+        spec = context.spec
+        if spec.max_in_flight > 0 and peers.size == 1:
+            patience = (HURRIED.connect_s, HURRIED.request_s, HURRIED.tries)
+            settings = Settings(spec.checkpoint_root, spec.job_id, spec.keep, spec.control_dir, patience)
+            self._background = Background(settings, most=spec.max_in_flight, monotonic=context.timers.monotonic)
+
+    def due(self) -> bool:
+        """Whether it is time for a periodic checkpoint, and it may be possible to write one."""
+        if self._background is not None and self._background.full:
+            return False
+        return self._cadence.due(self._context.timers.monotonic()) and self._reachable()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a checkpoint is being written beside the training."""
+        return self._background is not None and bool(self._background.under_way)
+
+    def periodic(self, step: int) -> None:
+        """Begin or write the checkpoint of the present `step`. If the store cannot be reached, training goes on until
+        it can."""
+        background, now = self._background, self._context.timers.monotonic
+        if background is not None and background.possible:
+            if self.step != step and background.ready:
+                with self._context.journal.saving():
+                    begun = background.begin(self._name(step), self._captured)
+                if begun:
+                    self._cadence.began(now())
+            if background.possible:
+                return  # begun, or there is no memory for it yet
+        began_s = now()
+        try:
+            self.once(step, self._context.hurried)
+        except _AWAY as error:
+            self._postpone(step, error, began_s)
+        else:
+            self._answers = -1
+
+    def follow_up(self) -> None:
+        """Report what has been written beside the training since."""
+        if self._background is not None:
+            self._report(self._background.ended())
+
+    def once(self, step: int, to: ObjectStore | None = None) -> None:
+        """Write a checkpoint of the present `step` unless there is one; as patiently as it takes, or `to` that
+        store."""
+        if self.step != step:
+            if self._background is not None and self._name(step) in self._background.under_way:
+                with self._context.journal.saving():
+                    self._report(self._background.ended(wait=True), awaited=True)
+            if self.step != step:
+                self.now(step, to)
+
+    def now(self, step: int, to: ObjectStore | None = None) -> None:
+        """Write a checkpoint of the present `step`, even if there is one."""
+        context, spec, now = self._context, self._context.spec, self._context.timers.monotonic
+        write = save if self._peers.size == 1 else functools.partial(save_together, peers=self._peers)
+        try:
+            with context.journal.saving():
+                if self._background is not None:
+                    self._report(self._background.leave_off(), awaited=True)
+                began_s = now()
+                items, position = self._captured()
+                name = write(
+                    context.checkpoints if to is None else to,
+                    spec.job_id,
+                    self._name(step),
+                    items=items,
+                    position=position,
+                    keep=spec.keep,
+                    before_commit=self._require_lease,
+                )
+                ended_s = now()
+        except FencedError:
+            raise RunEnded("fenced") from None
+        self._cadence.saved(began_s, ended_s)
+        self._committed(name, ended_s - began_s, ended_s - began_s)
+
+    def close(self) -> None:
+        """Write nothing more."""
+        if self._background is not None:
+            self._background.close()
+
+    def _name(self, step: int) -> ManifestName:
+        spec = self._context.spec
+        return ManifestName(spec.generation, step, spec.attempt)
+
+    def _report(self, ended: Sequence[Ended], *, awaited: bool = False) -> None:
+        """`awaited`: a checkpoint of the present step follows, so that none of these must be tried again."""
+        for each in ended:
+            if isinstance(each.error, FencedError):
+                raise RunEnded("fenced")
+            if each.name is not None:
+                self._cadence.saved_beside(each.held_s, each.took_s)
+                self._committed(each.name, each.held_s, each.took_s)
+                self._answers = -1
+            elif isinstance(each.error, _AWAY) and not awaited:
+                self._postpone(each.begun.step, each.error, self._cadence.since_s)
+            elif each.error is not None and not isinstance(each.error, _AWAY):
+                raise each.error
+
+    def _committed(self, name: ManifestName, held_s: float, took_s: float) -> None:
+        journal = self._context.journal
+        self.step = name.step
+        spent_s = journal.progress.checkpoint_s + held_s
+        journal.update(manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s, save_wall_s=took_s)
+
+    def _postpone(self, step: int, error: TrainerError, began_s: float) -> None:
+        sys.stderr.write(f"the checkpoint of step {step} is postponed: {error}\n")
+        self._cadence.postponed(began_s, self._context.timers.monotonic())
+        self._answers = self._context.ownership.answers()
+
+    def _reachable(self) -> bool:
+        """Whether the store has answered since a save was postponed, as far as that is known."""
+        ownership = self._context.ownership
+        return not ownership.remote or ownership.answers() > self._answers
+
+    def _require_lease(self) -> None:
+        until = self._context.control.lease_until()
+        if until is not None and self._context.timers.monotonic() >= until:
+            raise RunEnded("fenced")
