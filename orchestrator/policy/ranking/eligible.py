@@ -113,7 +113,8 @@ class Filtered:
         for row in (self.current, self.target):
             if row is not None:
                 counts[row] = True
-        return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s, self.fitting)
+        around = self.awaited if self.fitting is None else self.fitting
+        return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s, around)
 
     @lazily
     def fitting(self) -> Rows | None:

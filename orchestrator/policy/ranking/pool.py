@@ -28,8 +28,8 @@ class Pool:
     one standard deviation higher, because the cheapest of many old prices is the one most likely to have risen). Over
     the cells: `site`, `kind`, `hazard_s` (losses per second). The job's present row (`current`, one of the rows) has a
     cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that
-    setting up the job's environment adds to each start. `around` are all rows that may be asked about, where they are
-    few: whoever needs more than the pool then forecasts these at once.
+    setting up the job's environment adds to each start. `around` are rows beside the pool that may be asked
+    about: whoever needs one of them, or only a few of the pool's, forecasts them all at once.
     """
 
     def __init__(
