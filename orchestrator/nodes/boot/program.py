@@ -7,6 +7,7 @@ the machine goes to its console and, as its `node` object, to the control plane.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import hmac
@@ -66,6 +67,9 @@ def boot(config: Config) -> NoReturn:
         _report(config, str(error))
         sys.exit(1)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _report(config, f"its disk is full: {error}. Free some space, or choose a larger disk")
+            sys.exit(1)
         _report(config, f"the machine could not be set up: {type(error).__name__}: {error}")
         raise
 
@@ -159,7 +163,11 @@ def _runtime(config: Config) -> tuple[Path, int]:
         if not ((folder / DONE).exists() and python.exists()):  # the latter is a link to what may be gone
             shutil.rmtree(folder, ignore_errors=True)
             _forget_others(folder)
-            _build(config, folder)
+            try:
+                _build(config, folder)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)  # what is there so far may fill the disk
+                raise
             os.sync()  # a power failure must not leave the mark without the files
             (folder / DONE).touch()
         os.utime(folder / DONE)

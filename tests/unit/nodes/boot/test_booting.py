@@ -35,6 +35,7 @@ from orchestrator.nodes.messages import NodeFacts
 from orchestrator.nodes.seating import take_seat
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import Fault, LoopbackServer, serving
+from tests.disks import mounted
 from tests.machines_from_nothing import Host, in_session
 from tests.wheels import wheel
 from trainers.errors import StoreNotFound, StoreReadOnly
@@ -439,6 +440,19 @@ def test_packages_that_cannot_be_installed_are_named(plane: Plane, host: Host, m
     error = refused(host, plane, plane.user_data(), PIP_NO_INDEX="1")
     assert "pip could not install" in error
     assert "no-such-package-of-tradewind" in error
+    assert not list(host.home.glob(".cache/tradewind/runtime/*/")), "half a runtime fills the disk"
+
+
+def test_a_disk_that_is_full_in_the_middle_is_named_and_not_kept_full(
+    plane: Plane, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "DISK_BYTES", 0)
+    (host.home / ".cache").mkdir()
+    with mounted(host.home / ".cache", "size=2m") as disk:
+        error = refused(host, plane, plane.user_data())
+        assert "disk is full" in error
+        assert "larger disk" in error
+        assert not list(disk.glob("tradewind/runtime/*/"))
 
 
 def test_two_starts_at_once_build_the_runtime_once(plane: Plane, host: Host, server: LoopbackServer) -> None:
