@@ -48,7 +48,7 @@ class MoneyTable(PoolTable):
 
     def on_demand(self, work_h: float, money: float, states: Sequence[Floats], number: int = 0) -> float:
         """Hours to finish while it runs on demand, in the pool with this number among those on demand."""
-        return self._at(work_h, money, self._modes[:, :, len(self._place_of) + number], joint(states))
+        return self._at(work_h, money, self._modes[:, :, len(self._places) + 1 + number], joint(states))
 
     def spot(self, number: int, work_h: float, money: float, states: Sequence[Floats]) -> float:
         """Hours to finish while it runs in the spot pool with this number among those considered."""
@@ -101,7 +101,7 @@ class MoneyTable(PoolTable):
 
         def ways(pool: int, usd: float) -> list[tuple[NDArray[np.intp], _Less]]:
             """How to get there: (the modes from which it costs as much, what it costs)."""
-            column = egress[:, places.index(pool)]
+            column = egress[:, self._place_of[pool]]
             return [
                 (np.flatnonzero(column == each), grid.less(usd * its.restart_h + each, 0)) for each in np.unique(column)
             ]

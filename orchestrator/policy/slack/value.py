@@ -61,8 +61,13 @@ class PoolTable:
     def __init__(self, problem: Problem, spells: Spells) -> None:
         self.problem = problem
         here = () if problem.at is None else (problem.at,)
-        self._places = sorted({*problem.pools, *problem.on_demand_pools, *here})
-        self._place_of: dict[int | None, int] = {pool: number for number, pool in enumerate(self._places)}
+        named = sorted({*problem.pools, *problem.on_demand_pools, *here})
+        # Pools whose egress prices are the same, such as those of a region, are one place: that of the first.
+        egress = problem.egress_usd[np.ix_(named, named)]
+        first: dict[bytes, int] = {}
+        alike = [first.setdefault(each.tobytes(), len(first)) for each in np.concatenate([egress, egress.T], axis=1)]
+        self._places = [named[alike.index(place)] for place in range(len(first))]
+        self._place_of: dict[int | None, int] = dict(zip(named, alike, strict=True))
         self._place_of[None] = len(self._places)
         numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
         # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
@@ -98,7 +103,7 @@ class ValueTable(PoolTable):
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
         """US$ to finish while it runs on demand, in the pool with this number among those on demand."""
-        return self._at(hours_left, slack_h, self._modes[:, :, len(self._place_of) + number], joint(states))
+        return self._at(hours_left, slack_h, self._modes[:, :, len(self._places) + 1 + number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
@@ -150,7 +155,7 @@ class ValueTable(PoolTable):
             grid.at_once([its.restart_h * speed for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
         )
         egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
-        bought_at, spot_at = ([places.index(pool) for pool in pools] for pools in (its.on_demand_pools, its.pools))
+        bought_at, spot_at = ([self._place_of[pool] for pool in pools] for pools in (its.on_demand_pools, its.pools))
         ways = egress.T[[*spot_at, *bought_at], :, None]  # by machine, from each place
         bill = _bills(
             grid.work_h, *(np.array(each, np.float32) * np.float32(step_h) for each in (its.spot_usd, its.speed))

@@ -238,6 +238,18 @@ def test_what_needs_no_table_is_what_the_table_says(up_h, down_h, price, ticks_l
         assert planner.best(now) == (planner.options(now)[0].action, planner.options(now)[0].pool)
 
 
+def test_pools_with_the_same_egress_prices_are_one_place_of_the_checkpoint():
+    egress = np.array([[0.0, 0.0, 0.5], [0.0, 0.0, 0.5], [0.5, 0.5, 0.0]])
+    several = problem(pools=(0, 1, 2), spot_usd=(1.0,) * 3, speed=(1.0,) * 3, egress_usd=egress, slack_h=6.0)
+    spells, states = Spells(3, TICK_H), [np.full(2, 1 / 2)] * 3
+    table = ValueTable(several, spells)
+    same, other = (table.waiting(pool, 20.0, 6.0, states) for pool in (0, 2))
+    assert table.waiting(1, 20.0, 6.0, states) == same
+    assert table.waiting(None, 20.0, 6.0, states) < min(same, other)
+    assert table.knows(1)
+    assert not table.knows(3)
+
+
 def test_without_capacity_all_work_is_bought():
     table = ValueTable(problem(), watched(np.zeros(40_000, bool)))
     assert table.waiting(None, 20.0, 10.0, [np.array([1.0, 0.0])]) == pytest.approx(3 * 10.2, rel=0.02)
