@@ -471,11 +471,15 @@ def _text(path: Path) -> str:
 
 def _replace(path: Path, text: str, *, durable: bool = False) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    if durable:
-        _write_durably(partial, text)
-    else:
-        partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        if durable:
+            _write_durably(partial, text)
+        else:
+            partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _write_durably(path: Path, text: str) -> None:
