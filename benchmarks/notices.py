@@ -35,20 +35,27 @@ class Reaction:
     recorded_s: float
 
 
-def reaction(world: ThreeClouds, cloud: str, number: int, folder: Path) -> Reaction:
-    """Let a new job train on this cloud, and announce the end of its machine."""
+def reactions(world: ThreeClouds, cloud: str, times: int, folder: Path) -> list[Reaction]:
+    """Let so many jobs train on this cloud at once, each on its machine, and announce the end of one after the other:
+    where a machine was taken, none is rented for a while."""
     tradewind = world.tradewind
-    job = world.submitted(f"{cloud}-{number}", [cloud])
-    run = _trained(world, job)
-    given = folder / f"{job}.given"
+    jobs = [world.submitted(f"{cloud}-{number}", [cloud]) for number in range(times)]
+    found = [_reaction(world, run, folder) for run in [_trained(world, job) for job in jobs]]
+    for job in jobs:
+        tradewind.client.jobs.cancel(job)
+    for job in jobs:
+        tradewind.ended(job, "cancelled")
+    return found
+
+
+def _reaction(world: ThreeClouds, run: Run, folder: Path) -> Reaction:
+    given = folder / f"{run.id}.given"
     given.touch()
     world.announce(run)
-    told_ns = until(f"the program on {cloud} is told", lambda: _told_ns(world, run))
+    told_ns = until("the program is told", lambda: _told_ns(world, run))
     recorded_ms = until("the control plane knows", lambda: _recorded_ms(world, run))
     assert told_ns is not None
     assert recorded_ms is not None
-    tradewind.client.jobs.cancel(job)
-    tradewind.ended(job, "cancelled")
     given_ns = given.stat().st_mtime_ns
     return Reaction((told_ns - given_ns) / 1e9, recorded_ms / 1e3 - given_ns / 1e9)
 
@@ -94,7 +101,7 @@ def main() -> int:
     found: dict[str, list[Reaction]] = {}
     with tempfile.TemporaryDirectory(prefix="tw-notices-") as folder, three_clouds(Path(folder)) as world:
         for cloud in CLOUDS:
-            found[cloud] = [reaction(world, cloud, number, Path(folder)) for number in range(times)]
+            found[cloud] = reactions(world, cloud, times, Path(folder))
     claims, notes = [], [f"{len(OFFERS)} offers; load of the machine at the start: {load:.1f}."]
     for cloud, each in found.items():
         told, recorded = sorted(one.told_s for one in each), sorted(one.recorded_s for one in each)

@@ -38,9 +38,9 @@ Durations: `48h`, `90 min`, `2d 3h` (units s, min, h, d, w), in market time. Tim
 follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job file's folder. Empty
 keys are ignored. A typo gets a suggestion (`did you mean ...?`).
 
-**Not supported yet.** Some fields are validated, but their features are not supported yet: more than one node,
-data that must be fetched or mounted, and `keep: best`. A job that uses one of them
-cannot be submitted, because it would not run as its file says.
+**Not supported yet.** Some fields are validated, but their features are not supported yet: data that must be fetched
+or mounted, and `keep: best`. A job that uses one of them cannot be submitted, because it would not run as its file
+says.
 """
 
 _EXAMPLE = """

@@ -154,6 +154,10 @@ class Calls:
         for key in old:
             del self._begun[key]
 
+    def forget(self, key: str) -> None:
+        """Ignore the answers to the calls with this key."""
+        self._begun.pop(key, None)
+
     def under_way(self, key: str) -> bool:
         """Whether such a call was begun and its answer has not been read."""
         return bool(self._begun.get(key))

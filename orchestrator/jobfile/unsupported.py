@@ -20,7 +20,7 @@ class UnsupportedField:
 
     @property
     def field(self) -> str:
-        """Dotted name: `resources.nodes`."""
+        """Dotted name: `outputs.0.keep`."""
         return dotted(self.loc)
 
     def finding(self) -> Finding:

@@ -9,6 +9,7 @@ The control plane then gives the move up.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ LOG_EVERY_S, METRICS_EVERY_S = 5.0, 30.0
 """How often a file that grows all the time is shipped to a bucket, where each put costs $0.000005."""
 STUCK_S = 60.0
 """A run whose log or outputs cannot be stored is over after so long without any progress."""
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _OVER = ("finished", "failed", "checkpointed_and_stopped")
 _NOT_YET: Said = {"still_s": 0.0, "error": None, "weights_hash": None, "permanent": False}
 
@@ -61,7 +63,7 @@ class Courier:
             folder / "outputs" / job,
         )
         self._workdir: Path | None = None
-        self._problem = ""
+        self._problem = self._full = ""
         self._complaint = ""
         self._calling = threading.Lock()  # held while somebody outside is called: not after `close`
         self._closed = False
@@ -106,6 +108,8 @@ class Courier:
         """What the control plane shall hear of what the run says of itself."""
         if self._problem:
             return {"state": "failed", "error": self._problem, "setup_failed": True, "permanent": True}
+        if self._full:
+            return {"state": "failed", "error": self._full}
         if said is None or not isinstance(state := said.get("state"), str):
             return said
         if self._workdir is None and state == "prepared":
@@ -163,6 +167,10 @@ class Courier:
             self._workdir = unpacked(self._store, self._files.code, self._code)
         except CodeError as error:
             self._problem = f"{error} ({error.hint})"
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            self._full = f"this machine's disk is full: the code of the job cannot be unpacked ({error})"
 
     def _ship_outputs(self, writer: OutputWriter) -> None:
         while True:
@@ -185,7 +193,7 @@ class Courier:
             except (ObjectStoreError, OSError) as error:
                 self._tell(str(error))
             else:
-                return not self._problem
+                return not (self._problem or self._full)
             if self._closed:
                 closed_at = self._monotonic() if closed_at is None else closed_at
                 if self._given_up(closed_at):

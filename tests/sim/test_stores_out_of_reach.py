@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.jobs import checkpoints
+from orchestrator.engine.jobs.asked_catalog import PLACE
 from orchestrator.engine.jobs.checkpoints import OUT_OF_REACH_S, FileCatalog
 from orchestrator.model import Step
+from tests.rig.wires import Delay, never
 from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 from trainers.errors import StoreUnavailable
 
@@ -79,5 +81,42 @@ def test_a_move_is_given_up_and_the_job_trains_on_where_it_is(home: SimulatedIns
     assert home.job(job).state == "finished"
     assert home.runs(job)[0].id == run.id
     assert home.runs(job)[0].end == "finished"
+    assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
+    check_truth(home)
+
+
+def test_no_tick_waits_for_a_store_that_never_answers(home: SimulatedInstallation) -> None:
+    """Its calls are begun and left alone: they occupy no part of the tick, and other jobs go on."""
+    job, other = home.submit("job", steps=60, retries=0), home.submit("other", steps=60)
+    run = home.until_step(job, 13)
+    home.wires.silent = lambda place, _key: place[0] == PLACE
+    home.cloud.crash(home.machine(run).id)
+    before = home.runs(other)[-1].last_step
+    home.run_for(30.0)
+    assert home.runs(other)[-1].last_step > before + 20
+    home.wires.silent = never
+    home.settle()
+    assert {home.job(each).state for each in (job, other)} == {"finished"}
+    assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
+    check_truth(home)
+
+
+@pytest.mark.parametrize("delay", [Delay(0.0, 4.0), Delay(4.0, 0.0), Delay(2.0, 7.0)])
+@pytest.mark.parametrize("how", ["move", "crash", "both"])
+def test_answers_and_effects_that_come_ticks_later_change_nothing(
+    home: SimulatedInstallation, delay: Delay, how: str
+) -> None:
+    """A fence may count, and the target train, before the tick reads that it was written."""
+    home.wires.slow, home.wires.rate, home.wires.about = (delay,), 1.0, f"{PLACE}:"
+    job = home.submit(steps=90, retries=0)
+    run = home.until_step(job, 13)
+    if how != "crash":
+        home.ask("migrate", job, offer_id=RESERVE.id)
+        home.until(lambda: len(home.migrations(job)) > 1 and home.migrations(job)[1].step is Step.CUTOVER)
+    if how != "move":
+        home.cloud.crash(home.machine(run).id)
+    home.settle()
+    assert home.wires.counted > 5
+    assert home.job(job).state == "finished"
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
     check_truth(home)

@@ -24,7 +24,7 @@ def measure(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
     if run.kept_bytes is not None or report.manifest is None or not ctx.due(f"weighed/{run.id}", MEASURE_EVERY_S):
         return
     try:
-        found = ctx.checkpoints.find(ctx.checkpoint_root(job), job.id, report.manifest)
+        found = ctx.catalog(f"weighed/{run.id}").find(ctx.checkpoint_root(job), job.id, report.manifest)
     except CheckpointUnusable:
         return  # asked again
     if found is not None:

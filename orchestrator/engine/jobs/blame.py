@@ -63,7 +63,8 @@ def contradiction(ctx: Context, job: Job, run: Run, report: RunReport) -> str | 
         return f"{claim}, but gives no hash of its weights"
     if report.manifest is None or report.manifest_step != report.step:
         return f"{claim}, but there is no checkpoint of that step"
-    found = ctx.checkpoints.find(ctx.checkpoint_root(job), job.id, report.manifest)
+    catalog = ctx.catalog(f"finished/{run.id}")
+    found = catalog.find(ctx.checkpoint_root(job), job.id, report.manifest)
     if found is None or found.step != report.step:
         return f"{claim}, but its checkpoint {report.manifest} is damaged or missing"
     restored = report.step == run.start_step  # there was nothing left to do
@@ -96,5 +97,6 @@ def lost_without_progress(ctx: Context, job: Job, run: Run) -> bool:
             lost += before.end == "lost"
     if lost < MAX_LOSSES_WITHOUT_PROGRESS:
         return False
-    newest = ctx.checkpoints.newest(ctx.checkpoint_root(job), job.id, run.generation + 1).found
+    catalog = ctx.catalog(f"lost/{run.id}")
+    newest = catalog.newest(ctx.checkpoint_root(job), job.id, run.generation + 1).found
     return newest is None or newest.step <= run.start_step

@@ -19,13 +19,17 @@ from trainers.objects.base import ObjectStore
 from trainers.objects.opening import Root, open_store
 from trainers.objects.retry import Patience
 
-_HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # the tick waits for it, and asks again later
+_HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # it is asked again later
 OUT_OF_REACH_S = 600.0
 """Wall seconds for which a job that has no machine to train on, or has finished, waits for its store."""
 
 
 class CheckpointUnusable(TradewindError):
     """A job's checkpoints cannot be read or fenced."""
+
+
+class CheckpointsAwaited(CheckpointUnusable):
+    """Their store has been asked and has not answered yet (engine.jobs.asked_catalog)."""
 
 
 class CheckpointsOutOfReach(CheckpointUnusable):

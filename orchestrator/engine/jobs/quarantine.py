@@ -9,13 +9,12 @@ the job.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine.billing.spending_limits import LOOK_EVERY_S, spending
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTIVE, Context
-from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
+from orchestrator.engine.jobs.checkpoints import CheckpointsAwaited, CheckpointUnusable
 from orchestrator.errors import SiteError
 from orchestrator.model import Run, Step
 from orchestrator.store import Quarantined, Tx
@@ -37,8 +36,9 @@ def confine(ctx: Context) -> bool:
             continue  # this tick's copy of its runs is out of date
         if _is_stopped(ctx, found):
             continue
-        if not contained(ctx, Compartment.CONFINE, partial(_wait_for_checkpoint, ctx, found), False, job_id=job_id):
-            contained(ctx, Compartment.VOID, partial(_void, ctx, found), None, job_id=job_id)
+        if contained(ctx, Compartment.CONFINE, partial(_wait_for_checkpoint, ctx, found), False, job_id=job_id):
+            continue
+        if contained(ctx, Compartment.VOID, partial(_void, ctx, found), True, job_id=job_id):
             changed |= contained(ctx, Compartment.END_RUNS, partial(_end_runs, ctx, found), False, job_id=job_id)
     return changed
 
@@ -106,13 +106,19 @@ def _works(ctx: Context, run: Run) -> bool:
     return report.state in ("training", "quiesced")
 
 
-def _void(ctx: Context, found: Quarantined) -> None:
-    """Void an unfinished handover, so that a control plane paused since before the error cannot complete it."""
+def _void(ctx: Context, found: Quarantined) -> bool:
+    """Void an unfinished handover, so that a control plane paused since before the error cannot complete it. False
+    while its store has not answered."""
     for migration in ctx.work.migrations:
         if migration.job_id == found.job_id and migration.step is Step.CUTOVER:
             root = ctx.checkpoint_root(ctx.work.jobs[found.job_id])
-            with suppress(CheckpointUnusable):  # then no other process can fence there either
-                ctx.checkpoints.void(root, found.job_id, migration.generation)
+            try:
+                ctx.catalog(f"void/{migration.id}").void(root, found.job_id, migration.generation)
+            except CheckpointsAwaited:
+                return False
+            except CheckpointUnusable:  # then no other process can fence there either
+                continue
+    return True
 
 
 def _end_runs(ctx: Context, found: Quarantined) -> bool:

@@ -21,7 +21,12 @@ from orchestrator.engine.jobs.blame import (
     died_alone,
     lost_without_progress,
 )
-from orchestrator.engine.jobs.checkpoints import OUT_OF_REACH_S, CheckpointsOutOfReach, CheckpointUnusable
+from orchestrator.engine.jobs.checkpoints import (
+    OUT_OF_REACH_S,
+    CheckpointsAwaited,
+    CheckpointsOutOfReach,
+    CheckpointUnusable,
+)
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.standstill import watch
 from orchestrator.engine.machines import poll
@@ -316,6 +321,8 @@ def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     """Check a run's claim to have finished against its steps and checkpoints."""
     try:
         wrong = contradiction(ctx, job, run, report)
+    except CheckpointsAwaited:
+        return Seen()
     except CheckpointUnusable as error:
         limit_s = OUT_OF_REACH_S if isinstance(error, CheckpointsOutOfReach) else FINISH_S
         if ctx.waited_s(f"finish/{run.id}") < limit_s:
@@ -405,7 +412,11 @@ def _end(
     blame_offer: bool = True,
 ) -> Seen:
     now = ctx.now_ms
-    no_progress = end == "lost" and blame_offer and job.state in ("running", *MOVING) and _no_progress(ctx, job, run)
+    judged = end == "lost" and blame_offer and job.state in ("running", *MOVING)
+    try:
+        no_progress = judged and _no_progress(ctx, job, run)
+    except CheckpointsAwaited:
+        return Seen()
     with ctx.write() as tx:
         if report is not None and report.step > 0:
             _progress(tx, run, report)
@@ -439,5 +450,7 @@ def _count_no_progress(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -
 def _no_progress(ctx: Context, job: Job, run: Run) -> bool:
     try:
         return lost_without_progress(ctx, job, run)
+    except CheckpointsAwaited:
+        raise
     except CheckpointUnusable:
         return False  # its progress is not known

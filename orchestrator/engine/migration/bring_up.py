@@ -16,7 +16,7 @@ from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.limits import check_limits
-from orchestrator.engine.migration.move import Move, abort, step
+from orchestrator.engine.migration.move import Move, abort, step, voided
 from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.migration.wasted import Cause
 from orchestrator.engine.orders import PLACE
@@ -288,6 +288,8 @@ def abandoned(ctx: Context, move: Move) -> bool:
         sign, why = "notice", "the provider gave notice for the new machine"
     else:
         return False
+    if move.migration.step is Step.CUTOVER:
+        voided(ctx, move)  # before anything is recorded: it may take several ticks
     with ctx.write() as tx:
         tx.add_availability(target.offer_id, ctx.now_ms, sign, target.id, why)
     return abort(ctx, move, why, cause=cause, at_once=True)

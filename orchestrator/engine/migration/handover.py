@@ -12,6 +12,7 @@ from orchestrator.engine.billing import checkpoints_kept
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.latencies import HANDOVER
 from orchestrator.engine.jobs import trainer_spec
+from orchestrator.engine.jobs.asked_catalog import AskedCatalog
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.reports import MALFORMED_S
 from orchestrator.engine.migration import timeouts
@@ -39,7 +40,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
     if source is None:
         if move.source is not None and not ctx.over(move.source):
             return False  # it could still commit
-        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
+        newest = _catalog(ctx, move).newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
         found = newest.found
         message = f"starts from step {found.step}" if found else "starts from scratch"
         message += "".join(f"; skipped: {why}" for why in newest.damaged)
@@ -74,7 +75,7 @@ def transfer(ctx: Context, move: Move) -> bool:
     migration = move.migration
     _keep_quiesced(ctx, move)
     if migration.manifest is not None:
-        found = ctx.checkpoints.find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
+        found = _catalog(ctx, move).find(ctx.checkpoint_root(move.job), move.job.id, migration.manifest)
         if found is None:
             return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
         checkpoints_kept.bring(ctx, move.job, move.target, found)
@@ -143,20 +144,23 @@ def cutover(ctx: Context, move: Move) -> bool:
     lost leadership before it wrote the fence finds the generation void when it resumes.
     """
     migration, job, target = move.migration, move.job, move.target
-    root = ctx.checkpoint_root(job)
-    if ctx.checkpoints.fenced(root, job.id) < migration.generation:
-        if job.state not in MOVING:
-            return abort(ctx, move, f"the job is {job.state}")
-        if abandoned(ctx, move):
-            return True
-        report = ctx.reports.get(target.id)
-        if report is not None and report.state in _OVER:
-            return _target_over(ctx, move, report)
-        if report is None or report.state != "restored":
-            return _overdue(ctx, move)
-        if (why := _outdated(ctx, move)) is not None:
-            return abort(ctx, move, why, cause="checkpoint", at_once=True)
-        if not ctx.checkpoints.fence(root, job.id, migration.generation, migration.manifest):
+    root, catalog = ctx.checkpoint_root(job), _catalog(ctx, move)
+    fence = (root, job.id, migration.generation, migration.manifest)
+    begun = catalog.has_asked_for_fence(*fence)  # then the target may train already
+    if begun or catalog.fenced(root, job.id) < migration.generation:
+        if not begun:
+            if job.state not in MOVING:
+                return abort(ctx, move, f"the job is {job.state}")
+            if abandoned(ctx, move):
+                return True
+            report = ctx.reports.get(target.id)
+            if report is not None and report.state in _OVER:
+                return _target_over(ctx, move, report)
+            if report is None or report.state != "restored":
+                return _overdue(ctx, move)
+            if (why := _outdated(ctx, move)) is not None:
+                return abort(ctx, move, why, cause="checkpoint", at_once=True)
+        if not catalog.fence(*fence):
             return abort(
                 ctx, move, "the old machine resumed training before the handover", cause="checkpoint", at_once=True
             )
@@ -208,6 +212,11 @@ def release(ctx: Context, move: Move) -> bool:
     return True
 
 
+def _catalog(ctx: Context, move: Move) -> AskedCatalog:
+    """For the present step: what was true at an earlier one may not be true any more."""
+    return ctx.catalog(f"{move.migration.step.value}/{move.migration.id}")
+
+
 def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
     """Market seconds since the source was asked to quiesce."""
     reported = tx.events(job_id=move.job.id, kinds=("migration.ready",), limit=1, newest_first=True)
@@ -226,7 +235,8 @@ def _outdated(ctx: Context, move: Move) -> str | None:
         if report.state != "quiesced" or report.manifest != move.migration.manifest:
             return "the old machine did not wait at its checkpoint"
     elif move.source is not None:
-        newest = ctx.checkpoints.newest(ctx.checkpoint_root(move.job), move.job.id, move.migration.generation).found
+        root = ctx.checkpoint_root(move.job)
+        newest = _catalog(ctx, move).newest(root, move.job.id, move.migration.generation).found
         if newest is not None and newest.name not in (move.migration.manifest, _passed_over(ctx, move)):
             return f"the old machine saved step {newest.step}, which the new one does not have"
     return None

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Iterable
 
 from orchestrator.engine.context import Context
-from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointUnusable
+from orchestrator.engine.jobs.asked_catalog import AskedCatalog
+from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointsAwaited, CheckpointUnusable
 from orchestrator.model import Job, Member, Migration, Reason, Run, Step
 from orchestrator.store import Tx
 
@@ -47,6 +48,7 @@ def open_migration(
     """
     now = ctx.now_ms
     generation = 1 + max(taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
+    _catalog(ctx, job).forget(ctx.checkpoint_root(job), job.id)  # the next run asks anew
     first = Step.PROVISION if after is None else Step.READY
     run = Run(
         id=ctx.new_id("run") if standby is None else standby.target_run_id,
@@ -94,14 +96,37 @@ def gang(nodes: int) -> tuple[Member, ...]:
 
 
 def taken(ctx: Context, job: Job) -> int:
-    """The newest generation in the job's checkpoints. It is newer than all runs if the store came from a backup.
+    """The newest generation in the job's checkpoints, 0 if their store has not answered yet: this may be called in a
+    transaction, and waits for nothing. It is newer than all runs if the store came from a backup.
 
     Raises CheckpointDamaged: a job that cannot be handed over is not worth a machine.
     """
-    root = ctx.checkpoint_root(job)
     try:
-        return max(ctx.checkpoints.taken(root, job.id), ctx.checkpoints.fenced(root, job.id))
+        return _taken(ctx, job)
     except CheckpointDamaged:
         raise
     except CheckpointUnusable:
         return 0  # temporarily out of reach: the migration reports it if that lasts
+
+
+def is_asked(ctx: Context, job: Job) -> bool:
+    """Whether a job's checkpoints need not be waited for: `taken` knows, or its store was asked in vain. Asks it if
+    nobody has. Raises CheckpointDamaged."""
+    try:
+        _taken(ctx, job)
+    except CheckpointsAwaited:
+        return False
+    except CheckpointDamaged:
+        raise
+    except CheckpointUnusable:
+        return True
+    return True
+
+
+def _taken(ctx: Context, job: Job) -> int:
+    root, catalog = ctx.checkpoint_root(job), _catalog(ctx, job)
+    return max(catalog.taken(root, job.id), catalog.fenced(root, job.id))
+
+
+def _catalog(ctx: Context, job: Job) -> AskedCatalog:
+    return ctx.catalog(f"taken/{job.id}")

@@ -95,7 +95,7 @@ def abort(
     """
     migration, job, source, target = move.migration, move.job, move.living_source, move.target
     if migration.step is Step.CUTOVER:
-        void = ctx.checkpoints.void(ctx.checkpoint_root(job), job.id, migration.generation)
+        void = voided(ctx, move)
         if not void and source is not None and job.state in MOVING:
             return False  # the target owns the job: the next tick finds that out and goes forward
     last_line = _last_line(why)
@@ -161,6 +161,12 @@ def _count_wasted(ctx: Context, tx: Tx, move: Move, cause: wasted.Cause, why: st
     if move.migration.reason == "standby":
         kind = "standby.wasted"
     return wasted.count(ctx, tx, move.job, move.target, move.migration, kind, cause, why)
+
+
+def voided(ctx: Context, move: Move) -> bool:
+    """Make sure that the target can never take over. False if it has. Raises CheckpointUnusable."""
+    root, generation = ctx.checkpoint_root(move.job), move.migration.generation
+    return ctx.catalog(f"void/{move.migration.id}").void(root, move.job.id, generation)
 
 
 def count_failure(

@@ -15,7 +15,7 @@ from orchestrator.engine.compartment import Compartment, contained, contained_wr
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.migration.intent import open_migration, under_way
+from orchestrator.engine.migration.intent import is_asked, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
@@ -32,6 +32,8 @@ def place(ctx: Context, turns: Turns) -> bool:
     sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
     able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running")}
     in_need = {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)}
+    able -= {job_id for job_id in in_need if not _is_asked(ctx, sound[job_id])}
+    in_need &= able
     jobs = turns.take(able, in_need, ctx.work.jobs)
     plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
@@ -50,6 +52,11 @@ def place(ctx: Context, turns: Turns) -> bool:
             lambda tx, placement: _apply_one(ctx, tx, plan, placement, None),
         )
     )
+
+
+def _is_asked(ctx: Context, job: Job) -> bool:
+    """Whether its checkpoints need not be waited for: they say which generation the next run may have."""
+    return contained(ctx, Compartment.PLACE, partial(is_asked, ctx, job), False, job_id=job.id)
 
 
 def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:

@@ -14,7 +14,7 @@ from orchestrator.engine.calls import Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged
 from orchestrator.engine.machines.collect import Polled, question, record
-from orchestrator.engine.migration.intent import open_migration, taken
+from orchestrator.engine.migration.intent import is_asked, open_migration
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.base import Provider
@@ -50,13 +50,15 @@ def free(ctx: Context, job: Job, run: Run) -> Free | None:
     provider = ctx.installation.providers.get(provider_of(run.offer_id))
     if provider is None or ctx.secrets.missing(job) is not None:
         return Free()
-    answer = _asked(ctx, provider, run, run.instance_id)
+    try:
+        answer = _asked(ctx, provider, run, run.instance_id) if is_asked(ctx, job) else None
+    except CheckpointDamaged:
+        return Free()
     if answer is None:
         return None if ctx.waited_s(f"free-since/{run.id}") < LONGEST_WAIT_S else Free()
     try:
         machine, polled = answer.result()
-        taken(ctx, job)
-    except (ProviderError, CheckpointDamaged):
+    except ProviderError:
         return Free()
     if machine is None or machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return Free()

@@ -17,6 +17,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.checkpoints import (
     OUT_OF_REACH_S,
     CheckpointDamaged,
+    CheckpointsAwaited,
     CheckpointsOutOfReach,
     CheckpointUnusable,
 )
@@ -52,6 +53,8 @@ def advance(ctx: Context, migration: Migration) -> bool:
         return _STEPS[migration.step](ctx, move)
     except CheckpointDamaged:
         raise
+    except CheckpointsAwaited:
+        return False
     except CheckpointsOutOfReach as error:
         if before_cutover and move.living_source is not None:  # which trains on
             return abort(ctx, move, one_line(error), cause="checkpoint")

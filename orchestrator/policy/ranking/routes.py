@@ -61,7 +61,9 @@ class Routes:
         """nano-USD for restoring at each site a checkpoint that was saved last at `place`: egress and requests."""
         source = rate_card(place[0])
         requests = self._requests(self._direct(place), size_bytes, lambda target: object_nano_usd(source, target))
-        return egress(self.rates_from(place), size_bytes) + np.where(self.through_bucket, 0.0, requests)
+        if self.bucket is not None:
+            requests = np.where(self.through_bucket, 0.0, requests)
+        return egress(self.rates_from(place), size_bytes) + requests
 
     def from_sites(self, place: Location, size_bytes: int) -> Floats:
         """nano-USD for restoring at `place` a checkpoint that was saved last at each site: egress and requests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import threading
@@ -214,6 +215,18 @@ def test_a_set_up_gets_the_code_and_folders_of_the_machine(far: Far) -> None:
     assert setup["command"] == "true"
     assert Path(setup["log"]).parent == far.machine.folder / "runs" / "run-1"
     assert setup["root"].startswith(str(far.machine.folder))
+
+
+def test_code_that_does_not_fit_on_the_disk_is_the_machines_failure(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpacked(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(courier, "unpacked", unpacked)
+    far.order()
+    said = far.until("failed")
+    assert "disk is full" in said["error"]
+    assert not said.get("setup_failed")
+    assert not said.get("permanent")
 
 
 @pytest.mark.parametrize("missing", [True, False])

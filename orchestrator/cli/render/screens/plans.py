@@ -32,7 +32,7 @@ from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
-LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "missing", "changes if")
+LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "could enable", "missing", "changes if")
 """Left out in this order where a screen is too long."""
 
 
@@ -82,7 +82,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
-        _could_enable(view.could_enable) if view.could_enable is not None else "",
+        "" if view.could_enable is None or "could enable" in less else _could_enable(view.could_enable, screen),
         unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
         f"not rentable: {closed}; reasons: --why" if closed and not screen.why and "not rentable" not in less else "",
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
@@ -96,12 +96,12 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
     return "\n".join(["", "not rentable, although it is configured:", *lines]) if lines else ""
 
 
-def _could_enable(found: CouldEnable) -> str:
+def _could_enable(found: CouldEnable, screen: Screen) -> str:
     """Where a job would run that cannot run where the plan chose."""
-    where = f"least cost of the clouds that can be enabled: {', '.join(found.clouds)} ({', '.join(found.regions)})"
+    where = f"cheapest to enable: {', '.join(found.clouds)} ({', '.join(found.regions)})"
     if found.cost_nano_usd is None:
         return where
-    age = "" if found.price_age_s is None else f", prices up to {span(found.price_age_s)} old"
+    age = f", prices up to {span(found.price_age_s)} old" if screen.why and found.price_age_s is not None else ""
     return f"{where}, about {amount(found.cost_nano_usd)} (estimate{age})"
 
 
