@@ -1,6 +1,6 @@
 """Claim: the control plane and the replay decide the same history alike, at every tick.
 
-    python -m benchmarks.same_placements             500 jobs in 10 days of recorded prices; over 16 CPU minutes
+    python -m benchmarks.same_placements             500 jobs in 10 days of recorded prices; over 20 CPU minutes
     python -m benchmarks.same_placements --jobs 60   as many as there is time for: 60 jobs in 1.2 days
     python -m benchmarks.same_placements --quick     15 jobs in a day
 
