@@ -10,10 +10,11 @@ from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room, rooms
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import QUANTILES, Market, Quantile
-from orchestrator.market.transfer import TYPICAL, Tariff, egress_nano_usd, fetched_from, rate_between
+from orchestrator.market.transfer import OWN_STORE, TYPICAL, Tariff, egress_nano_usd, fetched_from, rate_between
 from providers.billing.charges import Location
 
 __all__ = [
+    "OWN_STORE",
     "PRIOR_LOSSES",
     "QUANTILES",
     "TYPICAL",

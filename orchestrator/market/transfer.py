@@ -30,11 +30,13 @@ class TypicalTariff:
 
 
 TYPICAL: Tariff = TypicalTariff()
+OWN_STORE: Location = ("own", "")
+"""Where a store is that belongs to no cloud: nobody is known to bill what is fetched from it."""
 
 
 def rate_between(tariff: Tariff, source: Location, target: Location) -> int:
     """nano-USD for 10^9 bytes. An unknown region is assumed to be the other one's."""
-    if source[0] == target[0] and not (source[1] and target[1]):
+    if source == OWN_STORE or (source[0] == target[0] and not (source[1] and target[1])):
         return 0
     return tariff.rate(source, target)
 

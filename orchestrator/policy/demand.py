@@ -21,10 +21,10 @@ class Demand:
     save (market seconds), `handover_s` the time without training during a move (None: one save and one restore);
     `checkpoint_at` is where the newest checkpoint was saved if the job is not running; `store_root` is the folder or
     URL below which checkpoints are kept if the job file names no other; `bucket_region` is the region of the bucket
-    that keeps them, "" if it is not known. `setup_s` is the time that setting up its environment adds to each machine's
-    start, within a factor of two. `idle_s` is for how long (market seconds) it
-    has run nowhere: since it last trained or was submitted or resumed; 0 while it runs. `excluded` are (offer id,
-    reason) of offers that failed this job lately and must not be used now.
+    that keeps them, "" if it is not known, None if it is in no cloud (a store with an address of its own). `setup_s` is
+    the time that setting up its environment adds to each machine's start, within a factor of two. `idle_s` is for how
+    long (market seconds) it has run nowhere: since it last trained or was submitted or resumed; 0 while it runs.
+    `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now.
     """
 
     job: Job
@@ -36,7 +36,7 @@ class Demand:
     handover_s: float | None = None
     checkpoint_at: Location | None = None
     store_root: str = ""
-    bucket_region: str = ""
+    bucket_region: str | None = ""
     setup_s: float = 0.0
     idle_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()

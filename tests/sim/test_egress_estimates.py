@@ -9,6 +9,7 @@ import pytest
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.context import Context
+from orchestrator.market import OWN_STORE
 from providers.billing.charges import RATE_CARDS, Usage, egress_nano_usd
 from providers.catalog import load
 from providers.offer import location_of
@@ -66,6 +67,8 @@ def test_from_where_a_checkpoint_is_fetched() -> None:
     assert fetched(here, ("gcp", "us-west1", "us-west1-a"), ("gcp", "")) == ("gcp", "us-west1")
     assert fetched(here, there, None) is None, "a folder of this host: nobody bills that"
     assert fetched(here, None, BUCKET) is None, "it starts from scratch"
+    assert fetched(here, there, OWN_STORE) == OWN_STORE
+    assert estimated_nano_usd(Usage(here, OWN_STORE, 10**12)) == 0
     assert fetched(("local", "a", "b"), ("local", "c", "d"), BUCKET) == ("local", "c", "d")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from orchestrator.config import Config
 from orchestrator.market import Location
@@ -16,9 +17,13 @@ from orchestrator.policy.ranking.routes import location_of
 from trainers.errors import StoreNotFound
 from trainers.objects.services import GCS, S3, place_of
 
+_OF_AWS = (".amazonaws.com", ".amazonaws.com.cn")
 
-def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The region of the bucket of a URL; "" if it is not known, or this is a folder."""
+
+def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The region of the bucket of a URL; "" if it is not known, or this is a folder. None: the store has an address of
+    its own (MinIO, Ceph), and `store_region` does not say in which region of AWS it is, so that nobody is known to bill
+    what is fetched from it."""
     if "://" not in root:
         return ""
     try:
@@ -29,9 +34,11 @@ def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.env
                 return config.store_region
     except StoreNotFound:
         return ""
-    if place.service is S3 and not any(environ.get(name) for name in S3.endpoints):  # another address may be no AWS
-        return region_of(environ)
-    return ""
+    if place.service is not S3:
+        return ""
+    endpoint = next(filter(None, map(environ.get, S3.endpoints)), "")
+    host = urlsplit(endpoint).hostname or ""
+    return None if endpoint and not host.endswith(_OF_AWS) else region_of(environ)
 
 
 def bucket_place(config: Config, root: str) -> Location | None:

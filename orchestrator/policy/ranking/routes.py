@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Location, Market, fetched_from, rate_between
+from orchestrator.market import OWN_STORE, Location, Market, fetched_from, rate_between
 from orchestrator.policy.demand import Demand
 from providers.billing.charges import RateCard, checkpoint_objects, crosses, egress_nano_usd, object_nano_usd, rate_card
 
@@ -94,10 +94,13 @@ class Routes:
         return apart * by_provider(self._market, of_object) * checkpoint_objects(size_bytes)
 
 
-def location_of(url: str, region: str = "") -> Location | None:
-    """The cloud of a bucket URL, and the region that is known of it; None if it is not a cloud bucket."""
+def location_of(url: str, region: str | None = "") -> Location | None:
+    """The cloud of a bucket URL, and the region that is known of it, or OWN_STORE if that is None; None if it is not
+    the URL of a bucket."""
     cloud = _CLOUD_OF_SCHEME.get(url.partition("://")[0].lower()) if "://" in url else None
-    return None if cloud is None else (cloud, region)
+    if cloud is None:
+        return None
+    return OWN_STORE if region is None else (cloud, region)
 
 
 def egress(rates: Floats, size_bytes: int) -> Floats:

@@ -46,7 +46,7 @@ def store_root(installation: Installation) -> Check:
         declared = installation.config.store_region
         warnings.append((f"it is in {rules.region}, and store_region says {declared}", _declare(rules.region)))
         found.append(warnings[-1][0])
-    elif others and store.remote and not bucket_region(installation.config, root):
+    elif others and store.remote and bucket_region(installation.config, root) == "":
         found.append(
             "its region is not declared, so plans take what moves within its cloud for free: "
             + (_declare(rules.region) if rules.region else "set store_region")

@@ -18,7 +18,15 @@ HERE = {"AWS_REGION": "eu-west-1"}
         ("s3://a-bucket/tw", None, "s3://a-bucket/tw", HERE, "eu-west-1"),
         ("s3://a-bucket/tw", None, "s3://another/ck", HERE, "eu-west-1"),
         ("s3://a-bucket/tw", None, "s3://a-bucket/tw", {}, "us-east-1"),
-        ("s3://a-bucket/tw", None, "s3://a-bucket/tw", {**HERE, "AWS_ENDPOINT_URL": "https://minio.lan"}, ""),
+        ("s3://a-bucket/tw", None, "s3://a-bucket/tw", {**HERE, "AWS_ENDPOINT_URL": "https://minio.lan"}, None),
+        ("s3://a-bucket/tw", "eu-1", "s3://a-bucket/tw", {"AWS_ENDPOINT_URL": "https://minio.lan"}, "eu-1"),
+        (
+            "s3://a-bucket/tw",
+            None,
+            "s3://a-bucket/tw",
+            {**HERE, "AWS_ENDPOINT_URL_S3": "https://s3.dualstack.eu-west-1.amazonaws.com"},
+            "eu-west-1",
+        ),
         ("s3://a-bucket/tw", "eu-north-1", "s3://a-bucket/tw", HERE, "eu-north-1"),
         ("gs://a-bucket/tw", None, "gs://a-bucket/tw", {}, ""),
         ("gs://a-bucket/tw", "europe-west4", "gs://a-bucket/tw", {}, "europe-west4"),
@@ -31,7 +39,7 @@ HERE = {"AWS_REGION": "eu-west-1"}
     ],
 )
 def test_the_region_of_a_bucket(
-    tmp_path: Path, store: str, declared: str | None, asked: str, environ: dict[str, str], region: str
+    tmp_path: Path, store: str, declared: str | None, asked: str, environ: dict[str, str], region: str | None
 ) -> None:
     settings = {"state_dir": str(tmp_path), "store_root": store}
     config = load_config(settings | ({} if declared is None else {"store_region": declared}), environ={}, cwd=tmp_path)

@@ -248,6 +248,9 @@ def test_the_region_of_a_bucket_decides_what_saving_and_fetching_cost(case):
     assert saving[far] - saving[near] == pytest.approx(usd(2) / 3600)
     unknown = transition_costs(replace(demand, bucket_region=""), market, None, None, 3600.0)
     assert unknown.egress[market.listing.site[market.row(far)]] == 0, "the machine that saved it was there"
+    own = transition_costs(replace(demand, bucket_region=None), market, None, None, 3600.0)
+    assert not own.egress.any(), "nobody is known to bill what is fetched from a store that is in no cloud"
+    assert not own.per_loss.any()
 
 
 @pytest.mark.parametrize("region", ["", "eu-1"])
