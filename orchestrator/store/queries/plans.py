@@ -201,13 +201,13 @@ class PlanRows(Transaction):
     def measured_last(self, limit: int) -> list[str]:
         """The ids of the `limit` jobs with the latest speed measurements, newest first."""
         found: dict[str, None] = {}  # in order
-        below, at_once = LARGEST, limit
+        below = LARGEST
         while len(found) < limit:
-            rows = self._connection.execute(_MEASURED_BEFORE, {"below": below, "at_once": at_once}).all()
+            rows = self._connection.execute(_MEASURED_BEFORE, {"below": below, "at_once": limit}).all()
             if not rows:
                 break
             found.update(dict.fromkeys(values_of(perf_point.c.job_id, (row.job_id for row in rows), str)))
-            below, at_once = rows[-1].seq, 2 * at_once
+            below = rows[-1].seq
         return list(found)[:limit]
 
     def perf_marks(self, job_ids: Collection[str] | None = None) -> dict[str, object]:
