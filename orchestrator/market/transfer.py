@@ -36,7 +36,7 @@ OWN_STORE: Location = ("own", "")
 
 def rate_between(tariff: Tariff, source: Location, target: Location) -> int:
     """nano-USD for 10^9 bytes. An unknown region is assumed to be the other one's."""
-    if source == OWN_STORE or (source[0] == target[0] and not (source[1] and target[1])):
+    if source[0] == OWN_STORE[0] or (source[0] == target[0] and not (source[1] and target[1])):
         return 0
     return tariff.rate(source, target)
 

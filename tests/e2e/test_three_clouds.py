@@ -73,7 +73,7 @@ def test_a_job_crosses_three_clouds_to_the_same_bits(world: ThreeClouds, referen
     until("the books are closed", lambda: world.booked_nano_usd() == world.bills_nano_usd())
     assert all(world.booked_nano_usd().values())
     estimates = world.booked_nano_usd(estimated=True)
-    assert estimates["aws"] == 0, "within the cloud of the bucket, whose region is not declared"
+    assert estimates["aws"] == 0, "within the region of the bucket"
     assert estimates["gcp"] > 0
     assert estimates["azure"] > 0
     paid = tradewind.client.jobs.get(job).paid_nano_usd

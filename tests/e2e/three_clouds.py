@@ -174,6 +174,7 @@ def three_clouds(folder: Path) -> Iterator[ThreeClouds]:
             TRADEWIND_PROVIDERS_GCP_CATALOG=google.url,
             **azure,
             TRADEWIND_STORE_ROOT=f"{lab.bucket}/tradewind",
+            TRADEWIND_STORE_REGION=AWS_REGION,  # else a store with an address of its own is in no cloud
             TRADEWIND_LEASE_S="12",
             TRADEWIND_SUSPECT_AFTER_S="5",
         )

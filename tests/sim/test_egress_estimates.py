@@ -69,6 +69,7 @@ def test_from_where_a_checkpoint_is_fetched() -> None:
     assert fetched(here, None, BUCKET) is None, "it starts from scratch"
     assert fetched(here, there, OWN_STORE) == OWN_STORE
     assert estimated_nano_usd(Usage(here, OWN_STORE, 10**12)) == 0
+    assert estimated_nano_usd(Usage(here, (*OWN_STORE, ""), 10**12)) == 0, "as a run's row has it"
     assert fetched(("local", "a", "b"), ("local", "c", "d"), BUCKET) == ("local", "c", "d")
 
 
