@@ -30,7 +30,9 @@ class LaunchSpec:
 
     `token` makes the request idempotent. `user_data` is the bootstrap shell script that the machine runs once.
     `time_to_live_s` (market seconds since acceptance) is a dead man's switch: the instance ends by itself at that time
-    unless `renew` extends it.
+    unless `renew` extends it. `disk_gb` is the room in GiB that the job's data and checkpoints need on the disk of each
+    machine, besides what any machine needs (its image, libraries, the job's code). A provider whose machines have disks
+    of fixed sizes ignores it.
     """
 
     token: str
@@ -40,12 +42,14 @@ class LaunchSpec:
     count: int = 1
     image: str = ""
     time_to_live_s: int | None = None
+    disk_gb: int = 0
 
     @property
     def fingerprint(self) -> str:
         """16 bytes in hexadecimal digits, which differ for any other request: a provider refuses a token that comes
         back with another one."""
         asked = [self.offer_id, self.user_data, dict(self.tags), self.count, self.image, self.time_to_live_s]
+        asked += [self.disk_gb] if self.disk_gb else []
         return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -8,6 +8,8 @@ from orchestrator.config import azure, gcp
 from orchestrator.config.aws import read_image, read_instance_types, read_regions
 from orchestrator.config.values import setting, whole
 
+_DISK = "The size of a machine's disk in GiB, to which is added what a job's data and checkpoints need."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsProvider:
@@ -34,7 +36,7 @@ class AwsProvider:
         '"ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"',
         "none: required if aws is enabled",
     )
-    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+    disk_gb: int = setting(100, _DISK, whole(1), "200")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class GcpProvider:
         '"projects/deeplearning-platform-release/global/images/family/pytorch-2-7-cu128-ubuntu-2204-nvidia-570"',
         "none: required if gcp is enabled",
     )
-    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+    disk_gb: int = setting(100, _DISK, whole(1), "200")
     project: str | None = setting(
         None, "The project that pays.", gcp.read_project, '"my-project-1234"', "that of the credentials"
     )
@@ -107,7 +109,7 @@ class AzureProvider:
         '"microsoft-dsvm:ubuntu-hpc:2404:latest"',
         "none: required if azure is enabled",
     )
-    disk_gb: int = setting(100, "The size of a machine's disk in GiB.", whole(1), "200")
+    disk_gb: int = setting(100, _DISK, whole(1), "200")
     subscription: str | None = setting(
         None,
         "The subscription that pays.",

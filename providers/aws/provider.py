@@ -237,7 +237,8 @@ class AwsProvider:
             "AssociatePublicIpAddress": True,  # the way out; the group lets nothing in
             "DeleteOnTermination": True,
         }
-        disk = {"VolumeSize": self._settings.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
+        disk_gb = self._settings.disk_gb + spec.disk_gb
+        disk = {"VolumeSize": disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
         request: dict[str, Any] = {
             "ClientToken": spec.token,
             "MinCount": spec.count,

@@ -163,7 +163,7 @@ class Launches:
             "name": name,
             "createOption": "FromImage",
             "deleteOption": "Delete",
-            "diskSizeGB": self._settings.disk_gb,
+            "diskSizeGB": self._settings.disk_gb + spec.disk_gb,
             "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
         }
         about: dict[str, Any] = {

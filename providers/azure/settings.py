@@ -24,8 +24,8 @@ class Settings:
     """Machines of these `instance_types` may be rented in these `regions`; they are in `resource_group`.
 
     `image` is `publisher:offer:sku:version` of the marketplace, where the version may be `latest`, or the id of an
-    image. `disk_gb` is the size of a machine's disk in GiB. `management` and `prices` are the addresses of Azure
-    Resource Manager and of the retail prices.
+    image. `disk_gb` is the size of a machine's disk in GiB, without LaunchSpec.disk_gb. `management` and `prices` are
+    the addresses of Azure Resource Manager and of the retail prices.
     """
 
     subscription: str

@@ -80,7 +80,7 @@ class GcpProvider:
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch. Waits up to REFUSED_S for a refusal."""
         offer = self._offered(spec.offer_id)
-        install, disk_gb = spec.tags.get(INSTALL, ""), self._settings.disk_gb
+        install, disk_gb = spec.tags.get(INSTALL, ""), self._settings.disk_gb + spec.disk_gb
         network = self._networks.place(install, offer.region)
         image = self._images.named(spec.image or self._settings.image, disk_gb)
         method, fields = call(spec, offer, Base(image, disk_gb, network))

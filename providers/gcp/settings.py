@@ -10,8 +10,8 @@ class Settings:
     """`regions` and `machine_types` may be rented; a type of N1 may have GPUs (`n1-standard-8+1xnvidia-tesla-t4`).
 
     `image` is `projects/PROJECT/global/images/NAME`, or `.../images/family/NAME` for the newest image of a family;
-    `disk_gb` the size of a machine's disk in GiB. `project` None: that of the credentials. `endpoint` and `catalog` are
-    the addresses of the Compute API and of the Billing Catalog; None: Google's.
+    `disk_gb` the size of a machine's disk in GiB, without LaunchSpec.disk_gb. `project` None: that of the credentials.
+    `endpoint` and `catalog` are the addresses of the Compute API and of the Billing Catalog; None: Google's.
     """
 
     regions: tuple[str, ...]

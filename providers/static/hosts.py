@@ -15,7 +15,7 @@
     region, zone    labels; default: the host's name, the region
     peer_address    the IP address at which other hosts reach it, for jobs on several machines; default: the one from
                     which it reaches the store
-    disk_gb         free disk space that a launch needs, in units of 10^9 bytes; default 5
+    disk_gb         free disk space that a launch needs besides LaunchSpec.disk_gb, in units of 10^9 bytes; default 5
     architecture    as `uname -m` says; default x86_64
     python          the program on the host; default python3
     folder          where machines live on the host; default ~/.tradewind

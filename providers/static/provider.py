@@ -262,7 +262,7 @@ class StaticProvider:
             "user_data": spec.user_data,
             "time_to_live_s": spec.time_to_live_s,
             "accepted_ms": now_ms,
-            "least_free_bytes": int(host.disk_gb * GB),
+            "least_free_bytes": int(host.disk_gb * GB) + (spec.disk_gb << 30),
             "environment": environment,
         }
 

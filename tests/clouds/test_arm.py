@@ -81,6 +81,12 @@ def test_what_a_launch_asks_for(account: Account) -> None:
     assert len(account.arm.beside) == 3
 
 
+def test_a_disk_has_room_for_data_and_checkpoints(account: Account) -> None:
+    account.connect(disk_gb=60).launch(spec(disk_gb=250))
+    about = json.loads(account.asked("PUT")[0].body)["properties"]
+    assert about["storageProfile"]["osDisk"]["diskSizeGB"] == 310
+
+
 def test_an_on_demand_machine_is_no_spot_machine(account: Account) -> None:
     (name,) = account.connect().launch(spec(ON_DEMAND))
     about = json.loads(account.asked("PUT")[0].body)["properties"]

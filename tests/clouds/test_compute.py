@@ -67,6 +67,11 @@ def test_what_a_launch_asks_for(project: Project) -> None:
     assert the_machine(project).metadata["startup-script"].startswith("#!/bin/bash")
 
 
+def test_a_disk_has_room_for_data_and_checkpoints(project: Project) -> None:
+    project.connect(disk_gb=60).launch(spec(disk_gb=250))
+    assert project.asked()["disks"][0]["initializeParams"]["diskSizeGb"] == "310"
+
+
 def test_an_on_demand_machine_is_no_spot_machine(project: Project) -> None:
     (name,) = project.connect().launch(spec(ON_DEMAND))
     scheduling = project.asked()["scheduling"]

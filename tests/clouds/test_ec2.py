@@ -57,6 +57,11 @@ def test_what_a_launch_asks_for(account: Account) -> None:
     assert the_machine(account).tags["tradewind-lives"] == "3600"
 
 
+def test_a_disk_has_room_for_data_and_checkpoints(account: Account) -> None:
+    account.connect(disk_gb=60).launch(spec(disk_gb=250))
+    assert account.launches()[0].form["BlockDeviceMapping.1.Ebs.VolumeSize"] == "310"
+
+
 def test_an_on_demand_machine_is_no_spot_machine(account: Account) -> None:
     (name,) = account.connect().launch(spec(ON_DEMAND))
     assert not any(key.startswith("InstanceMarketOptions") for key in account.launches()[0].form)

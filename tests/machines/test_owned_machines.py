@@ -398,6 +398,13 @@ def test_too_little_disk(lab: Laboratory, tmp_path: Path) -> None:
     refused(lab, tmp_path, SetupError, "small has 0.0 GB of free disk space", "disk_gb", host="small")
 
 
+def test_too_little_disk_for_the_data_and_checkpoints_of_a_job(lab: Laboratory, tmp_path: Path) -> None:
+    owner = Owner(lab, tmp_path, "small", disk_gb=0)
+    with pytest.raises(SetupError, match="small has too little free disk space"):
+        owner.launch("small", disk_gb=1)
+    owner.launch("small")
+
+
 def test_a_disk_that_is_full_during_the_launch(lab: Laboratory, tmp_path: Path) -> None:
     owner = Owner(lab, tmp_path, "small", disk_gb=0)
     with pytest.raises(SetupError, match="small has too little free disk space"):

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.runtime import RunSpec
-from orchestrator.model import JobSpec, Resources, Setup
+from orchestrator.model import DataSource, JobSpec, Resources, Setup
 from orchestrator.nodes.messages import JobFiles
 from providers import traits
-from providers.fake import Fault
+from providers.base import LaunchSpec
+from providers.fake import FakeProvider, Fault
 from providers.instance import InstanceState
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 from trainers.spec import SetupSpec
@@ -57,6 +59,31 @@ def test_a_job_whose_code_was_not_uploaded_gets_no_machine_there_and_says_what_t
     with home.installation.store.read() as tx:
         said = [event.message for event in tx.events(job_id=job.id)]
     assert any("submit the job again" in message for message in said)
+
+
+def test_disks_have_room_for_the_data_and_checkpoints_of_a_job(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, asked = FakeProvider.launch, list[LaunchSpec]()
+
+    def noted(provider: FakeProvider, spec: LaunchSpec) -> tuple[str, ...]:
+        asked.append(spec)
+        return launch(provider, spec)
+
+    monkeypatch.setattr(FakeProvider, "launch", noted)
+    data = (DataSource("/data", "/data", 7 << 30), DataSource("/more", "/more"))
+    job = home.submit_job(JobSpec("job", replace(train_spec(steps=4000), code="0" * 64), data=data))
+
+    def size_bytes() -> int:
+        return home.read(lambda tx: tx.job_facts(job.id).checkpoint_bytes) or 0
+
+    home.until(lambda: size_bytes() > 0)
+    (run,) = home.runs(job)
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: len(asked) == 2)
+    first, second = asked
+    assert first.disk_gb == 7, "the size of a checkpoint is not known yet"
+    assert second.disk_gb == disk_gb(data, size_bytes()) > 7
 
 
 def test_a_machine_that_cannot_be_used_is_ended_and_the_job_starts_elsewhere(home: SimulatedInstallation) -> None:

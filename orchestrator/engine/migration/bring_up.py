@@ -11,10 +11,12 @@ from functools import partial
 
 from orchestrator.engine.calls import LIMIT_S, Answer, place_of
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.snapshot import perf, profiled_bytes
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
+from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.migration.limits import check_limits
 from orchestrator.engine.migration.move import Move, abort, step, voided
 from orchestrator.engine.migration.revalidate import no_longer_pays
@@ -132,7 +134,9 @@ def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) -> LaunchSpec:
-    """The launch request of a migration: the same each time, as its token requires."""
+    """The launch request of a migration: the same each time, as its token requires. Only if the size of checkpoints
+    becomes known between two tries does the second one ask for another disk: then it is refused, and what the first one
+    may have rented is ended."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -146,7 +150,16 @@ def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) ->
             "tradewind-project": job.project,
         },
         time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
+        disk_gb=0 if shares_host(migration.offer_id) else _disk_gb(ctx, job),
     )
+
+
+def _disk_gb(ctx: Context, job: Job) -> int:
+    with ctx.installation.store.read() as tx:
+        size_bytes = tx.job_facts(job.id).checkpoint_bytes
+        if size_bytes is None:
+            size_bytes = profiled_bytes(perf(tx, ctx.now_ms, [job.id]), job)
+    return disk_gb(job.spec.data, size_bytes)
 
 
 def _remote(ctx: Context, migration: Migration, job: Job) -> Remote | None:

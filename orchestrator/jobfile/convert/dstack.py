@@ -151,7 +151,7 @@ def _add_resources(draft: Draft, resources: Mapping[str, Any], wanted: dict[str,
             else:
                 draft.left_out(loc, "says no least size", 'write "memory: 64 GiB" under resources')
         elif name == "disk":
-            draft.left_out(loc, "disks are not chosen: a machine comes with its own")
+            draft.left_out(loc, "a disk is sized by the job's data and checkpoints, and by disk_gb of its provider")
         elif name == "shm_size":
             draft.left_out(loc, "shared memory is not limited: there is no container")
         else:

@@ -37,7 +37,7 @@ _RESOURCES = (
     *("job_recovery", "labels", "any_of", "ordered"),
 )
 _PLACE = ("infra", "cloud", "region", "zone")
-_NO_DISK = "disks are not chosen: a machine comes with its own"
+_NO_DISK = "a disk is sized by the job's data and checkpoints, and by disk_gb of its provider"
 _LEFT_OUT = {
     "accelerator_args": ("TPUs are not offered", ""),
     "autostop": ("a machine is given back as soon as its job ends or moves", ""),
