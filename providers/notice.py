@@ -10,27 +10,30 @@ from dataclasses import dataclass
 from typing import Self
 
 PREEMPTION = "preemption"
+REBALANCE = "rebalance"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The provider will preempt this machine: `deadline_monotonic_s` is a time of CLOCK_MONOTONIC (wall seconds)."""
+    """The provider will preempt this machine: `deadline_monotonic_s` is a time of CLOCK_MONOTONIC (wall seconds). None:
+    it is more likely to than usual, and does not say when."""
 
     kind: str
-    deadline_monotonic_s: float
+    deadline_monotonic_s: float | None
 
 
 class NoticeWatch(ABC):
-    """Asks a cloud's metadata service about this machine, in a thread of its own. The first notice counts: another one
-    does not postpone it. `monotonic` returns wall seconds of CLOCK_MONOTONIC."""
+    """Asks a cloud's metadata service about this machine, in a thread of its own. The first notice with a deadline
+    counts: another one does not postpone it. `monotonic` returns wall seconds of CLOCK_MONOTONIC."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._first: Notice | None = None
+        self._warning: Notice | None = None
 
     def __call__(self) -> Notice | None:
         """The notice that was found, without asking."""
-        return self._first
+        return self._first or self._warning
 
     def started(self) -> Self:
         """Look from now on, until the process ends."""
@@ -51,3 +54,6 @@ class NoticeWatch(ABC):
     def _found(self, deadline_monotonic_s: float) -> None:
         if self._first is None:
             self._first = Notice(PREEMPTION, deadline_monotonic_s)
+
+    def _warned(self) -> None:
+        self._warning = Notice(REBALANCE, None)

@@ -1,6 +1,7 @@
 """The control directory: requests from the node's agent to a trainer, and the trainer's progress.
 
     notice.json    {"kind", "deadline_monotonic_s"}    this machine will be taken away
+    warned         (empty)                             it may be, soon: write a checkpoint at once
     quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait for that generation to take over
     stop           (empty)                             write a checkpoint and end
     lease.json     {"until_monotonic_s"}               do not train beyond this time
@@ -140,6 +141,10 @@ class ControlDirectory:
         """True if the trainer should write a checkpoint and end."""
         return (self.path / "stop").exists()
 
+    def warned(self) -> bool:
+        """True if the machine is more likely to be taken away than usual."""
+        return (self.path / "warned").exists()
+
     def write_progress(self, progress: Progress) -> None:
         """Replace progress.json. Raises OSError."""
         self._write("progress.json", dataclasses.asdict(progress))
@@ -149,6 +154,11 @@ class ControlDirectory:
     def put_notice(self, notice: Notice) -> None:
         """Announce that the machine will be taken away. Raises OSError."""
         self._write("notice.json", dataclasses.asdict(notice))
+
+    def warn(self) -> None:
+        """Say that the machine is more likely to be taken away than usual. Raises OSError."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "warned").touch()
 
     def put_quiesce(self, quiesce: QuiesceOrder) -> None:
         """Ask the trainer to write a checkpoint and wait. Raises OSError."""

@@ -54,6 +54,7 @@ from orchestrator.nodes.seating import (
 from orchestrator.nodes.session import end_machine
 from providers import processes
 from providers.errors import ProviderError
+from providers.notice import Notice as Announced
 from providers.notices import notices
 from providers.procfs import process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
@@ -170,7 +171,7 @@ class Agent:
         self._courier: Courier | None = None
         self._leaving: Courier | None = None  # of the run before, which still ships its log and outputs
         self._followed = 0  # the number of the newest order that was carried out
-        self._notice_s: float | None = None
+        self._noticed: Announced | None = None
         self._beat = 0
         self._urgent: tuple[object, ...] = ()
         self._told: object = None
@@ -296,7 +297,7 @@ class Agent:
     def _begin(self, run: RunOrder, secrets: Mapping[str, str]) -> None:
         if self._used:
             self._machine.renew()
-        self._used, self._notice_s = True, None
+        self._used, self._noticed = True, None
         self._courier, self._hurried = self._couriered(run), False
         courier = self._courier
         run_dir = Path(run.run_dir) if courier is None else courier.run_dir
@@ -358,10 +359,11 @@ class Agent:
         if self._run is not None or self._leaving is None or self._leaving.done:
             self._followed = 0 if self._order is None else self._order.number
         number = self._followed
-        if said is not None and self._notice_s is not None:
-            said = {**said, "notice_s": max(0.0, self._notice_s - now)}
+        deadline_s = None if self._noticed is None else self._noticed.deadline_monotonic_s
+        if said is not None and deadline_s is not None:
+            said = {**said, "notice_s": max(0.0, deadline_s - now)}
         news = {} if said is None else said
-        urgent = (number, run_id, news.get("state"), news.get("manifest"), self._notice_s)
+        urgent = (number, run_id, news.get("state"), news.get("manifest"), deadline_s)
         steady = {name: value for name, value in news.items() if name not in _VOLATILE}
         pause_s = self._pace.news_s if steady != self._told else self._pace.beat_s
         if urgent == self._urgent and now - self._told_at < pause_s:
@@ -373,7 +375,7 @@ class Agent:
         self._urgent, self._told, self._told_at = urgent, steady, now
 
     def _carry_notice(self) -> None:
-        """Pass a preemption notice on to the run, once."""
+        """Pass a preemption notice, or a warning before it, on to the run, once."""
         control = self._control
         if self._notices is None or control is None:
             return
@@ -381,9 +383,12 @@ class Agent:
             notice = self._notices()
         except ProviderError:
             return  # missing or damaged: the machine then ends without a notice
-        if notice is not None and self._notice_s != notice.deadline_monotonic_s:
-            control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
-            self._notice_s = notice.deadline_monotonic_s
+        if notice is not None and notice != self._noticed:
+            if notice.deadline_monotonic_s is None:
+                control.warn()
+            else:
+                control.put_notice(Notice(notice.kind, notice.deadline_monotonic_s))
+            self._noticed = notice
             if self._courier is not None:
                 self._courier.hurry()
 

@@ -1,7 +1,8 @@
 """The notices of AWS, on the machine itself: its metadata service is asked every second, in a thread of its own.
 
 AWS announces the end of a spot machine two minutes before. Its instant is compared with the service's own time, so that
-the machine's wall clock does not matter. Rebalance recommendations have no deadline and are not read.
+the machine's wall clock does not matter. Before that, it may recommend to rebalance: the machine is more likely to be
+taken than usual (docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from providers.notice import NoticeWatch
 
 LOOK_S = 1.0
 _PATH = "/latest/meta-data/spot/instance-action"
+_RECOMMENDATION = "/latest/meta-data/events/recommendations/rebalance"
 
 
 class SpotNotices(NoticeWatch):
@@ -31,6 +33,8 @@ class SpotNotices(NoticeWatch):
             said, now = self._imds.get(_PATH)
             if said is not None:
                 self._found(asked_s + (instant(json.loads(said)["time"]) - now).total_seconds())
+            elif self() is None and self._imds.get(_RECOMMENDATION)[0] is not None:
+                self._warned()
         except (OSError, ValueError, KeyError, TypeError):
             pass
         return LOOK_S

@@ -31,7 +31,8 @@ def read_notice(path: Path) -> Notice | None:
         notice = json.loads(text)["notice"]
         if notice is None:
             return None
-        return Notice(str(notice["kind"]), float(notice["deadline_monotonic_s"]))
+        deadline_s = notice["deadline_monotonic_s"]
+        return Notice(str(notice["kind"]), None if deadline_s is None else float(deadline_s))
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, repr(error)) from error
 

@@ -19,7 +19,8 @@ _LONGEST_TOKEN_S = 21_600
 
 @dataclass
 class Imds:
-    """`instance` is the row that DescribeInstances shows. `interrupted_at` is what it announces.
+    """`instance` is the row that DescribeInstances shows. `interrupted_at` is what it announces, after `at_risk`, a
+    recommendation to rebalance.
 
     `with_token` has the requests that were answered; those without a token are refused, as `HttpTokens=required` says.
     """
@@ -27,6 +28,7 @@ class Imds:
     instance: dict[str, Any]
     now: Callable[[], datetime]
     interrupted_at: datetime | None = None
+    at_risk: datetime | None = None
     with_token: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,6 +61,8 @@ class Imds:
             if self.interrupted_at is None:
                 return None
             return json.dumps({"action": "terminate", "time": _text(self.interrupted_at)})
+        if path == "/latest/meta-data/events/recommendations/rebalance":
+            return None if self.at_risk is None else json.dumps({"noticeTime": _text(self.at_risk)})
         if path == "/latest/dynamic/instance-identity/document":
             here = self.instance["Placement"]["AvailabilityZone"]
             return json.dumps(

@@ -36,6 +36,7 @@ class Saves:
         self._context, self._peers, self._cadence, self._captured = context, peers, cadence, captured
         self.step: int | None = None
         """The step of the newest checkpoint; -1: there is none yet, None: the loop has not begun."""
+        self._warned_s: float | None = None
         self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
         self._background: Background | None = None
         spec = context.spec
@@ -49,6 +50,12 @@ class Saves:
         if self._background is not None and self._background.full:
             return False
         return self._cadence.due(self._context.timers.monotonic()) and self._reachable()
+
+    def warned(self) -> bool:
+        """Whether a checkpoint is due because the machine may be lost soon: none has begun since the first call."""
+        if self._warned_s is None:
+            self._warned_s = self._context.timers.monotonic()
+        return self._cadence.since_s < self._warned_s
 
     @property
     def under_way(self) -> bool:

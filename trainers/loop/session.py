@@ -222,6 +222,8 @@ class Session(TrainingLoop):
             seen.stop = control.stop_requested()
             if quiesce is not None and now() < quiesce.until_monotonic_s:
                 seen.successor = quiesce.successor
+            if control.warned():
+                seen.save_due = self._saves.warned() or seen.save_due
             seen.noticed = notice is not None
             seen.notice_due = notice is not None and self._cadence.must_end(now(), notice.deadline_monotonic_s)
         return seen

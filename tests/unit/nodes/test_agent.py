@@ -167,6 +167,17 @@ def test_a_notice_of_the_provider_is_passed_on_to_the_run(home: Home) -> None:
     assert home.control().notice() is not None
 
 
+def test_a_warning_of_the_provider_is_passed_on_to_the_run_and_is_no_notice(home: Home) -> None:
+    write_notice(home.machine.folder / "metadata.json", Notice("rebalance", None))
+    home.order(home.run())
+    home.look()
+    assert home.control().warned()
+    assert home.control().notice() is None
+    write_notice(home.machine.folder / "metadata.json", Notice("preemption", 123.0))
+    home.look()
+    assert home.control().notice() is not None
+
+
 def test_a_notice_of_the_provider_is_reported_with_the_time_that_is_left(home: Home) -> None:
     """The control plane may not see it otherwise: some clouds tell only the machine."""
     home.order(replace(home.run(), spec=home.spec()))

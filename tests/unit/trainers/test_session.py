@@ -286,6 +286,12 @@ def test_a_run_without_a_checkpoint_secures_its_work_as_soon_as_there_is_a_notic
     assert names(run)[0] == "1-3-0"
 
 
+def test_a_warning_is_followed_by_one_checkpoint_at_once_and_the_run_goes_on(run):
+    run.save_s = 1.0  # so that the next periodic one is half a minute after the first
+    assert run.train(lambda step: run.control.warn() if step == 12 else None) == "finished"
+    assert names(run) == ["1-5-0", "1-13-0", "1-30-0"]
+
+
 def test_a_run_stops_by_itself_when_its_lease_lapses(run):
     run.control.put_lease(1001.0)
     assert run.train() == "fenced"

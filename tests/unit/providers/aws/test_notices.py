@@ -31,7 +31,34 @@ def test_the_deadline_is_counted_from_the_services_own_time() -> None:
         found.look()
         assert found() == Notice("preemption", HERE_S + 120)
         assert service.with_token
-        assert all(path.endswith("instance-action") for path in service.with_token)
+        *before, last = service.with_token
+        assert last.endswith("instance-action")
+        assert {path.rpartition("/")[2] for path in before} == {"instance-action", "rebalance"}
+
+
+def test_a_recommendation_to_rebalance_is_a_warning_until_there_is_a_notice() -> None:
+    service = Service({"InstanceId": "i-1", "Tags": [], "MetadataOptions": {}}, lambda: NOW, at_risk=NOW)
+    with serving(service) as server:
+        found = SpotNotices(Imds(server.url), lambda: HERE_S)
+        found.look()
+        assert found() == Notice("rebalance", None)
+        asked = len(service.with_token)
+        service.interrupted_at = NOW + timedelta(seconds=120)
+        found.look()
+        assert found() == Notice("preemption", HERE_S + 120)
+        assert len(service.with_token) == asked + 1
+
+
+def test_a_recommendation_that_cannot_be_asked_for_hides_no_notice() -> None:
+    service = Service({"InstanceId": "i-1", "Tags": [], "MetadataOptions": {}}, lambda: NOW)
+    with serving(service) as server:
+        server.faults.append(Fault(lambda request: request.path.endswith("rebalance"), None, Response(500)))
+        found = SpotNotices(Imds(server.url), lambda: HERE_S)
+        found.look()
+        assert found() is None
+        service.interrupted_at = NOW + timedelta(seconds=120)
+        found.look()
+        assert found() == Notice("preemption", HERE_S + 120)
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b'{"action": "terminate"}', b'{"time": 5}', b"[]", b'{"time": "soon"}'])
