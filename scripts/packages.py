@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-from scripts import browser, compiler, machines, postgres
+from scripts import browser, cloud_init, compiler, machines, postgres
 
 NEEDED = {
     "the page tests need a browser": browser,
@@ -29,12 +29,22 @@ def install(packages: list[str]) -> None:
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
 
 
+def unpack_cloud_init() -> None:
+    """Get the schema of cloud-init, if that is possible: only one test needs it."""
+    try:
+        cloud_init.unpack()
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"cloud-init's schema is not here ({error}): {cloud_init.REMEDY}", file=sys.stderr)
+
+
 def main() -> int:
     """Install what is missing. The exit code is 1 if something still is."""
     absent = [each.PACKAGE for each in NEEDED.values() if each.find() is None and not os.environ.get(each.VARIABLE)]
     if absent and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"installing Debian's {' and '.join(absent)} for the tests", file=sys.stderr)
         install([name for names in absent for name in names.split()])
+    if cloud_init.find() is None:
+        unpack_cloud_init()
     missing = {why: each.REMEDY for why, each in NEEDED.items() if each.find() is None}
     for why, remedy in missing.items():
         print(f"{why}: {remedy}", file=sys.stderr)

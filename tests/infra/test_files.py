@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft4Validator
 
 from orchestrator.config import load_config
+from scripts import cloud_init
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
@@ -26,7 +28,6 @@ CLOUD_INIT = INFRA / "cloud-init" / "control-plane.yaml"
 MANIFEST = INFRA / "kubernetes" / "control-plane.yaml"
 COMPOSE = INFRA / "docker" / "compose.yaml"
 PROGRAM = "/opt/tradewind/bin/tradewind"
-SCHEMA = "cloudinit/config/schemas/schema-cloud-config-v1.json"
 
 
 def tool(name: str) -> str:
@@ -99,12 +100,10 @@ def test_the_commands_of_the_units_exist() -> None:
 
 
 def test_cloud_init_accepts_the_template() -> None:
-    validator = pytest.importorskip("jsonschema").Draft4Validator
-    places = (os.environ.get("CLOUD_INIT_SCHEMA", ""), f"/usr/lib/python3/dist-packages/{SCHEMA}")
-    schema = next((Path(each) for each in places if each and Path(each).is_file()), None)
+    schema = cloud_init.find()
     if schema is None:
-        pytest.skip("cloud-init's schema is not here; CLOUD_INIT_SCHEMA is the path of it")
-    known = validator(json.loads(schema.read_text()))
+        pytest.skip(f"cloud-init's schema is not here: {cloud_init.REMEDY}")
+    known = Draft4Validator(json.loads(schema.read_text()))
     document = yaml.safe_load(CLOUD_INIT.read_text())
     assert [error.message for error in known.iter_errors(document)] == []
     document["write_files"][0]["permissions"] = 644
@@ -121,8 +120,11 @@ def test_the_template_has_the_unit_of_this_folder() -> None:
 
 
 def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
-    found = run(tool("hadolint"), str(INFRA / "docker" / "Dockerfile"))
+    dockerfile = INFRA / "docker" / "Dockerfile"
+    found = run(tool("hadolint"), str(dockerfile))
     assert (found.returncode, found.stdout) == (0, "")
+    wrong = run(tool("hadolint"), "-", input=dockerfile.read_text().replace("FROM ", "FROM  debian:latest AS x\nFROM "))
+    assert "DL3007" in wrong.stdout
 
 
 def test_the_image_gets_all_that_it_copies_and_only_extras_that_exist() -> None:

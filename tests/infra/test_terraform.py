@@ -1,4 +1,4 @@
-"""The Terraform module of AWS: well-formed; and, by `make infra`, applied and destroyed on a loopback AWS (moto).
+"""The Terraform module of AWS: formatted and valid; and, by `make infra`, applied and destroyed on moto.
 
 Needs terraform and, in a folder that TF_PLUGINS names, the plugin hashicorp/aws: nothing is downloaded.
 """
@@ -93,6 +93,16 @@ def test_the_module_is_formatted(terraform: str) -> None:
         [terraform, "fmt", "-check", "-diff", str(MODULE)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_module_is_valid(terraform: str, plugins: Path, tmp_path: Path) -> None:
+    workspace = Workspace(terraform, tmp_path, plugins)
+    assert workspace("init", "-backend=false").returncode == 0
+    done = workspace("validate")
+    assert done.returncode == 0, done.stdout + done.stderr
+    main = workspace.folder / "main.tf"
+    main.write_text(main.read_text() + 'resource "aws_s3_bucket" "wrong" {\n  bukket = "x"\n}\n')
+    assert "bukket" in (done := workspace("validate")).stdout + done.stderr
 
 
 @pytest.mark.skipif(not os.environ.get(APPLY), reason="takes three minutes: make infra")
