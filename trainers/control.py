@@ -5,6 +5,7 @@
     quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait for that generation to take over
     stop           (empty)                             write a checkpoint and end
     lease.json     {"until_monotonic_s"}               do not train beyond this time
+    risk.json      {"losses_per_h", "charge_s"}        how likely this machine is lost, and what saving is charged
     progress.json                                      a Progress; the only file that the trainer writes
 
 Files are validated when they are read (trainers.checked_json); a file that another process damaged raises
@@ -49,6 +50,15 @@ class QuiesceOrder:
 
     until_monotonic_s: float
     successor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """How often the run's machines are expected to be taken away, per hour of wall time, and what the store charges for
+    one checkpoint, as seconds of these machines' price; None if that is unknown."""
+
+    losses_per_h: float
+    charge_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,11 @@ PROGRESS: Mapping[str, checked_json.Check] = {
 """The check of each field of a Progress."""
 _QUIESCE: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}
 _INSTANT: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number}
+# A rate has the range of a duration: any number from 0.
+_RISK: Mapping[str, checked_json.Check] = {
+    "losses_per_h": checked_json.seconds,
+    "charge_s": checked_json.optional(checked_json.seconds),
+}
 _NOTICE: Mapping[str, checked_json.Check] = {"kind": checked_json.text, "deadline_monotonic_s": checked_json.number}
 
 
@@ -136,6 +151,11 @@ class ControlDirectory:
         MalformedMessage.
         """
         return self._instant("lease.json")
+
+    def risk(self) -> Risk | None:
+        """The risk of losing this machine; None if it is unknown. Raises MalformedMessage."""
+        data = self._read("risk.json", _RISK)
+        return None if data is None else Risk(**data)
 
     def stop_requested(self) -> bool:
         """True if the trainer should write a checkpoint and end."""
@@ -167,6 +187,10 @@ class ControlDirectory:
     def clear_quiesce(self) -> None:
         """Let a waiting trainer continue."""
         (self.path / "quiesce.json").unlink(missing_ok=True)
+
+    def put_risk(self, risk: Risk) -> None:
+        """Say how likely the machine is lost. Raises OSError."""
+        self._write("risk.json", dataclasses.asdict(risk))
 
     def put_lease(self, until_monotonic_s: float) -> None:
         """Allow training until this monotonic time (seconds). Raises OSError."""

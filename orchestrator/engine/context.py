@@ -25,6 +25,7 @@ from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
 from providers.instance import Instance, together
 from providers.offer import provider_of
+from trainers.control import Risk
 
 T = TypeVar("T")
 ACTOR = "control-plane"
@@ -77,8 +78,8 @@ class Context:
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
     (monotonic seconds), and on which offer. `announced` are notices that a run's machine reported, not its provider:
-    when (market ms) it will be taken away. `crossing` and `crossed` are called before and after each step, with its
-    compartment and its job or provider (engine.compartment).
+    when (market ms) it will be taken away. `risks` are what runs were told last (engine.jobs.risk). `crossing` and
+    `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
     """
 
     installation: Installation
@@ -96,6 +97,7 @@ class Context:
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
     announced: dict[str, int] = field(default_factory=dict)
+    risks: dict[str, Risk] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing
     crossed: Callable[[str, str], None] = _nothing
 
@@ -141,6 +143,7 @@ class Context:
 
         self.pacing = {key: at_s for key, at_s in self.pacing.items() if needed(key, at_s)}
         self.announced = {run_id: at_ms for run_id, at_ms in self.announced.items() if run_id in alive}
+        self.risks = {run_id: risk for run_id, risk in self.risks.items() if run_id in alive}
 
     @property
     def now_ms(self) -> int:

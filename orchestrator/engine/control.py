@@ -18,6 +18,7 @@ from orchestrator.engine.commands import commands
 from orchestrator.engine.compartment import Compartment, concerns_all, contained, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.quarantine import confine
+from orchestrator.engine.jobs.risk import tell_risks
 from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import poll_prices
@@ -81,6 +82,7 @@ class ControlPlane:
         if self._part("observation", self._observe):
             changed = True
             self._look()
+        self._part("risks", lambda: tell_risks(ctx))
         changed |= self._part("stopping", lambda: stop_as_asked(ctx))
         changed |= self._part("standby", lambda: stand_by(ctx))
         changed |= self._part("placement", self._place)

@@ -46,6 +46,7 @@ from orchestrator.nodes.handover import BOOT_FD
 from orchestrator.nodes.key_file import KeyFile
 from orchestrator.nodes.listener import Heard, Listener
 from orchestrator.nodes.messages import Hold, JobFiles, NodeFacts, RunOrder
+from trainers.control import Risk
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
@@ -272,6 +273,10 @@ class NodeRuntime:
     def stacks(self, run_id: str) -> None:
         """See Runtime.stacks."""
         self._change_run(run_id, lambda run: replace(run, stacks=run.stacks + 1))
+
+    def risk(self, run_id: str, risk: Risk) -> None:
+        """See Runtime.risk."""
+        self._change_run(run_id, lambda run: replace(run, risk=risk))
 
     def kill(self, run_id: str) -> None:
         """See Runtime.kill."""

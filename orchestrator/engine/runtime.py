@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from orchestrator.errors import SiteError
 from orchestrator.nodes.boot.launching import Remote
 from orchestrator.nodes.messages import JobFiles
-from trainers.control import Awaited
+from trainers.control import Awaited, Risk
 from trainers.spec import SetupSpec
 
 TrainerState = Literal[
@@ -141,6 +141,10 @@ class Runtime(Protocol):
 
     def stacks(self, run_id: str) -> None:
         """Write the stack of each thread of a training run to its log, wherever it is stuck."""
+        ...
+
+    def risk(self, run_id: str, risk: Risk) -> None:
+        """Tell the run how often its machines are expected to be lost, and what its checkpoints are charged."""
         ...
 
     def kill(self, run_id: str) -> None:

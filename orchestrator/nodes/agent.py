@@ -336,6 +336,8 @@ class Agent:
             self._control.clear_quiesce()
         elif before is None or run.hold != before.hold:
             self._control.put_quiesce(QuiesceOrder(time.monotonic() + run.hold.for_s, run.hold.successor))
+        if run.risk is not None and (before is None or run.risk != before.risk):
+            self._control.put_risk(run.risk)
         if run.stop:
             self._control.request_stop()
         if before is not None and run.stacks != before.stacks:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainers.control import Risk
+
 MOST_BYTES = 256 << 10
 MOST_ORDER_BYTES = 2 << 20
 """A job file has at most 256 KiB, of which each character may take six bytes here."""
@@ -44,7 +46,8 @@ class RunOrder:
 
     It sets up `setup` (trainers.spec.SetupSpec), loads its libraries, and waits until there is a `spec`
     (trainers.spec.TrainerSpec). `grant` is the digest of the sealed secrets that it needs; None: it needs none. `stop`:
-    save a checkpoint and end. Each new number of `stacks` writes the stacks of all threads to the run's log.
+    save a checkpoint and end. Each new number of `stacks` writes the stacks of all threads to the run's log. `risk`:
+    how often its machines are expected to be lost; None while that is unknown.
     """
 
     run_id: str
@@ -56,6 +59,7 @@ class RunOrder:
     hold: Hold | None = None
     stop: bool = False
     stacks: int = 0
+    risk: Risk | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from providers.clock import Clock
 from providers.instance import EndReason, Instance, InstanceState, together
 from tests.rig.folder import Folder
 from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
-from trainers.control import ControlDirectory, Progress
+from trainers.control import ControlDirectory, Progress, Risk
 from trainers.errors import MalformedMessage
 from trainers.spec import SetupSpec
 
@@ -84,6 +84,7 @@ class SimSite:
         self._misdeeds: dict[str, Callable[[RunReport, float], RunReport]] = {}
         self.liars: set[str] = set()  # jobs of whose runs an agent ever lied
         self.asked_for_stacks: list[str] = []
+        self.risks: dict[str, list[Risk]] = {}
         self.boot_errors: dict[str, str] = {}
         self.mute: set[str] = set()  # offers whose machines run, but whose agents never report
         self._kept: dict[str, str] = {}
@@ -281,6 +282,10 @@ class SimSite:
     def stacks(self, run_id: str) -> None:
         """Records the request for stack traces."""
         self.asked_for_stacks.append(run_id)
+
+    def risk(self, run_id: str, risk: Risk) -> None:
+        """Records what a run was told."""
+        self.risks.setdefault(run_id, []).append(risk)
 
     def parted(self, run_id: str) -> bool:
         """See Runtime.parted."""

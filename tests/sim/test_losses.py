@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.engine.inputs import snapshot
-from orchestrator.market.availability import BACKOFF_MS
+from orchestrator.market.availability import BACKOFF_MS, CapacityHistory, hazard_per_hour
 from orchestrator.model import Expected, GpuRequest, Step
 from providers.fake import Fault
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, lost_at_most
@@ -435,3 +435,17 @@ def test_three_machines_that_one_outage_takes_shut_their_offer_as_long_as_one(ho
     row = market.row(CHEAP.id)
     assert market.losses[row] == 3
     assert market.backed_off_until[row] - market.backed_off_at[row] == BACKOFF_MS
+
+
+def test_a_run_is_told_the_hazard_of_its_offer_and_again_when_that_has_changed(home: SimulatedInstallation) -> None:
+    home.clock.factor = 600.0
+    job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
+    run = home.until_step(job, 2)
+    home.run_for(60)
+    told = [risk.losses_per_h / home.clock.factor for risk in home.site.risks[run.id]]
+    prior = hazard_per_hour(CapacityHistory(), spot=True)
+    assert prior / 1.5 < told[0] < prior
+    assert told == sorted(told, reverse=True), "its machine lives on"
+    assert prior / 4 < told[-1] < told[0] / 1.25
+    assert len(told) < 6, "each time is a write to the store"
+    assert {risk.charge_s for risk in home.site.risks[run.id]} == {0.0}, "a folder charges nothing"

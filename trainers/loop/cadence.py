@@ -9,19 +9,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-_SHORTEST_S = 0.5
-_LONGEST_S = 15 * 60.0
+from trainers.control import Risk
+from trainers.loop.tuner import LONGEST_S, SHORTEST_S, interval_s
+
 _SLACK_S = 0.25
 
 
 @dataclass(slots=True)
 class Cadence:
-    """`max_overhead`: the fraction of training time that saves may take.
+    """`max_overhead`: the fraction of training time that saves may take; `risk`: how often the machine is expected to
+    be lost, None if that is unknown. The interval between saves follows from both and from the cost of the latest save
+    (trainers.loop.tuner).
 
-    Like CheckFreq (Mohan et al., FAST 2021, sec. 4), it bounds the overhead by lengthening the interval, but by the
-    measured cost of the latest save, so the interval can also become shorter. The cost is the time for which training
-    waited, and by how much steps were slower while the checkpoint was written beside them; in a store that bills each
-    request (`billed`), as long as the whole save took: one that costs no time is not free there.
+    The cost is the time for which training waited, by how much steps were slower while the checkpoint was written
+    beside them, and the store's charge. In a store that bills each request (`billed`), a save of unknown charge costs
+    as long as the whole of it took.
 
     `save_s`: how long the latest save took until it was durable; None before the first.
     """
@@ -29,6 +31,7 @@ class Cadence:
     max_overhead: float
     since_s: float
     billed: bool = False
+    risk: Risk | None = None
     save_s: float | None = None
     _cost_s: float = 0.0
     _pause_s: float = 0.0  # after a save that was postponed
@@ -39,8 +42,14 @@ class Cadence:
         """True if it is time for a periodic checkpoint."""
         if self._pause_s > 0:
             return now_s - self.since_s >= self._pause_s
-        wanted = self._cost_s / self.max_overhead if self.max_overhead > 0 else _LONGEST_S
-        return now_s - self.since_s >= min(max(wanted, _SHORTEST_S), _LONGEST_S)
+        return now_s - self.since_s >= self.interval_s()
+
+    def interval_s(self) -> float:
+        """Seconds from one periodic checkpoint to the next."""
+        losses_per_h, charge_s = (None, None) if self.risk is None else (self.risk.losses_per_h, self.risk.charge_s)
+        if charge_s is None and self.billed:
+            return interval_s(self.save_s or 0.0, losses_per_h, self.max_overhead)
+        return interval_s(self._cost_s + (charge_s or 0.0), losses_per_h, self.max_overhead)
 
     def stepped(self, wall_s: float, *, beside: bool = False) -> None:
         """Record the duration of a step; `beside`: while a checkpoint was written."""
@@ -59,15 +68,14 @@ class Cadence:
         """Record a save that kept training waiting for `held_s` and was durable after `took_s`."""
         usual_s = median(self._steps_s) if self._steps_s else 0.0
         slower_s = sum(self._beside_s) - usual_s * len(self._beside_s) if usual_s else 0.0
-        cost_s = took_s if self.billed else held_s + max(slower_s, 0.0)
-        self.save_s, self._cost_s, self._pause_s = took_s, cost_s, 0.0
+        self.save_s, self._cost_s, self._pause_s = took_s, held_s + max(slower_s, 0.0), 0.0
         self._beside_s.clear()
 
     def postponed(self, began_s: float, ended_s: float) -> None:
         """Record that a save could not be made. The next one is tried after as long as that took, at least, and after
         twice the last pause if it was not the first."""
         self.since_s = ended_s
-        self._pause_s = min(max(ended_s - began_s, 2 * self._pause_s, _SHORTEST_S), _LONGEST_S)
+        self._pause_s = min(max(ended_s - began_s, 2 * self._pause_s, SHORTEST_S), LONGEST_S)
         self._beside_s.clear()
 
     def must_end(self, now_s: float, deadline_s: float) -> bool:

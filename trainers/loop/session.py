@@ -214,6 +214,7 @@ class Session(TrainingLoop):
         seen, now = Seen(), self._timers.monotonic
         if self._peers.rank == 0:
             seen.generation = self._ownership.generation()
+            self._cadence.risk = self._control.risk()
             seen.save_due = self._saves.due()
         if self._peers.leads:
             control = self._control

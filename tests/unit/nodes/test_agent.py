@@ -20,7 +20,7 @@ from orchestrator.nodes.messages import Hold, NodeReport, Order, RunOrder
 from providers.local.metadata import write_notice
 from providers.notice import Notice
 from tests.unit.nodes.conftest import Direct, Stub, until
-from trainers.control import ControlDirectory
+from trainers.control import ControlDirectory, Risk
 from trainers.objects.folder import FolderStore
 
 LEASE_S = 60.0
@@ -89,6 +89,15 @@ def test_it_prepares_then_trains_what_it_is_ordered_and_says_which_order_it_foll
     home.order(replace(home.run(), spec=home.spec()))
     report = home.until_it_reports("training")
     assert (report.order, report.said and report.said["step"]) == (2, 3)
+
+
+def test_the_trainer_is_told_how_likely_its_machine_is_lost_and_when_that_changes(home: Home) -> None:
+    home.order(replace(home.run(), spec=home.spec(), risk=Risk(0.5, 1.0)))
+    home.look()
+    assert home.control().risk() == Risk(0.5, 1.0)
+    home.order(replace(home.run(), spec=home.spec(), risk=Risk(0.25)))
+    home.look()
+    assert home.control().risk() == Risk(0.25)
 
 
 def test_secrets_reach_the_trainer_only_sealed_for_its_run(home: Home) -> None:

@@ -1,0 +1,74 @@
+"""Risk: tells each run how often its machines are expected to be lost, and what a checkpoint is charged.
+
+The trainer chooses the interval between its checkpoints by it (trainers.loop.tuner). A run is told again when the
+figures have changed by a quarter: the interval follows the root of them, and each order is a write to the store.
+"""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.engine.context import Context
+from orchestrator.errors import SiteError
+from orchestrator.market import Market
+from orchestrator.model import Run
+from providers.billing.charges import Location, checkpoint_objects
+from trainers.control import Risk
+
+TELL_EVERY_S = 30.0
+_CHANGED = math.log(1.25)
+WRITE_NANO_USD = {"aws": 5_000, "gcp": 5_000, "azure": 6_500}
+"""One write request by the list prices of 2026-11 in the home region: S3 standard PUT, Cloud Storage standard class A,
+Blob hot LRS write."""
+
+
+def tell_risks(ctx: Context) -> bool:
+    """Tell the training runs what is new. Changes nothing in the store."""
+    runs = [run for run in ctx.work.runs if run.end is None and run.state in ("training", "quiesced")]
+    begun = [run for run in runs if ctx.due(f"risk/{run.id}", math.inf)]
+    if not begun and not (runs and ctx.due("risk", TELL_EVERY_S)):
+        return False
+    with ctx.installation.store.read() as tx:
+        used = [run.offer_id for run in runs]
+        market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, used)
+        facts = tx.job_facts_of({run.job_id for run in runs})
+    for run in runs:
+        found = _risk(ctx, market, run, facts[run.job_id].checkpoint_bytes or 0)
+        if found is None or not _differs(ctx.risks.get(run.id), found):
+            continue
+        try:
+            ctx.runtime.risk(run.id, found)
+        except SiteError:
+            continue  # it is told later
+        ctx.risks[run.id] = found
+    return False
+
+
+def _risk(ctx: Context, market: Market, run: Run, size_bytes: int) -> Risk | None:
+    row, factor = market.listing.row(run.offer_id), ctx.installation.clock.factor
+    if row is None:
+        return None
+    losses_per_h = float(market.hazard[row]) * run.nodes * factor
+    bucket, price = ctx.bucket_of(ctx.work.jobs[run.job_id]), int(market.price[row]) * run.nodes
+    market_s = charge_s(bucket, size_bytes, price)
+    return Risk(losses_per_h, None if market_s is None else market_s / factor)
+
+
+def charge_s(bucket: Location | None, size_bytes: int, price_nano_usd_per_h: int) -> float | None:
+    """For how many seconds machines could be rented for what storing a checkpoint is charged; None if it is unknown.
+
+    `bucket`: where the checkpoints are; None: in a folder.
+    """
+    if bucket is None:
+        return 0.0
+    write = WRITE_NANO_USD.get(bucket[0])
+    if write is None or price_nano_usd_per_h <= 0:
+        return None
+    return checkpoint_objects(size_bytes) * write * 3600 / price_nano_usd_per_h
+
+
+def _differs(told: Risk | None, found: Risk) -> bool:
+    if told is None:
+        return True
+    pairs = ((told.losses_per_h, found.losses_per_h), (told.charge_s or 0.0, found.charge_s or 0.0))
+    return any(abs(math.log((one + 1e-3) / (other + 1e-3))) > _CHANGED for one, other in pairs)
