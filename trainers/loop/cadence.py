@@ -78,6 +78,10 @@ class Cadence:
         self._pause_s = min(max(ended_s - began_s, 2 * self._pause_s, SHORTEST_S), LONGEST_S)
         self._beside_s.clear()
 
+    def late_s(self, now_s: float, deadline_s: float) -> float:
+        """How much time is missing for a save that takes as long as the latest; 0 if there is enough."""
+        return max(now_s + (self.save_s or 0.0) - deadline_s, 0.0)
+
     def must_end(self, now_s: float, deadline_s: float) -> bool:
         """True if one more step and a save of twice the usual duration would exceed the deadline."""
         longest_s = max((*self._steps_s, *self._beside_s[-20:]), default=0.0)

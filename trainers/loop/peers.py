@@ -32,8 +32,9 @@ class Seen:
     """What one rank sees at a step boundary; of several ranks, the greatest value of each field.
 
     `generation` owns the job, according to rank 0. `stop`: a request to end. `successor` is about to take over, -1 if
-    nobody is. `noticed`: a machine will be taken away; `notice_due`: the last moment to save. `rewrite`: the newest
-    checkpoint lacks something that is in use. `save_due`: time for a periodic checkpoint.
+    nobody is. `noticed`: a machine will be taken away; `notice_due`: the last moment to save, and `late_ms` what time
+    is missing for that (0: none). `rewrite`: the newest checkpoint lacks something that is in use. `save_due`: time for
+    a periodic checkpoint.
     """
 
     generation: int = 0
@@ -42,6 +43,7 @@ class Seen:
     successor: int = -1
     noticed: bool = False
     notice_due: bool = False
+    late_ms: int = 0
     rewrite: bool = False
     save_due: bool = False
 

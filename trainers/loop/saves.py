@@ -16,9 +16,17 @@ from trainers.checkpoint.background import Background, Ended
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.together import save_together
-from trainers.checkpoint.writer import save
-from trainers.errors import FencedError, StoreThrottled, StoreUnavailable, TrainerError
+from trainers.checkpoint.writer import encoded, save
+from trainers.errors import (
+    DamagedCheckpoint,
+    FencedError,
+    ObjectStoreError,
+    StoreThrottled,
+    StoreUnavailable,
+    TrainerError,
+)
 from trainers.loop.cadence import Cadence
+from trainers.loop.notice import changed_share
 from trainers.loop.peers import Peers
 from trainers.objects.base import ObjectStore
 from trainers.process.run_context import HURRIED, RunContext, RunEnded
@@ -38,6 +46,7 @@ class Saves:
         """The step of the newest checkpoint; -1: there is none yet, None: the loop has not begun."""
         self._warned_s: float | None = None
         self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
+        self._whole_s: float | None = None  # the first save of this run, which writes everything
         self._background: Background | None = None
         spec = context.spec
         if spec.max_in_flight > 0 and peers.size == 1:
@@ -81,6 +90,22 @@ class Saves:
             self._postpone(step, error, began_s)
         else:
             self._answers = -1
+
+    def changes_fit(self, late_s: float) -> bool:
+        """Whether a checkpoint may be in time after all, if the latest one took too long by `late_s`: because that was
+        the first of this run, and only a part of the state has changed since."""
+        name, latest_s = self._context.journal.progress.manifest, self._cadence.save_s
+        if name is None or latest_s is None or latest_s != self._whole_s:
+            return False
+        spec = self._context.spec
+        try:
+            with self._context.journal.saving():
+                tensors = encoded(*self._captured())[1]
+                found = changed_share(self._context.hurried, spec.job_id, ManifestName.parse(name), tensors)
+        except (DamagedCheckpoint, ObjectStoreError):
+            return False
+        sys.stderr.write(f"the machine is taken away soon: {found:.0%} of the state has changed since {name}\n")
+        return found * latest_s <= latest_s - late_s
 
     def follow_up(self) -> None:
         """Report what has been written beside the training since."""
@@ -148,6 +173,7 @@ class Saves:
     def _committed(self, name: ManifestName, held_s: float, took_s: float) -> None:
         journal = self._context.journal
         self.step = name.step
+        self._whole_s = took_s if self._whole_s is None else self._whole_s
         spent_s = journal.progress.checkpoint_s + held_s
         journal.update(manifest=str(name), manifest_step=name.step, checkpoint_s=spent_s, save_wall_s=took_s)
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,7 @@ class Session(TrainingLoop):
         self._saves = Saves(context, self._peers, self._cadence, self._captured)
         self._restored: Loaded | None = None
         self._successors: set[int] = set()  # the generations for which it has waited
+        self._too_late = False  # for a checkpoint, before the machine is taken away
         self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
         self._began_s = self._began_cpu_s = 0.0  # when the current step began
 
@@ -226,7 +229,9 @@ class Session(TrainingLoop):
             if control.warned():
                 seen.save_due = self._saves.warned() or seen.save_due
             seen.noticed = notice is not None
-            seen.notice_due = notice is not None and self._cadence.must_end(now(), notice.deadline_monotonic_s)
+            if notice is not None and self._cadence.must_end(now(), notice.deadline_monotonic_s):
+                seen.notice_due = True
+                seen.late_ms = math.ceil(1000 * self._cadence.late_s(now(), notice.deadline_monotonic_s))
         return seen
 
     def _agreed(self, seen: Seen) -> Seen:
@@ -253,10 +258,24 @@ class Session(TrainingLoop):
             if self._cadence.save_s is None:
                 self._saves.once(self.steps_done)  # saves the work at once and measures how long a save takes
                 seen = self._agreed(self._look())
-            if seen.notice_due:
+            if seen.notice_due and self._in_time(seen.late_ms / 1000):
                 self._checkpoint_and_stop()
         if seen.save_due:
             self._saves.periodic(self.steps_done)
+
+    def _in_time(self, late_s: float) -> bool:
+        """Whether the last checkpoint can be written before the machine is taken away. If not, none is begun, so that
+        one that is being written may still be completed."""
+        if late_s == 0 or self._saves.step == self.steps_done:
+            return True
+        if self._too_late:
+            return False
+        self._too_late = not self._peers.share(self._saves.changes_fit(late_s) if self._peers.rank == 0 else None)
+        if self._too_late:
+            kept = self._journal.progress.manifest_step
+            text = f"the machine is taken away {late_s:.1f} s before a checkpoint of step {self.steps_done} could be "
+            sys.stderr.write(f"{text}written: none is begun, and the steps after step {kept} are trained again\n")
+        return not self._too_late
 
     def _quiesced(self, seen: Seen) -> bool:
         if seen.successor >= 0:

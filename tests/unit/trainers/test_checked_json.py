@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from orchestrator.engine.machines.reports import report_of
 from orchestrator.engine.runtime import RunReport
 from trainers import checked_json
-from trainers.control import PROGRESS, ControlDirectory, Notice, Progress, QuiesceOrder
+from trainers.control import PROGRESS, ControlDirectory, Notice, Progress, QuiesceOrder, Risk
 from trainers.errors import MalformedMessage, TrainerError
 from trainers.loop.training_loop import Parts, TrainingLoop
 
-FILES = ("progress.json", "lease.json", "quiesce.json", "notice.json")
+FILES = ("progress.json", "lease.json", "quiesce.json", "notice.json", "risk.json")
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(10**30) | st.just(-1),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask_everything(control: ControlDirectory) -> list[object]:
     answers: list[object] = []
-    for question in (control.progress, control.lease_until, control.quiesce, control.notice):
+    for question in (control.progress, control.lease_until, control.quiesce, control.notice, control.risk):
         try:
             answers.append(question())
         except MalformedMessage as error:
@@ -54,10 +54,11 @@ def ask_everything(control: ControlDirectory) -> list[object]:
 @settings(max_examples=150, deadline=None)
 def test_a_control_file_of_any_bytes_is_read_or_is_malformed(folder: Path, name: str, raw: bytes) -> None:
     (folder / name).write_bytes(raw)
-    progress, lease_s, quiesce, notice = ask_everything(ControlDirectory(folder))
+    progress, lease_s, quiesce, notice, risk = ask_everything(ControlDirectory(folder))
     assert isinstance(progress, Progress | MalformedMessage | None)
     assert isinstance(notice, Notice | MalformedMessage | None)
     assert isinstance(quiesce, QuiesceOrder | MalformedMessage | None)
+    assert isinstance(risk, Risk | MalformedMessage | None)
     assert isinstance(lease_s, float | MalformedMessage | None)
     if isinstance(progress, Progress):
         assert 0 <= progress.step <= checked_json.LARGEST_COUNT
@@ -129,7 +130,8 @@ def test_a_pipe_a_folder_and_a_huge_file_in_place_of_a_control_file_are_malforme
     (tmp_path / "lease.json").mkdir()
     (tmp_path / "quiesce.json").write_bytes(b"[" * (checked_json.MOST_BYTES + 1))
     (tmp_path / "notice.json").write_bytes(b"[" * 100_000)  # deeper than the parser goes
-    assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedMessage] * 4
+    (tmp_path / "risk.json").write_text('{"losses_per_h": 1e999, "charge_s": null}')
+    assert [type(answer) for answer in ask_everything(ControlDirectory(tmp_path))] == [MalformedMessage] * 5
 
 
 @pytest.mark.parametrize("steps", [10**19, 0, -5, 2.5, "many", True, float("nan")])

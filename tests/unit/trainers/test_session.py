@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -279,6 +280,40 @@ def test_a_notice_without_time_ends_the_run_at_once_with_a_checkpoint(run):
     )
     assert run.trained == [1, 2, 3]
     assert run.progress().manifest == "1-3-0"
+
+
+def taken_away(run, left_s):
+    """Its first checkpoint, of step 5, takes 50 s; after step 20, its machine is given that long."""
+    run.save_s = 50.0
+
+    def notice(step):
+        if step == 20:
+            run.save_s = 0.0
+            run.control.put_notice(Notice("preemption", run.now + left_s))
+
+    return run.train(notice)
+
+
+def test_a_checkpoint_that_takes_longer_than_the_notice_is_not_begun_and_the_log_says_so(run, capsys):
+    assert taken_away(run, 30.0) == "finished", "the machine may live longer than announced"
+    assert names(run)[-2:] == ["1-5-0", "1-30-0"]
+    said = capsys.readouterr().err
+    assert "the steps after step 5 are trained again" in said
+    assert said.count("taken away") == 2, "once, with its reason"
+
+
+def test_a_checkpoint_that_just_fits_is_written(run):
+    assert taken_away(run, 50.2) == "checkpointed_and_stopped"
+    assert names(run)[-1] == f"1-{run.trained[-1]}-0"
+
+
+def test_where_most_of_a_model_is_frozen_what_has_changed_fits_in_a_shorter_notice(run, capsys):
+    run.model.register_parameter("frozen", torch.nn.Parameter(torch.ones(4_000_000), requires_grad=False))
+    assert taken_away(run, 30.0) == "checkpointed_and_stopped"
+    assert names(run)[-1] == f"1-{run.trained[-1]}-0"
+    share = re.search(r"(\d+)% of the state has changed since 1-5-0", capsys.readouterr().err)
+    assert share is not None
+    assert int(share[1]) < 10
 
 
 def test_a_run_without_a_checkpoint_secures_its_work_as_soon_as_there_is_a_notice(run):
