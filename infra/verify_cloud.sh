@@ -2,7 +2,8 @@
 # Checks with a real account what a loopback cloud cannot show, on one small CPU spot machine.
 #
 #   infra/verify_cloud.sh aws s3://my-bucket/tradewind-verify
-#   infra/verify_cloud.sh gcp s3://my-bucket/tradewind-verify
+#   infra/verify_cloud.sh gcp gs://my-bucket/tradewind-verify
+#   AZURE_STORAGE_ACCOUNT_NAME=account infra/verify_cloud.sh azure az://my-container/tradewind-verify
 #
 # It costs at most about 5 cents: one machine with 2 cores for at most 30 minutes (spot, below 4 cents an hour), its disk
 # and its public address (about 2 cents), and some requests. limits.max_usd_per_hour is 0.10. Whatever happens, it ends
@@ -95,16 +96,15 @@ cp "$here/../examples/gpt.py" "$here/../examples/gpt.yaml" . # a small model, tr
 check "the network is made" tradewind up --cloud "$cloud"
 check "the account may do all that is needed" tradewind doctor --cloud "$cloud"
 check "offers with prices" tradewind offers --cloud "$cloud"
-if [[ $cloud == aws ]]; then
-  image=$(sed -n 's/^image = "\(.*\)"$/\1/p' tradewind.toml)
-  if [[ $image == ssm:* ]]; then
-    image=$("$python" -c "import boto3, sys
-print(boto3.client('ssm', region_name=sys.argv[1]).get_parameter(Name=sys.argv[2])['Parameter']['Value'])" \
-      "$region" "${image#ssm:}")
-  fi
-  check "what AWS replies to odd requests" "$python" "$here/record_replies.py" "$region" "$image" "$store" replies.json
-fi
 check "a job runs on a rented machine" timeout "${minutes}m" tradewind submit gpt.yaml --yes --wait
 check "its history" tradewind explain gpt
 check "its costs" tradewind report
 check "its logs" tradewind logs gpt
+image=$(sed -n 's/^image = "\(.*\)"$/\1/p' tradewind.toml)
+if [[ $image == ssm:* ]]; then
+  image=$("$python" -c "import boto3, sys
+print(boto3.client('ssm', region_name=sys.argv[1]).get_parameter(Name=sys.argv[2])['Parameter']['Value'])" \
+    "$region" "${image#ssm:}")
+fi
+check "what $cloud replies to odd requests" env PYTHONPATH="$here/.." \
+  "$python" -m infra.record_replies "$cloud" "$region" "$image" "$store" replies.json

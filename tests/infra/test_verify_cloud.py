@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.questions import aws
 from infra.record_replies import record, sanitised
 
 ROOT = Path(__file__).parents[2]
@@ -55,11 +56,11 @@ def test_everything_is_asked_and_everything_is_ended(tmp_path: Path) -> None:
         "up --cloud aws",
         "doctor --cloud aws",
         "offers --cloud aws",
-        f"replies {ROOT}/infra/record_replies.py us-east-1 ami-0123456789abcdef0 s3://my-bucket/verify replies.json",
         "submit gpt.yaml --yes --wait",
         "explain gpt",
         "report",
         "logs gpt",
+        "replies -m infra.record_replies aws us-east-1 ami-0123456789abcdef0 s3://my-bucket/verify replies.json",
         "down --force",
         "nodes --output json",
         "down --cloud aws",
@@ -110,6 +111,17 @@ def test_replies_are_kept_without_what_names_an_account(said: str, kept: str) ->
     }  # fmt: skip
 
 
+def test_what_fails_here_keeps_no_other_question_from_being_asked() -> None:
+    def fails() -> Any:
+        raise KeyError("no account of ada@example.org")
+
+    found = record({"one": fails, "two": lambda: {"status": 404}}, aws.refused)
+    assert found == {
+        "one": {"not asked": "KeyError: 'no account of somebody@example.com'"},
+        "two": {"reply": {"status": 404}},
+    }
+
+
 def test_fields_that_name_somebody_are_removed_whatever_they_hold() -> None:
     assert sanitised({"Account": 1, "ResponseMetadata": {"RequestId": "x", "HTTPStatusCode": 400}}) == {
         "Account": "REMOVED", "ResponseMetadata": {"RequestId": "REMOVED", "HTTPStatusCode": 400}
@@ -131,7 +143,8 @@ class Refusing:
 
 
 def test_a_refusal_is_recorded_with_the_error_that_it_is_here() -> None:
-    found = record(Refusing(), "us-east-1", "ami-0123456789abcdef0", "my-bucket")
+    asked, _ = aws.questions("us-east-1", "ami-0123456789abcdef0", "s3://my-bucket/verify", Refusing())
+    found = record(asked, aws.refused)
     assert len(found) >= 10
     for each in found.values():
         assert each["read as"] == "SetupError"
