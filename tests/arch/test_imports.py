@@ -18,6 +18,7 @@ HEAVY = {
     "pydantic",
     "msgspec",
     "yaml",
+    "highspy",
     "boto3",
     "botocore",
     "google.cloud",

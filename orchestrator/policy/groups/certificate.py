@@ -1,0 +1,82 @@
+"""Certificates: a bound on any answer, computed from prices alone (weak duality), whoever found the prices.
+
+For any prices mu >= 0 of the limits and weights lambda >= 0 of the conditions, what the limits of a problem are worth
+bounds what its jobs can be worth. Nothing here trusts the solver: wrong prices give a poor bound, never a false one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policy.groups.columns import Columns, conditions
+from orchestrator.policy.groups.curves import Curves
+from orchestrator.policy.groups.needs import Needs
+from orchestrator.policy.groups.problem import Floats, summed
+
+STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """`prices` (limits,), `weights` (conditions,), `worth` (classes,): of a job's time; all >= 0."""
+
+    prices: Floats
+    weights: Floats
+    worth: Floats
+
+
+def bound_of_total(columns: Columns, curves: Curves, asked: Floats, cost: Floats, multipliers: Multipliers) -> float:
+    """A lower bound on cost (columns,) @ x for all x that keep the limits and meet `asked` (conditions,)."""
+    gains = _gains(columns, curves, multipliers) - cost
+    spent = float(multipliers.prices @ columns.problem.most) + _worth(columns, gains, multipliers.worth)
+    return float(multipliers.weights @ asked) - spent
+
+
+def bound_of_ratio(columns: Columns, curves: Curves, needs: Needs, multipliers: Multipliers, start: float) -> float:
+    """A bound on z of `needs`: none larger (if they rise with z) or smaller is possible. `start` is a known bound.
+
+    Whatever z is possible, the weighted needs at z are at most `most` below. Newton's method on that convex
+    function, from
+    the known bound, approaches its root from the safe side.
+    """
+    gains = _gains(columns, curves, multipliers)
+    most = float(multipliers.prices @ columns.problem.most) + _worth(columns, gains, multipliers.worth)
+    z = start
+    for _ in range(STEPS):
+        asked = needs.at(z)
+        over = float(multipliers.weights @ curves.asked(asked)) - most
+        slope = float(multipliers.weights @ curves.slope(asked, needs.slope(z)))
+        if not over > 0 or slope == 0 or not np.isfinite(over):
+            return z
+        following = z - over / slope
+        if abs(following - z) <= 1e-13 * abs(z):
+            return z
+        z = following
+    return z
+
+
+def _gains(columns: Columns, curves: Curves, multipliers: Multipliers) -> Floats:
+    """(columns,): what a unit of each is worth, less the price of the limits that it uses."""
+    cells, classes = columns.rows, len(columns.problem.rate)
+    count = columns.singles + columns.pairs
+    limit = cells.row >= classes
+    prices = multipliers.prices[cells.row[limit] - classes]
+    paid = summed(cells.column[limit], prices * cells.value[limit], count)
+    left = conditions(columns, curves)
+    worth = summed(left.column, multipliers.weights[left.row] * left.value, count)
+    return worth - paid
+
+
+def _worth(columns: Columns, gains: Floats, hint: Floats) -> float:
+    """The most that `gains` (columns,) can add up to, each job spending at most its whole time."""
+    pairs, count = columns.problem.pairs, columns.problem.count
+    worth = np.zeros(len(count)) if pairs is None else np.maximum(hint, 0.0)
+    np.maximum.at(worth, columns.of, gains[: columns.singles])
+    if pairs is not None:
+        missing = gains[columns.singles :] - worth[pairs.first] - worth[pairs.second]
+        extra = np.zeros(len(count))
+        np.maximum.at(extra, pairs.first, missing)
+        worth = worth + extra
+    return float(count @ worth)

@@ -1,0 +1,37 @@
+"""What a job is entitled to: its rate with an equal part of everything. Fairness policies compare with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.errors import InfeasibleError
+from orchestrator.policy.groups.collection import Collection
+from orchestrator.policy.groups.problem import Floats
+
+
+def in_proportion(jobs: Collection) -> Floats:
+    """(jobs,): steps/s if a job's time went to the ways in proportion to their GPUs (Gavel, Narayanan et al., OSDI
+    2020,
+    section 4.1), all of its time, whatever the others do."""
+    gpus = _limited(jobs)
+    return np.asarray(jobs.rate @ (gpus / gpus.sum()))
+
+
+def alone(jobs: Collection) -> Floats:
+    """(jobs,): steps/s with 1/n of each way's GPUs, n being the number of jobs: the isolated share.
+
+    A job that needs several GPUs has its part less of the time. Nobody has more time than there is.
+    """
+    part = _limited(jobs)[None] / (len(jobs) * jobs.gpus[:, None])
+    part = part / np.maximum(part.sum(axis=1), 1)[:, None]
+    return np.asarray((jobs.rate * part).sum(axis=1))
+
+
+def _limited(jobs: Collection) -> Floats:
+    gpus = jobs.supply.gpus
+    if not np.isfinite(gpus).all() or not gpus.sum() > 0:
+        raise InfeasibleError(
+            "fairness needs a supply that is limited: of an unlimited one, everybody can have all that they want",
+            hint="state how many GPUs of each kind there are, or choose a policy about cost",
+        )
+    return gpus

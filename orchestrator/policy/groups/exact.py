@@ -1,0 +1,238 @@
+"""The exact engine: one linear program for each term (a few for a ratio that is not linear), each answer certified.
+
+A term's optimum becomes a limit for the terms after it. A ratio is found by Newton's method on tangents of the
+needs, which bound them from below; it ends when the number does not change, after about five programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.policy.groups.certificate import Multipliers, bound_of_ratio, bound_of_total
+from orchestrator.policy.groups.columns import Columns, columns, conditions
+from orchestrator.policy.groups.curves import Curves, curves
+from orchestrator.policy.groups.linear import Linear, Solution, solve, solve_by_columns
+from orchestrator.policy.groups.needs import Needs, WithFloor
+from orchestrator.policy.groups.problem import Floats, Limits, Problem
+from orchestrator.policy.groups.program import Allocation, Certificate, Program, Ratio, Total
+from orchestrator.policy.groups.split import split
+
+SAME = 1e-11
+"""A ratio that changes by less, relatively, has been found."""
+SLACK = 1e-9
+"""How much of a term's optimum the terms after it may give up, relatively: the solver's tolerance."""
+NEWTON_STEPS = 40
+MANY_PAIRS = 500
+"""Of more pairs than this, only those that help become columns."""
+
+
+def solve_exactly(program: Program, *, limit_s: float = 60.0) -> Allocation:
+    """The best answer, with a certificate for each term. Raises Contradiction and OutOfTime."""
+    problem = program.problem
+    floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
+    certificates: list[Certificate] = []
+    times = together = shares = np.zeros(0)
+    for term in program.terms:
+        if isinstance(term, Ratio):
+            best = Ratios(problem, limit_s=limit_s).best(term.needs, floor)
+            times, together, shares, certificate = best.times, best.together, best.shares, best.certificate
+            z = certificate.value
+            floor = np.maximum(floor, term.needs.at(z * (1 - SLACK) if term.most else z * (1 + SLACK)))
+        else:
+            times, together, certificate = _total(problem, term, floor, limit_s)
+            shares = split(problem, times, floor)
+            problem = problem.and_limits(_as_limit(problem, term, certificate.value))
+        certificates.append(certificate)
+    return Allocation(times, together, shares, rates(problem, shares, together), tuple(certificates))
+
+
+def rates(problem: Problem, shares: Floats, together: Floats) -> Floats:
+    """(jobs,): the steps/s of each job with `shares` (jobs, ways), and its part of what its class has in pairs."""
+    found: Floats = (problem.rate[problem.class_of] * shares).sum(axis=1)
+    if problem.pairs is not None:
+        pairs, paired = problem.pairs, np.zeros(len(problem.rate))
+        np.add.at(paired, pairs.first, pairs.rate_first * together)
+        np.add.at(paired, pairs.second, pairs.rate_second * together)
+        found = found + (paired / np.maximum(problem.count, 1))[problem.class_of]
+    return found
+
+
+def _total(problem: Problem, term: Total, floor: Floats, limit_s: float) -> tuple[Floats, Floats, Certificate]:
+    layout = columns(problem)
+    asking = curves(problem, equal=_equal(problem, floor), asking=floor)
+    asked = asking.asked(floor)
+    cost = layout.flat(term.value, term.of_pairs) * (-1.0 if term.most else 1.0)
+    scale = float(np.abs(cost).max(initial=0.0)) or 1.0
+    program = _Build(layout, asking, None)
+    found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, limit_s)
+    multipliers = program.multipliers(found, scale)
+    bound = bound_of_total(layout, asking, asked, cost, multipliers)
+    value = float(cost @ found.x)
+    sign = -1.0 if term.most else 1.0
+    return (
+        *layout.unflat(found.x),
+        Certificate(sign * value, sign * bound, multipliers.prices, multipliers.weights),
+    )
+
+
+def _solved(linear: Linear, layout: Columns, basis: Any, limit_s: float) -> Solution:
+    if layout.pairs <= MANY_PAIRS:
+        return solve(linear, start=basis, limit_s=limit_s)
+    first = np.ones(len(linear.cost), dtype=bool)
+    first[layout.singles : layout.singles + layout.pairs] = False
+    return solve_by_columns(linear, first, each=2 * len(layout.problem.rate), limit_s=limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best ratio: as in Allocation, and `met` (jobs,): the needs that are met."""
+
+    times: Floats
+    together: Floats
+    shares: Floats
+    met: Floats
+    certificate: Certificate
+
+
+class Ratios:
+    """Finds ratios of one problem, again and again: for other needs, each from the answer before."""
+
+    def __init__(self, problem: Problem, *, limit_s: float = 60.0, same: float = SAME) -> None:
+        self.problem, self.same = problem, same
+        self.layout = columns(problem)
+        self._fastest = fastest(self.layout)
+        self._limit_s = limit_s
+        self._before: tuple[Curves, Any] | None = None
+
+    def best(self, needs: Needs, floor: Floats) -> Best:
+        """Raises Contradiction and OutOfTime."""
+        problem, layout, both = self.problem, self.layout, WithFloor(needs, floor)
+        first = z = needs.reached(self._fastest)  # nothing is better than every job in its fastest way all the time
+        at, slope = both.at(z), both.slope(z)
+        asking, basis = self._conditions(at, slope)
+        program = _Build(layout, asking, (needs.rising, abs(first) or 1.0, first))
+        for _ in range(NEWTON_STEPS):
+            at = both.at(z)
+            slope = asking.slope(at, both.slope(z))
+            free = np.zeros(layout.singles + layout.pairs)
+            linear = program.linear(asking.asked(at) - slope * z, slope, free)
+            found = _solved(linear, layout, basis, self._limit_s)
+            basis, before, z = found.basis, z, float(found.x[-1]) * program.scale
+            if abs(z - before) <= self.same * abs(z) or (both.linear and not asking.above.any()):
+                break
+        self._before = (asking, basis)
+        multipliers = program.multipliers(found, 1.0)
+        bound = bound_of_ratio(layout, asking, both, multipliers, first)
+        times, together = layout.unflat(found.x)
+        met = both.at(z)
+        shares = split(problem, times, met)
+        value = needs.reached(rates(problem, shares, together))
+        per_z = abs(float(multipliers.weights @ asking.slope(both.at(bound), both.slope(bound)))) or 1.0
+        certificate = Certificate(value, bound, multipliers.prices / per_z, multipliers.weights / per_z)
+        return Best(times, together, shares, met, certificate)
+
+    def weights_of(self, certificate: Certificate) -> Floats:
+        """(jobs,): the weight of each job's class in the last certificate."""
+        assert self._before is not None
+        of = self._before[0].of
+        found = np.zeros(len(self.problem.rate))
+        np.add.at(found, of, certificate.weights)
+        return np.asarray(found[self.problem.class_of])
+
+    def _conditions(self, at: Floats, slope: Floats) -> tuple[Curves, Any]:
+        """The conditions, and the basis that belongs to them, if they are those of the last time."""
+        equal = _equal(self.problem, at) and _equal(self.problem, slope)
+        found = curves(self.problem, equal=equal, asking=np.abs(at) + np.abs(slope))
+        if self._before is not None:
+            same, basis = self._before
+            if np.array_equal(same.of, found.of) and np.array_equal(same.above, found.above):
+                return same, basis
+        return found, None
+
+
+def fastest(layout: Columns) -> Floats:
+    """(jobs,): the rate of each job in its fastest way."""
+    problem = layout.problem
+    best = problem.rate.max(axis=1)
+    if problem.pairs is not None:
+        np.maximum.at(best, problem.pairs.first, problem.pairs.rate_first)
+        np.maximum.at(best, problem.pairs.second, problem.pairs.rate_second)
+    found: Floats = best[problem.class_of]
+    return found
+
+
+def _equal(problem: Problem, needs: Floats) -> bool:
+    """Whether the jobs of each class need the same."""
+    low, high = np.full(len(problem.rate), np.inf), np.full(len(problem.rate), -np.inf)
+    np.minimum.at(low, problem.class_of, needs)
+    np.maximum.at(high, problem.class_of, needs)
+    filled = np.isfinite(low)
+    return bool((low[filled] == high[filled]).all())
+
+
+def _as_limit(problem: Problem, term: Total, value: float) -> Limits:
+    """That the terms that follow keep the optimum `value` of `term`."""
+    sign = -1.0 if term.most else 1.0
+    scale = float(np.abs(term.value).max(initial=0.0)) or 1.0
+    pairs = None if problem.pairs is None else np.zeros(len(problem.pairs.way))
+    if pairs is not None and term.of_pairs is not None:
+        pairs = sign * term.of_pairs / scale
+    most = np.array([(sign * value + SLACK * abs(value)) / scale])
+    return Limits(("an earlier optimum",), most, np.zeros((1, 1), dtype=np.int64), sign * term.value / scale, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """A linear program: the columns of `layout`, and one for z (as a part of `scale`) if there is one.
+
+    Each condition is divided by the most that its class can do, so that rows are of like size.
+    """
+
+    layout: Columns
+    conditions: Curves
+    z: tuple[bool, float, float] | None
+    """(whether z is to be large, its scale, a known bound)."""
+
+    @property
+    def scale(self) -> float:
+        """The unit of the column of z."""
+        return 1.0 if self.z is None else self.z[1]
+
+    def linear(self, asked: Floats, slope: Floats, cost: Floats) -> Linear:
+        """Conditions: left side - `slope` x z >= `asked` (conditions,)."""
+        problem, layout = self.layout.problem, self.layout
+        shared, left, sizes = layout.rows, conditions(layout, self.conditions), self._sizes()
+        rows = len(problem.rate) + len(problem.most)
+        cells = [
+            (shared.row, shared.column, shared.value),
+            (left.row + rows, left.column, left.value / sizes[left.row]),
+        ]
+        floor, ceiling = np.zeros(len(cost)), np.full(len(cost), np.inf)
+        if self.z is not None:
+            most, scale, bound = self.z
+            number = np.arange(len(slope))
+            cells.append((number + rows, np.full(len(slope), len(cost)), -slope * scale / sizes))
+            cost = np.append(cost, -1.0 if most else 1.0)
+            floor = np.append(floor, -np.inf if most else bound / scale)
+            ceiling = np.append(ceiling, bound / scale if most else np.inf)
+        row, column, value = (np.concatenate(each) for each in zip(*cells, strict=True))
+        lower = np.concatenate([np.full(rows, -np.inf), asked / sizes])
+        upper = np.concatenate([problem.count, problem.most, np.full(len(asked), np.inf)])
+        return Linear(cost, floor, ceiling, lower, upper, row, column, value)
+
+    def multipliers(self, found: Solution, scale: float) -> Multipliers:
+        """Those of the solver, each on its right side of zero."""
+        classes, rows = len(self.layout.problem.rate), len(self.layout.problem.most)
+        prices = np.maximum(-found.dual[classes : classes + rows], 0.0) * scale
+        weights = np.maximum(found.dual[classes + rows :], 0.0) * scale / self._sizes()
+        return Multipliers(prices, weights, np.maximum(-found.dual[:classes], 0.0) * scale)
+
+    def _sizes(self) -> Floats:
+        problem, of = self.layout.problem, self.conditions.of
+        best = np.zeros(len(problem.rate))
+        np.maximum.at(best, problem.class_of, fastest(self.layout))
+        sizes: Floats = best[of] * problem.count[of]
+        return np.where(sizes > 0, sizes, 1.0)

@@ -1,0 +1,167 @@
+"""The one place that calls the linear solver: HiGHS (Huangfu and Hall, 2018), on sparse matrices, on one thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.policy.groups.problem import Floats, Integers
+
+Flags = NDArray[np.bool_]
+
+REDUCED = 1e-9
+"""A column helps if its reduced cost is less than minus this."""
+PRIMAL = 4
+"""HiGHS's number for the primal simplex method, which goes on from where it was when columns are added."""
+LARGE = 4_000
+"""From so many columns on, the interior-point method is faster than the simplex method."""
+
+
+class Contradiction(InfeasibleError):
+    """The limits cannot all be kept. Exit code 6."""
+
+
+class OutOfTime(LimitError):
+    """The solver's time was not enough. Exit code 9."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """min cost @ x where lower <= A x <= upper and floor <= x <= ceiling. A's cells are in any order: (cell_row,
+    cell_column, cell)."""
+
+    cost: Floats
+    floor: Floats
+    ceiling: Floats
+    lower: Floats
+    upper: Floats
+    cell_row: Integers
+    cell_column: Integers
+    cell: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """`x` (columns,), `dual` (rows,): what the cost changes by per unit of each row's limit; `basis`: to go on from."""
+
+    x: Floats
+    dual: Floats
+    basis: Any
+
+
+def solve(linear: Linear, *, start: Any = None, simplex: bool = False, limit_s: float = 60.0) -> Solution:
+    """`simplex`: also if it is large. Raises Contradiction and OutOfTime."""
+    interior = len(linear.cost) >= LARGE and start is None and not simplex
+    engine = _engine(linear, limit_s, "ipx" if interior else "simplex")
+    if start is not None:
+        engine.setBasis(start)
+    x, dual = _run(engine, limit_s)
+    return Solution(x, dual, None if interior else engine.getBasis())
+
+
+def solve_by_columns(linear: Linear, first: Flags, *, each: int, limit_s: float = 60.0) -> Solution:
+    """The same answer, for a program of which few columns matter: begin with those in `first` (columns,), and add at
+    most
+    `each` at a time of those that the prices say would help, until none does."""
+    inside = np.flatnonzero(first)
+    order = np.argsort(linear.cell_column, kind="stable")
+    row, cell = linear.cell_row[order], linear.cell[order]
+    begin = np.concatenate([[0], np.cumsum(np.bincount(linear.cell_column, minlength=len(linear.cost)))])
+    of = np.full(len(linear.cost), -1)
+    of[inside] = np.arange(len(inside))
+    there = of[linear.cell_column] >= 0
+    part = Linear(
+        linear.cost[inside],
+        linear.floor[inside],
+        linear.ceiling[inside],
+        linear.lower,
+        linear.upper,
+        linear.cell_row[there],
+        of[linear.cell_column[there]],
+        linear.cell[there],
+    )
+    engine = _engine(part, limit_s, "simplex")
+    used = [inside]
+    outside = ~first
+    while True:
+        x, dual = _run(engine, limit_s)
+        reduced = linear.cost - np.bincount(linear.cell_column, dual[linear.cell_row] * linear.cell, len(linear.cost))
+        helps = np.flatnonzero(outside & (reduced < -REDUCED))
+        if not len(helps):
+            break
+        if len(helps) > each:
+            helps = helps[np.argpartition(reduced[helps], each)[:each]]
+        outside[helps] = False
+        used.append(helps)
+        size = begin[helps + 1] - begin[helps]
+        starts = np.cumsum(size) - size
+        at = np.repeat(begin[helps] - starts, size) + np.arange(int(size.sum()))
+        engine.addCols(
+            len(helps),
+            linear.cost[helps],
+            linear.floor[helps],
+            linear.ceiling[helps],
+            len(at),
+            starts.astype(np.int32),
+            row[at].astype(np.int32),
+            cell[at],
+        )
+        engine.setOptionValue("simplex_strategy", PRIMAL)
+    whole = linear.floor.copy()
+    whole[np.concatenate(used)] = x
+    return Solution(whole, dual, None)
+
+
+def _engine(linear: Linear, limit_s: float, method: str) -> Any:
+    import highspy
+
+    rows, columns = len(linear.lower), len(linear.cost)
+    order = np.argsort(linear.cell_row, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(linear.cell_row, minlength=rows))[:-1]])
+    engine: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("time_limit", limit_s),
+        ("solver", method),
+        ("run_crossover", "off"),
+        ("ipm_optimality_tolerance", 1e-10),
+    ):
+        engine.setOptionValue(option, value)
+    status = engine.passModel(
+        columns,
+        rows,
+        len(linear.cell),
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        linear.cost,
+        linear.floor,
+        linear.ceiling,
+        linear.lower,
+        linear.upper,
+        start.astype(np.int32),
+        linear.cell_column[order].astype(np.int32),
+        linear.cell[order],
+        np.zeros(columns, dtype=np.int32),
+    )
+    if status == highspy.HighsStatus.kError:
+        raise AssertionError("the solver refused the program: a cell occurs twice, or is not a number")
+    return engine
+
+
+def _run(engine: Any, limit_s: float) -> tuple[Floats, Floats]:
+    import highspy
+
+    engine.run()
+    status = engine.getModelStatus()
+    if status == highspy.HighsModelStatus.kTimeLimit:
+        raise OutOfTime(f"the joint plan was not found within {limit_s:g} s", hint="raise the time limit")
+    found = engine.getSolution()
+    if not found.value_valid or status == highspy.HighsModelStatus.kInfeasible:
+        raise Contradiction("the limits contradict each other", hint="relax a deadline, a budget or a quota")
+    return np.asarray(found.col_value), np.asarray(found.row_dual)

@@ -1,0 +1,135 @@
+"""How fast each job must be, in steps/s: fixed, or as a function of one number that the policy optimizes.
+
+Every function here is convex in that number. So its tangents never ask for more than it does, and a program with
+tangents in its place bounds the true one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from orchestrator.policy.groups.problem import Floats, Integers
+
+ALL = slice(None)
+
+
+class Needs(Protocol):
+    """Needs of all jobs as a function of `z`. `rising`: they grow with z, which is to be large; else z is to be
+    small."""
+
+    @property
+    def rising(self) -> bool:
+        """Whether needs grow with z."""
+        ...
+
+    @property
+    def linear(self) -> bool:
+        """Whether needs are linear in z."""
+        ...
+
+    def at(self, z: float) -> Floats:
+        """(jobs,): steps/s; infinite where no rate is enough."""
+        ...
+
+    def slope(self, z: float) -> Floats:
+        """(jobs,): the derivative of `at`."""
+        ...
+
+    def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
+        """The best z at which these rates are enough for `jobs`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proportional:
+    """Job m needs z x `unit`[m]: z is the least ratio of a job's rate to its unit. Units of 0 ask for nothing."""
+
+    unit: Floats
+    base: Floats | None = None
+    """(jobs,): if given, a job needs that much more than this."""
+    rising: bool = True
+    linear: bool = True
+
+    def at(self, z: float) -> Floats:
+        """(jobs,): steps/s."""
+        return z * self.unit if self.base is None else self.base + z * self.unit
+
+    def slope(self, z: float) -> Floats:  # noqa: ARG002
+        """(jobs,): the derivative of `at`."""
+        return self.unit
+
+    def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
+        """The least ratio."""
+        unit, more = self.unit[jobs], rates if self.base is None else rates - self.base[jobs]
+        asks = unit > 0
+        return float((more[asks] / unit[asks]).min()) if asks.any() else np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Finishing:
+    """Job m must end within z x `alone_s`[m] of its arrival: it is `age_s` old and has `steps` left.
+
+    With an age of 0 and `alone_s` of 1, z is the time in which everything ends; else it is finish-time fairness
+    (Themis,
+    Mahajan et al., NSDI 2020, section 3): `alone_s` is how long the job would take with an equal part of everything.
+    """
+
+    steps: Floats
+    age_s: Floats
+    alone_s: Floats
+    rising: bool = False
+    linear: bool = False
+
+    def at(self, z: float) -> Floats:
+        """(jobs,): steps/s; infinite where the time has passed."""
+        left = z * self.alone_s - self.age_s
+        with np.errstate(divide="ignore"):
+            return np.where(self.steps <= 0, 0.0, np.where(left > 0, self.steps / np.maximum(left, 1e-300), np.inf))
+
+    def slope(self, z: float) -> Floats:
+        """(jobs,): the derivative of `at`."""
+        left = np.maximum(z * self.alone_s - self.age_s, 1e-300)
+        found: Floats = np.where(self.steps <= 0, 0.0, -self.steps * self.alone_s / left**2)
+        return found
+
+    def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
+        """The largest ratio of a job's time to its time alone; infinite if a job with work left does not run."""
+        steps, age_s, alone_s = self.steps[jobs], self.age_s[jobs], self.alone_s[jobs]
+        asks = steps > 0
+        if not asks.any():
+            return 0.0
+        with np.errstate(divide="ignore"):
+            return float(((age_s[asks] + steps[asks] / rates[asks]) / alone_s[asks]).max())
+
+
+@dataclass(frozen=True, slots=True)
+class WithFloor:
+    """`needs`, but never less than `floor` (jobs,) steps/s."""
+
+    needs: Needs
+    floor: Floats
+
+    @property
+    def rising(self) -> bool:
+        """Whether needs grow with z."""
+        return self.needs.rising
+
+    @property
+    def linear(self) -> bool:
+        """Whether needs are linear in z."""
+        return self.needs.linear and not self.floor.any()
+
+    def at(self, z: float) -> Floats:
+        """(jobs,): steps/s."""
+        return np.maximum(self.needs.at(z), self.floor)
+
+    def slope(self, z: float) -> Floats:
+        """(jobs,): the derivative of `at`."""
+        return np.where(self.needs.at(z) >= self.floor, self.needs.slope(z), 0.0)
+
+    def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
+        """The best z at which these rates are enough for `jobs`."""
+        return self.needs.reached(rates, jobs)

@@ -1,0 +1,1 @@
+"""The policies, each a small module that states its formulation and its source."""

@@ -1,0 +1,81 @@
+"""Least cost: what the jobs spend per hour is as small as possible, and every job is on time.
+
+    min  sum_m sum_k  price_k gpus_m x_mk     with  rate_m >= steps_m / min(deadline_m, horizon)
+
+Without limits that bind, each job is decided alone: the way with the least price per step that is fast enough, or a
+mix of two. Deadlines are never given up together: if they cannot all be met, the least work is late (see `late`).
+Source: this project; Gavel's cost policy (OSDI 2020, section 4.3) maximizes throughput per dollar instead, and drops
+all deadlines if one cannot be met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.errors import InfeasibleError
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.exact import solve_exactly
+from orchestrator.policy.groups.problem import Floats, Integers, Problem, with_a_way_out
+from orchestrator.policy.groups.program import Program, Total
+
+HARDLY = 1e-7
+"""A job that is late by less than this part of its need is on time."""
+
+
+def on_time(jobs: Collection) -> Floats:
+    """(jobs,): the least rate, in steps/s, that meets each deadline; 0 without one. Infinite if it has passed."""
+    left = np.maximum(jobs.deadline_s, 0)
+    with np.errstate(divide="ignore"):
+        return np.where(np.isfinite(left) & (jobs.steps > 0), jobs.steps / left, 0.0)
+
+
+def least_cost(jobs: Collection, *, horizon_s: float = np.inf) -> Program:
+    """The program of least cost. Jobs without a deadline are to end within `horizon_s`; infinite: they need not run."""
+    need = np.maximum(on_time(jobs), jobs.steps / horizon_s)
+    fast_enough(jobs, need)
+    problem, _ = problem_of(jobs, needing=need)
+    return Program(problem, (of_time(problem),), need)
+
+
+def of_time(problem: Problem) -> Total:
+    """What the jobs spend per hour, as little as possible. A pair is paid once."""
+    pairs = problem.pairs
+    return Total(problem.cost, False, None if pairs is None else problem.cost[pairs.first, pairs.way])
+
+
+def fast_enough(jobs: Collection, need: Floats) -> None:
+    """Raises InfeasibleError if a job could not be on time even on its fastest way, all the time."""
+    late = np.flatnonzero(need > jobs.rate.max(axis=1) * (1 + HARDLY))
+    if len(late):
+        job = int(late[0])
+        raise InfeasibleError(
+            f"job {job} needs {need[job]:.4g} steps/s to be on time, and no offer runs it faster than "
+            f"{jobs.rate[job].max():.4g}" + (f" ({len(late)} jobs are like this)" if len(late) > 1 else ""),
+            hint="give it a later deadline, or allow faster offers",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Which jobs cannot all be on time: `jobs` (late,), and how much of the rate they need is missing (late,)."""
+
+    jobs: Integers
+    missing: Floats
+
+
+def late(jobs: Collection, need: Floats) -> Late:
+    """The fewest missing steps/s, relative to each job's need, if `need` (jobs,) is more than the limits allow.
+
+    Every job gets a way of its own that costs nothing else, and that is used as little as possible.
+    """
+    capped = np.minimum(need, jobs.rate.max(axis=1))
+    problem, first = problem_of(jobs, apart=capped)
+    relaxed = with_a_way_out(problem, capped[first])
+    value = np.zeros(relaxed.rate.shape)
+    value[:, -1] = capped[first] > 0
+    found = solve_exactly(Program(relaxed, (Total(value, most=False),), capped))
+    missing = found.shares[:, -1] * capped + (need - capped)
+    some = np.flatnonzero(missing > HARDLY * need)
+    return Late(some, missing[some])

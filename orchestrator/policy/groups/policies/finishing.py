@@ -1,0 +1,30 @@
+"""Policies about when jobs end: makespan and finish-time fairness.
+
+Makespan:               min max_m  steps_m / rate_m
+Finish-time fairness:   min max_m  (age_m + steps_m / rate_m) / (alone so far_m + steps_m / alone_m)
+
+alone_m is the rate with an equal part of everything. Sources: Gavel (OSDI 2020), section 4.2; Themis (Mahajan et
+al., NSDI 2020), section 3. Both are solved exactly, without a bisection.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.needs import Finishing
+from orchestrator.policy.groups.program import Program, Ratio
+
+
+def makespan(jobs: Collection) -> Program:
+    """The time (s) until the last job ends, as short as possible."""
+    problem, _ = problem_of(jobs, needing=jobs.steps)
+    return Program(problem, (Ratio(Finishing(jobs.steps, np.zeros(len(jobs)), np.ones(len(jobs)))),))
+
+
+def finish_time_fairness(jobs: Collection) -> Program:
+    """The job that is slowed down most, compared with an equal part of everything, is slowed down least."""
+    alone_s = jobs.alone_s + jobs.steps / alone(jobs)
+    problem, _ = problem_of(jobs, needing=np.column_stack([jobs.steps, jobs.age_s, alone_s]))
+    return Program(problem, (Ratio(Finishing(jobs.steps, jobs.age_s, alone_s)),))

@@ -1,0 +1,34 @@
+"""First in, first out, and shortest job first: each job's progress counts for more than that of those behind it.
+
+    max sum_m (n - position_m) rate_m / fastest_m
+
+position_m is 0 for the first of n jobs: the one that arrived first, or the one that its fastest way finishes first.
+Source: Gavel (OSDI 2020), section 4.2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.policies.throughput import of_steps
+from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.program import Program
+
+
+def first_in_first_out(jobs: Collection) -> Program:
+    """By age, oldest first; of the same age, in the order of the rows."""
+    return _in_order(jobs, -jobs.age_s)
+
+
+def shortest_first(jobs: Collection) -> Program:
+    """By the time that each job takes in its fastest way."""
+    return _in_order(jobs, jobs.steps / jobs.rate.max(axis=1))
+
+
+def _in_order(jobs: Collection, key: Floats) -> Program:
+    position = np.empty(len(jobs))
+    position[np.argsort(key, kind="stable")] = np.arange(len(jobs))
+    per_step = (len(jobs) - position) / jobs.rate.max(axis=1)
+    problem, first = problem_of(jobs, apart=per_step)
+    return Program(problem, (of_steps(problem, np.broadcast_to(per_step[first][:, None], problem.rate.shape)),))

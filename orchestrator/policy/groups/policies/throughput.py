@@ -1,0 +1,56 @@
+"""Policies that add up throughput, as it is or per dollar, and under a budget.
+
+Total throughput:        max sum_m rate_m
+Throughput per dollar:   max sum_m sum_k rate_mk / price_k x_mk     (what Gavel calls "cost"; it does not minimize cost)
+Progress in a budget:    max sum_m weight_m rate_m / fastest_m,  with  sum cost <= budget
+
+Source of the first two: Gavel (OSDI 2020), section 4.3. Jobs with deadlines are at least so fast that they meet them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.policies.cost import fast_enough, on_time
+from orchestrator.policy.groups.problem import Floats, Problem
+from orchestrator.policy.groups.program import Program, Total
+
+
+def total_throughput(jobs: Collection) -> Program:
+    """The most steps per second, whoever does them."""
+    return _most(jobs, np.ones(jobs.rate.shape))
+
+
+def throughput_per_dollar(jobs: Collection) -> Program:
+    """The most steps per second and dollar per hour of one GPU."""
+    return _most(jobs, 1 / np.broadcast_to(jobs.supply.usd_per_h, jobs.rate.shape))
+
+
+def throughput_per_dollar_on_time(jobs: Collection) -> Program:
+    """The same, with every job that has a deadline fast enough for it. Raises InfeasibleError if one cannot be."""
+    need = on_time(jobs)
+    fast_enough(jobs, need)
+    return _most(jobs, 1 / np.broadcast_to(jobs.supply.usd_per_h, jobs.rate.shape), need)
+
+
+def progress(jobs: Collection) -> Program:
+    """The most progress, each job's relative to its fastest way; the budgets of the collection limit it."""
+    per_step = jobs.weight / jobs.rate.max(axis=1)
+    return _most(jobs, np.broadcast_to(per_step[:, None], jobs.rate.shape))
+
+
+def _most(jobs: Collection, per_step: Floats, at_least: Floats | None = None) -> Program:
+    """`per_step` (jobs, ways): what a step of each job is worth."""
+    problem, first = problem_of(jobs, apart=per_step, needing=at_least)
+    return Program(problem, (of_steps(problem, per_step[first]),), at_least)
+
+
+def of_steps(problem: Problem, per_step: Floats) -> Total:
+    """The total of `per_step` (classes, ways) over the steps that are done, as much as possible."""
+    pairs = problem.pairs
+    if pairs is None:
+        return Total(per_step * problem.rate, most=True)
+    first, second = per_step[pairs.first, pairs.way], per_step[pairs.second, pairs.way]
+    together = pairs.rate_first * first + pairs.rate_second * second
+    return Total(per_step * problem.rate, most=True, of_pairs=together)

@@ -1,0 +1,104 @@
+"""Water filling: max-min fairness again and again, for those who can still get more.
+
+Raise all ratios together; when some jobs can get no more, fix theirs and raise the others. The result is the
+lexicographic maximum: the least ratio is as large as possible, then the next, and so on. Jobs that cannot get more
+are those whose weight in the certificate is positive (complementary slackness): no integer program is needed to find
+them. Sources: Gavel (OSDI 2020), section 4.3; Radunovic and Le Boudec, "A Unified Framework for Max-Min and Min-Max
+Fairness", IEEE/ACM ToN 15 (2007).
+
+Hierarchical: each entity (an organization, a team) is entitled to its weight, which its jobs that can still get more
+share: equally, or all of it for the first (fifo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.exact import Ratios, fastest, rates
+from orchestrator.policy.groups.needs import Proportional
+from orchestrator.policy.groups.policies.fairness import units
+from orchestrator.policy.groups.problem import Floats, Integers, Problem
+from orchestrator.policy.groups.program import Allocation, Certificate
+
+Flags = NDArray[np.bool_]
+
+BINDS = 1e-9
+"""A job with more than this part of all the weight cannot get more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """`of` (jobs,): the entity of each job; `weight` (entities,); how each shares among its jobs."""
+
+    of: Integers
+    weight: Floats
+    inside: tuple[Literal["fairness", "fifo"], ...]
+
+
+def water_filling(jobs: Collection, *, limit_s: float = 60.0) -> Allocation:
+    """The lexicographic maximum. One certificate for each level, each given the levels below it."""
+    problem, first = problem_of(jobs, apart=units(jobs))
+    unit = units(jobs)[first]
+    found = _fill(Ratios(_classes(problem), limit_s=limit_s), lambda more: np.where(more, unit, 0.0))
+    return _of_jobs(problem, found)
+
+
+def hierarchical(jobs: Collection, entities: Entities, *, limit_s: float = 60.0) -> Allocation:
+    """Water filling in which entities share by their weights, and their jobs as each entity says."""
+    position = _position(jobs)
+    lined_up = np.array([each == "fifo" for each in entities.inside])[entities.of]
+    columns = np.column_stack([units(jobs), entities.of, np.where(lined_up, position, -1.0)])
+    problem, first = problem_of(jobs, apart=columns)
+    unit, weight, of = units(jobs)[first], jobs.weight[first], entities.of[first]
+    ahead_of, in_line = position[first], lined_up[first]
+    count = problem.count
+
+    def units_of(more: Flags) -> Floats:
+        ahead = np.full(len(entities.weight), np.inf)
+        np.minimum.at(ahead, of[more], ahead_of[more])
+        raised = more & (~in_line | (ahead_of == ahead[of]))
+        among = np.bincount(of, weight * count * raised, minlength=len(entities.weight))
+        return np.where(raised, entities.weight[of] * unit / np.where(raised, among[of], 1.0), 0.0)
+
+    return _of_jobs(problem, _fill(Ratios(_classes(problem), limit_s=limit_s), units_of))
+
+
+def _classes(problem: Problem) -> Problem:
+    """The same, with one job for each class, that stands for all of them: they need the same."""
+    return replace(problem, class_of=np.arange(len(problem.rate)), copies=problem.count)
+
+
+def _of_jobs(problem: Problem, found: Allocation) -> Allocation:
+    return replace(found, shares=found.shares[problem.class_of], rates=found.rates[problem.class_of])
+
+
+def _fill(ratios: Ratios, units_of: Callable[[Flags], Floats]) -> Allocation:
+    """`units_of` (which jobs can still get more) -> (jobs,) how fast to raise each."""
+    problem, fast = ratios.problem, fastest(ratios.layout)
+    rate, more = np.zeros(problem.jobs), np.ones(problem.jobs, dtype=bool)
+    certificates: list[Certificate] = []
+    while more.any():
+        unit = units_of(more)
+        best = ratios.best(Proportional(unit, rate), np.zeros(problem.jobs))
+        rate, certificate = best.met, best.certificate
+        certificates.append(certificate)
+        raised = unit > 0
+        binding = raised & (ratios.weights_of(certificate) * unit > BINDS)
+        ended = raised & (rate >= fast * (1 - BINDS))
+        more &= ~(binding | ended)
+        if not (binding | ended).any():
+            break  # the solver says that more is possible, and finds no more: its tolerance
+    reached = rates(problem, best.shares, best.together)
+    return Allocation(best.times, best.together, best.shares, reached, tuple(certificates))
+
+
+def _position(jobs: Collection) -> Floats:
+    position = np.empty(len(jobs))
+    position[np.argsort(-jobs.age_s, kind="stable")] = np.arange(len(jobs))
+    return position

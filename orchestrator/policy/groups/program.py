@@ -1,0 +1,74 @@
+"""Programs: what a policy asks for, as terms in order of importance; and answers, each with its certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.policy.groups.needs import Needs
+from orchestrator.policy.groups.problem import Floats, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum of `value` (classes, ways) x time, and of `of_pairs` (pairs,) x time together; `most`: as large as can
+    be,
+    else as small."""
+
+    value: Floats
+    most: bool
+    of_pairs: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The number z of `needs` at its best: as large as can be if they rise with it, else as small."""
+
+    needs: Needs
+
+    @property
+    def most(self) -> bool:
+        """Whether z is to be large."""
+        return self.needs.rising
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Share time so that every job is at least as fast as `at_least` (jobs,) and the terms are at their best, the first
+    before the second, and so on."""
+
+    problem: Problem
+    terms: tuple[Total | Ratio, ...]
+    at_least: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """`value` is what the answer reaches, `bound` what no answer can exceed (or fall below, if less is better).
+
+    `prices` (limits,): what one more unit of each limit is worth, in the term's unit. `weights`: the multiplier of
+    each need
+    (see certificate.py, by which anybody can compute `bound` anew).
+    """
+
+    value: float
+    bound: float
+    prices: Floats
+    weights: Floats
+
+    @property
+    def gap(self) -> float:
+        """How far the value can be from the best, relative to the bound."""
+        return abs(self.value - self.bound) / max(abs(self.bound), 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """`times` (classes, ways): the part of time that the jobs of a class spend in each way, summed over them;
+    `together` (pairs,): the same for pairs; `shares` (jobs, ways): each job's own, pairs left out; `rates` (jobs,):
+    steps/s of each job. One certificate for each term."""
+
+    times: Floats
+    together: Floats
+    shares: Floats
+    rates: Floats
+    certificates: tuple[Certificate, ...]
