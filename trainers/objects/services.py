@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Service:
     """One kind of bucket. `form` is its URL as an example, `names` what its buckets may be called, `endpoints` the
     variables of another address of it, of which the first that is set counts. `region`, `credentials` and `rights` are
-    remedies.
+    remedies; `make` is the command that makes a bucket (BUCKET) which keeps nothing that is deleted.
 
     `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
     `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.
@@ -46,6 +46,7 @@ class Service:
     region: str
     credentials: str
     rights: str
+    make: str
     open: Callable[[str, Mapping[str, Any], Credentials | None], Clients]
     by_generation: bool = False
     deletes_many: bool = False
@@ -152,6 +153,7 @@ S3 = Service(
     credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
     "and s3:ListBucket there. All accounts share the names of buckets: if this one is not yours, choose another",
+    make="aws s3 mb s3://BUCKET",
     open=_s3,
     deletes_many=True,
 )
@@ -165,6 +167,7 @@ GCS = Service(
     credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
     rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there. "
     "All accounts share the names of buckets: if this one is not yours, choose another",
+    make="gcloud storage buckets create gs://BUCKET --uniform-bucket-level-access --soft-delete-duration=0",
     open=_gcs,
     by_generation=True,
 )
@@ -178,6 +181,7 @@ BLOB = Service(
     credentials="set AZURE_CLIENT_ID and its companions or AZURE_STORAGE_ACCOUNT_KEY, or run: az login",
     rights="check the credentials (AZURE_CLIENT_ID, AZURE_STORAGE_ACCOUNT_KEY and so on); they need the role Storage "
     "Blob Data Contributor there",
+    make="az storage container create --name BUCKET --auth-mode login",
     open=_blob,
     copies_at_once=False,
 )

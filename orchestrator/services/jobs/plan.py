@@ -21,7 +21,7 @@ from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enablin
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
-from orchestrator.store import Tx
+from orchestrator.store import PollRecord, Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
 from providers.registry import without_provider
@@ -328,10 +328,12 @@ def _may_fit_later(decided: Decision) -> bool:
 
 
 def freshen(installation: Installation) -> None:
-    """Polls the providers if prices are old: perhaps no control plane was running to collect them."""
+    """Polls the providers if prices are old: perhaps no control plane was running to collect them; and if one of them
+    had nothing to offer: perhaps a setting has been corrected since."""
     with installation.store.read() as tx:
+        answers = [_last_answer(tx, name) for name in installation.providers]
         age_s = price_age_s(installation, tx, installation.clock.now_ms())
-    if age_s is None or age_s > STALE_AFTER_S:
+    if age_s is None or age_s > STALE_AFTER_S or any(each is None or not each.offers_seen for each in answers):
         collect(installation)
 
 
@@ -339,11 +341,16 @@ def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None
     """Market seconds since the oldest of the providers' last answers; None if one has never answered."""
     ages = []
     for name in installation.providers:
-        good = [poll.finished_ms for poll in tx.polls(name, 50) if poll.error is None]
-        if not good:
+        last = _last_answer(tx, name)
+        if last is None:
             return None
-        ages.append((now_ms - max(good)) / 1000)
+        ages.append((now_ms - last.finished_ms) / 1000)
     return max(ages, default=None)
+
+
+def _last_answer(tx: Tx, provider: str) -> PollRecord | None:
+    good = (poll for poll in tx.polls(provider, 50) if poll.error is None)
+    return max(good, key=lambda poll: poll.finished_ms, default=None)
 
 
 def _check(spec: JobSpec) -> None:

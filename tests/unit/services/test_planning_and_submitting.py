@@ -22,7 +22,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, OutputSpec, Resources, TrainSpec
 from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
-from providers.fake import FakeCloud
+from providers.fake import FakeCloud, FakeProvider
 from providers.money import usd
 from tests.unit.services.recorded_history import ME, ON_DEMAND, OTHER_SPOT, SPOT, Past, program, spec, submit_job
 
@@ -47,6 +47,17 @@ def test_a_preview_asks_for_prices_when_the_last_answer_is_old(installation: Ins
     assert plan.preview(installation, [spec()]).price_age_s == plan.STALE_AFTER_S
     clock.advance(1)
     assert plan.preview(installation, [spec()]).price_age_s == 0
+
+
+def test_a_preview_asks_again_where_there_was_nothing_to_rent(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perhaps the list of instance types was wrong, and has been corrected."""
+    with monkeypatch.context() as wrong:
+        wrong.setattr(FakeProvider, "offers", lambda self: [])
+        wrong.setattr(FakeProvider, "prices", lambda self: [])
+        assert plan.preview(installation, [spec()]).decisions[0].offer_id is None
+    assert plan.preview(installation, [spec()]).decisions[0].offer_id is not None
 
 
 def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_enough(installation: Installation) -> None:

@@ -81,6 +81,7 @@ def test_a_bucket_that_does_not_exist_or_is_somebody_elses_is_named(kind: str, m
             with pytest.raises(StoreError, match=words) as caught:
                 objects.store_root(installation(url, "local"))
             assert caught.value.hint
+            assert ("there-is-no-such-bucket" in caught.value.hint) is (words == "does not exist")
     if kind != "az":
         assert "choose another" in caught.value.hint
 
