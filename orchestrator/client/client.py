@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks th
     from orchestrator.client.namespaces.reports import Reports
     from orchestrator.client.namespaces.speed import Speed
     from orchestrator.client.namespaces.store import Store
+    from orchestrator.installation import Installation
 
 
 class Client:
@@ -74,6 +75,13 @@ class Client:
         if config is None:
             config = load_config({} if state_dir is None else {"state_dir": path_of(state_dir)})
         self._session = Session(config, Caller.from_environment() if caller is None else caller)
+
+    @classmethod
+    def over(cls, installation: Installation, caller: Caller) -> Self:
+        """A client of an installation that is open already, such as the control plane's own."""
+        client = cls(installation.config, caller=caller)
+        client._session = Session(installation.config, caller, installation)
+        return client
 
     def __enter__(self) -> Self:
         return self

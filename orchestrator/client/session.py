@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class Session:
     """The store takes transactions from any thread; what has to be done once is done under a lock."""
 
-    def __init__(self, config: Config, caller: Caller) -> None:
+    def __init__(self, config: Config, caller: Caller, installation: Installation | None = None) -> None:
         self.config = config
         self.caller = caller
         self._lock = RLock()
-        self._installation: Installation | None = None
+        self._installation = installation
         self._handover: Handover | None = None
 
     @property

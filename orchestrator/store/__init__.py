@@ -13,6 +13,7 @@ from orchestrator.store.market.price_days import PriceDay
 from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
 from orchestrator.store.queries.commands import Command
+from orchestrator.store.queries.costs import CostFilter, CostKey, CostSum, JobFilter, JobSort, SavingSum
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
 from orchestrator.store.queries.ledger import LedgerSum
 from orchestrator.store.queries.plans import PerfPoint
@@ -26,9 +27,14 @@ __all__ = [
     "AvailabilityPoint",
     "Claim",
     "Command",
+    "CostFilter",
+    "CostKey",
+    "CostSum",
     "Interval",
     "JobFactFields",
     "JobFacts",
+    "JobFilter",
+    "JobSort",
     "LeaderInfo",
     "Leadership",
     "LedgerSum",
@@ -43,6 +49,7 @@ __all__ = [
     "PriceDay",
     "Quarantined",
     "RunFields",
+    "SavingSum",
     "Store",
     "StoredFlag",
     "Tx",

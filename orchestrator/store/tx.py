@@ -8,10 +8,10 @@ from orchestrator.store.market.quotas import QuotaRows
 from orchestrator.store.queries.claims import ClaimRows
 from orchestrator.store.queries.commands import CommandRows
 from orchestrator.store.queries.comparisons import ComparisonRows
+from orchestrator.store.queries.costs import CostRows, JobPageRows
 from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.forecasts import ForecastRows
 from orchestrator.store.queries.jobs import JobRows
-from orchestrator.store.queries.ledger import LedgerRows
 from orchestrator.store.queries.mending import MendingRows
 from orchestrator.store.queries.plans import PlanRows
 from orchestrator.store.queries.profiles import ProfileRows
@@ -30,7 +30,8 @@ class Tx(
     ForecastRows,
     ProfileRows,
     EventRows,
-    LedgerRows,
+    CostRows,
+    JobPageRows,
     ComparisonRows,
     CommandRows,
     QuarantineRows,

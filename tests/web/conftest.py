@@ -19,6 +19,7 @@ from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
 from scripts.browser import REMEDY, find
 from tests.unit.services.recorded_history import HOUR_MS, record, submit_job
+from tests.web.dashboard import Served, small_fleet
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -56,6 +57,12 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> ReportView:
     made = report(installation)
     installation.close()
     return made
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with small_fleet(tmp_path_factory.mktemp("dashboard")) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""`explain`, `report`: why, and what it cost."""
+"""`explain`, `report`, `costs`: why, and what it cost."""
 
 import sys
 from pathlib import Path
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     """Add these commands to `app`."""
     app.command(rich_help_panel=INSIGHT, epilog="Example: tradewind explain gpt")(explain)
     app.command(rich_help_panel=INSIGHT, epilog="Example: tradewind report --html report.html")(report)
+    app.command(rich_help_panel=INSIGHT, epilog="Example: tradewind costs --by project --month 2026-11")(costs)
 
 
 def explain(
@@ -75,5 +76,46 @@ def report(
             from orchestrator.reports.savings_csv import savings_csv as as_csv
 
             out.data(as_csv(view.jobs).rstrip("\n"))
+            return
+        out.show(view)
+
+
+def costs(
+    ctx: typer.Context,
+    by: Annotated[
+        str,
+        typer.Option(metavar="GROUP", help="project, owner, kind, job, cloud, offer, basis, day or month."),
+    ] = "project",
+    month: Annotated[
+        str | None,
+        typer.Option(metavar="YYYY-MM", help="This month (UTC).  [default: the current one]", show_default=False),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From then on: 30d, 2026-11-21.", show_default=False)
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Until then.", show_default=False)] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project.", show_default=False)] = None,
+    cloud: Annotated[str | None, typer.Option(help="Only machines of this cloud.", show_default=False)] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="All groups as CSV on stdout, in exact amounts.")] = False,
+    wide: WideOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show what was spent, by group, next to the period before.
+
+    Totals are the exact sums of the ledger's entries. A change is split into its causes: more or fewer machine hours,
+    and a higher or lower price per hour.
+    """
+    from typing import cast
+
+    from orchestrator.reports.costs import CostGroup, costs_csv
+    from orchestrator.store import CostFilter
+
+    with session(ctx, output, wide=wide) as (client, out):
+        if csv and output is Format.JSON:
+            raise UsageError("costs are CSV or JSON, not both", hint="leave --output json out")
+        only = CostFilter(project=project, provider=cloud)
+        view = client.reports.costs(cast(CostGroup, by), month=month, since=since, until=until, only=only)
+        if csv:
+            out.data(costs_csv(view).rstrip("\n"))
             return
         out.show(view)

@@ -22,6 +22,7 @@ RENDERERS = {
     "CollectedRegion": "prices:polled",
     "ControlPlaneView": "system:control_plane",
     "Conversion": "system:conversion",
+    "CostView": "costs:costs",
     "Diagnosis": "system:diagnosis",
     "EventList": "jobs:events",
     "Explanation": "plans:explanation",

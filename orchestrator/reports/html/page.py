@@ -9,7 +9,7 @@ from orchestrator.formats.html.markup import Html, element, join, table
 from orchestrator.formats.html.style import STYLE
 from orchestrator.formats.readable import iso
 from orchestrator.ledger import BASELINES, Baseline
-from orchestrator.reports.html import charts
+from orchestrator.reports.html import static_charts as charts
 from orchestrator.reports.views import BaselineSum, JobReport, ReportView
 from providers.money import format_usd
 

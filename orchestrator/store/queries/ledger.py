@@ -6,7 +6,7 @@ jobs and must not add up a year of entries. `unequal_sums` compares the sums wit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -127,6 +127,13 @@ class LedgerRows(Transaction):
             self._connection.execute(_ADD_TO_SUM, {name: row[name] for name in _ADDED})
             self._connection.execute(_UNCOMPARED_AGAIN, {"of_job": entry.job_id})
 
+    def load_entries(self, entries: Sequence[Entry]) -> None:
+        """Adds the entries of a generated history, unchecked and many times as fast as `add_entries`."""
+        rows = [columns(entry) | {"labels": dumps(entry.labels), "reverses": entry.reverses or ""} for entry in entries]
+        if rows:
+            self._insert_many(ledger_entry, rows)
+        self.renew_sums()
+
     def entries(
         self,
         job_id: str | None = None,
@@ -156,17 +163,19 @@ class LedgerRows(Transaction):
         }
         filters = {name: value for name, value in given.items() if value is not None}
         rows = self._connection.execute(_entries(tuple(filters)).limit(limit), filters).all()
-        return [_entry(row) for row in rows]
+        return [entry_of(row) for row in rows]
 
     def entries_of(self, job_ids: Collection[str] | None = None) -> Iterator[Entry]:
         """A stream of all entries in the order of writing, or of those of these jobs, job by job; there may be
         millions."""
         stream = {"yield_per": 2000}
         if job_ids is None:
-            yield from map(_entry, self._connection.execute(_entries(()), execution_options=stream))
+            yield from map(entry_of, self._connection.execute(_entries(()), execution_options=stream))
         else:
             for batch in batches(job_ids):
-                yield from map(_entry, self._connection.execute(_OF_JOBS, {"job_ids": batch}, execution_options=stream))
+                yield from map(
+                    entry_of, self._connection.execute(_OF_JOBS, {"job_ids": batch}, execution_options=stream)
+                )
 
     def renew_sums(self) -> None:
         """Add all entries up again, where something else than `add_entries` has written to the books."""
@@ -219,7 +228,7 @@ class LedgerRows(Transaction):
             )
 
 
-def _entry(row: Row[Any]) -> Entry:
-    """Raises UnreadableRowError."""
+def entry_of(row: Row[Any]) -> Entry:
+    """An entry from its columns. Raises UnreadableRowError."""
     labels = mapping("ledger_entry", row.id, row.labels)
     return record(Entry, "ledger_entry", row, labels=labels, reverses=row.reverses or None)

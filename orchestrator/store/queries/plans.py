@@ -80,6 +80,12 @@ _NEWEST_OF_JOB = (
     .order_by(plan_placement.c.plan_seq.desc())
     .limit(1)
 )
+_ABOUT_JOB = (
+    select(plan.c.id, plan.c.document, plan.c.looked_at, plan_placement.c.document.label("placement"))
+    .join(plan_placement, plan_placement.c.plan_seq == plan.c.seq)
+    .where(plan_placement.c.job_id == bindparam("of_job"))
+    .order_by(plan_placement.c.plan_seq)
+)
 _NEWEST_WHOLE_OF_JOB = (
     select(plan.c.id, plan.c.document)
     .join(plan_job, plan_job.c.plan_seq == plan.c.seq)
@@ -161,6 +167,11 @@ class PlanRows(Transaction):
             return _with_placements(row.id, row.document, row.looked_at, [row.placement])
         before = self._connection.execute(_NEWEST_WHOLE_OF_JOB, {"of_job": job_id}).one_or_none()
         return None if before is None else document(_PLAN, before.document, "plan", before.id)
+
+    def plans_about(self, job_id: str) -> list[Plan]:
+        """The plans with a stored decision about a job, oldest first, each with only that decision. Raises RowError."""
+        rows = self._connection.execute(_ABOUT_JOB, {"of_job": job_id})
+        return [_with_placements(row.id, row.document, row.looked_at, [row.placement]) for row in rows]
 
     def add_perf(
         self, job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int

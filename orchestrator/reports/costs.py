@@ -1,0 +1,262 @@
+"""Costs: what was spent in a period, by project, owner, kind, job, cloud or month, next to the period before.
+
+Every total is the sum of its rows and of the ledger's entries. A change is split into its two causes: more or fewer
+machine hours, and a higher or lower price per machine hour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
+
+from orchestrator.errors import UsageError
+from orchestrator.formats.csv_cells import table
+from orchestrator.installation import Installation
+from orchestrator.model import Entry
+from orchestrator.reports.periods import DAY_MS, Period, month_named
+from orchestrator.services.paging import Cursors, checked_limit
+from orchestrator.store import CostFilter, CostKey, CostSum, Tx
+from providers.money import NANO_USD
+from providers.offer import provider_of
+
+CostGroup = Literal["project", "owner", "kind", "job", "cloud", "offer", "basis", "day", "month"]
+GROUPS: tuple[CostGroup, ...] = get_args(CostGroup)
+_KEYS: dict[str, CostKey] = {
+    "project": "project",
+    "owner": "owner",
+    "kind": "kind",
+    "job": "job",
+    "offer": "offer",
+    "cloud": "offer",
+    "basis": "basis",
+}
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """A group: its costs (nano-USD), machine hours, entries and jobs in the period, and costs and hours in the period
+    before. `key` is what the group is named by in the ledger, `name` what people call it."""
+
+    key: str
+    name: str
+    amount_nano_usd: int
+    machine_ms: int
+    entries: int
+    jobs: int
+    before_nano_usd: int
+    before_machine_ms: int
+
+    @property
+    def change_nano_usd(self) -> int:
+        """The costs minus those of the period before."""
+        return self.amount_nano_usd - self.before_nano_usd
+
+    @property
+    def by_hours_nano_usd(self) -> int | None:
+        """The part of the change that more or fewer machine hours explain, at the former price per hour; None without
+        hours before."""
+        if not self.before_machine_ms:
+            return None
+        return self.before_nano_usd * (self.machine_ms - self.before_machine_ms) // self.before_machine_ms
+
+    @property
+    def by_price_nano_usd(self) -> int | None:
+        """The rest of the change: a higher or lower price per machine hour."""
+        hours = self.by_hours_nano_usd
+        return None if hours is None else self.change_nano_usd - hours
+
+
+@dataclass(frozen=True, slots=True)
+class CostDay:
+    """What each group cost on the UTC day that begins at `start_ms`, in nano-USD."""
+
+    start_ms: int
+    amounts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CostView:
+    """Costs by group, the largest first. `rows` are at most MOST_ROWS; what the others cost is `rest`, their number
+    `left_out`. `days` has the largest groups by day, the others as ""."""
+
+    kind: ClassVar[str] = "costs"
+
+    at_ms: int
+    from_ms: int
+    until_ms: int
+    period: str
+    group_by: CostGroup
+    rows: tuple[CostRow, ...]
+    total: CostRow
+    days: tuple[CostDay, ...]
+    left_out: int
+    rest_nano_usd: int
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPage:
+    """A page of ledger entries, newest first; `count` is the number of all that match."""
+
+    kind: ClassVar[str] = "ledger-page"
+
+    entries: tuple[Entry, ...]
+    count: int
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    entry_id: str
+
+
+_CURSORS = Cursors("ledger-page", _Before)
+DRAWN = 6
+"""Groups that are drawn with a color of their own."""
+
+
+def costs(
+    installation: Installation, period: Period, group_by: CostGroup = "project", wanted: CostFilter | None = None
+) -> CostView:
+    """The costs of a period by group. `wanted` narrows the entries; its own period is ignored. Raises UsageError for an
+    unknown grouping."""
+    if group_by not in GROUPS:
+        raise UsageError(f"{group_by!r:.40} is not a grouping", hint=f"one of {', '.join(GROUPS)}")
+    chosen = replace(wanted or CostFilter(), since_ms=period.from_ms, until_ms=period.until_ms)
+    earlier = replace(chosen, since_ms=period.before_ms, until_ms=period.from_ms)
+    key = _KEYS.get(group_by)
+    with installation.store.read() as tx:
+        now, before = tx.cost_sums(chosen, key), tx.cost_sums(earlier, key)
+        jobs, billed = tx.cost_jobs(chosen, key), tx.cost_jobs(chosen)
+        rows = _rows(group_by, now, before, jobs)
+        kept = rows[:MOST_ROWS]
+        named = _names(tx, group_by, kept)
+    days = _days(group_by, now, rows)
+    total = CostRow(
+        "",
+        "total",
+        sum(each.amount_nano_usd for each in now),
+        sum(each.machine_ms for each in now),
+        sum(each.entries for each in now),
+        sum(billed.values()),
+        sum(each.amount_nano_usd for each in before),
+        sum(each.machine_ms for each in before),
+    )
+    return CostView(
+        at_ms=installation.clock.now_ms(),
+        from_ms=period.from_ms,
+        until_ms=period.until_ms,
+        period=period.name,
+        group_by=group_by,
+        rows=named,
+        total=total,
+        days=days,
+        left_out=len(rows) - len(kept),
+        rest_nano_usd=sum(each.amount_nano_usd for each in rows[MOST_ROWS:]),
+        simulated=installation.simulated,
+    )
+
+
+def entry_page(
+    installation: Installation,
+    period: Period | None = None,
+    wanted: CostFilter | None = None,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> EntryPage:
+    """Ledger entries of a period (None: all), newest first. Raises UsageError for an invalid limit or cursor."""
+    most = checked_limit(limit) or MOST_ROWS
+    chosen = wanted or CostFilter()
+    if period is not None:
+        chosen = replace(chosen, since_ms=period.from_ms, until_ms=period.until_ms)
+    filters = {"wanted": chosen}
+    before = _CURSORS.read(cursor, filters)
+    with installation.store.read() as tx:
+        found, count = tx.entry_page(chosen, most + 1, None if before is None else before.entry_id)
+    page = found[:most]
+    more = len(found) > len(page)
+    return EntryPage(tuple(page), count, _CURSORS.write(_Before(page[-1].id), filters) if more else None)
+
+
+def costs_csv(view: CostView) -> str:
+    """A row per group, in exact nano-USD and in USD."""
+    columns = (
+        view.group_by,
+        "name",
+        "amount_nano_usd",
+        "amount_usd",
+        "machine_hours",
+        "entries",
+        "jobs",
+        "before_nano_usd",
+    )
+    rows = (
+        (
+            each.key,
+            each.name,
+            each.amount_nano_usd,
+            f"{each.amount_nano_usd / NANO_USD:.9f}",
+            f"{each.machine_ms / 3_600_000:.6f}",
+            each.entries,
+            each.jobs,
+            each.before_nano_usd,
+        )
+        for each in view.rows
+    )
+    return table(columns, rows)
+
+
+def _group(group_by: CostGroup, each: CostSum) -> str:
+    if group_by == "cloud":
+        return provider_of(each.key)
+    if group_by == "month":
+        return month_named(each.day * DAY_MS)
+    return str(each.day * DAY_MS) if group_by == "day" else each.key
+
+
+def _rows(
+    group_by: CostGroup, now: Sequence[CostSum], before: Sequence[CostSum], jobs: dict[str, int]
+) -> list[CostRow]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
+    for each in now:
+        of = sums[_group(group_by, each)]
+        of[0] += each.amount_nano_usd
+        of[1] += each.machine_ms
+        of[2] += each.entries
+    if group_by not in ("day", "month"):
+        for each in before:
+            of = sums[_group(group_by, each)]
+            of[3] += each.amount_nano_usd
+            of[4] += each.machine_ms
+    counts: Counter[str] = Counter()
+    for key, number in jobs.items():
+        counts[provider_of(key) if group_by == "cloud" else key] += number
+    rows = [CostRow(key, key, of[0], of[1], of[2], counts.get(key, 0), of[3], of[4]) for key, of in sums.items()]
+    if group_by in ("day", "month"):
+        return sorted(rows, key=lambda each: int(each.key.replace("-", "")))
+    return sorted(rows, key=lambda each: (-each.amount_nano_usd, -each.before_nano_usd, each.key))
+
+
+def _names(tx: Tx, group_by: CostGroup, rows: Sequence[CostRow]) -> tuple[CostRow, ...]:
+    if group_by == "job":
+        names = {job.id: job.name for job in tx.outlines_of([each.key for each in rows])}
+        return tuple(replace(each, name=names.get(each.key, each.key)) for each in rows)
+    if group_by == "day":
+        from orchestrator.formats.readable import iso
+
+        return tuple(replace(each, name=iso(int(each.key))[:10]) for each in rows)
+    return tuple(rows)
+
+
+def _days(group_by: CostGroup, now: Sequence[CostSum], rows: Sequence[CostRow]) -> tuple[CostDay, ...]:
+    alone = group_by in ("day", "month")
+    drawn = [] if alone else [each.key for each in rows[:DRAWN]]
+    by_day: dict[int, Counter[str]] = defaultdict(Counter)
+    for each in now:
+        key = _group(group_by, each)
+        by_day[each.day][key if key in drawn else ""] += each.amount_nano_usd
+    return tuple(CostDay(day * DAY_MS, tuple(sorted(by_day[day].items()))) for day in sorted(by_day))

@@ -1,0 +1,60 @@
+"""Renders pages from templates. Names, messages and all other text of users is escaped by the template engine."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from orchestrator.reports.html import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FOLDER = Path(__file__).parent
+STYLE = FOLDER / "dashboard.css"
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with the filters of `words`. It is shared: the templates are compiled once."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        name: getattr(words, name)
+        for name in (
+            "money",
+            "money_text",
+            "price",
+            "instant",
+            "duration",
+            "ago",
+            "percent",
+            "size",
+            "number",
+            "place",
+            "machine",
+        )
+    }
+    made.globals["ratio"] = words.ratio
+    made.filters["chart"] = chart
+    return made
+
+
+def chart(drawn: str | None) -> Markup:
+    """A chart, which is markup already."""
+    return Markup("" if drawn is None else drawn)
+
+
+def render(template: str, **given: Any) -> str:
+    """The page of a template with these values."""
+    return environment().get_template(template).render(**given)

@@ -1,0 +1,56 @@
+"""Incidents: what needs attention now, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.installation import Installation
+from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.views import JobView
+from orchestrator.store import Tx
+
+STALE_S = 6 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that is wrong: `what` in one sentence, `remedy` what to do, `job_id` if it is about a job."""
+
+    level: Literal["error", "warning"]
+    what: str
+    remedy: str
+    job_id: str | None = None
+
+
+def incidents(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> tuple[Incident, ...]:
+    """The most serious first."""
+    found = [*_control_plane(installation, open_jobs), *_jobs(open_jobs), *_prices(installation, tx)]
+    return tuple(sorted(found, key=lambda each: each.level != "error"))
+
+
+def _control_plane(installation: Installation, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
+    if open_jobs and not control_plane(installation).running:
+        yield Incident("error", "No control plane runs: jobs train on, but none is moved or booked.", "tradewind up")
+
+
+def _jobs(open_jobs: Sequence[JobView]) -> Iterator[Incident]:
+    for job in open_jobs:
+        if job.quarantine is not None:
+            yield Incident(
+                "error", f"{job.name} is quarantined: {job.quarantine}", f"tradewind resume {job.name}", job.id
+            )
+        for warning in job.warnings:
+            yield Incident("warning", f"{job.name}: {warning}", f"tradewind logs {job.name}", job.id)
+
+
+def _prices(installation: Installation, tx: Tx) -> Iterator[Incident]:
+    now = installation.clock.now_ms()
+    for state in tx.poll_states():
+        place = f"{state.source} {state.region}".strip()
+        if state.error is not None:
+            last = state.good_finished_ms
+            known = "never" if last is None else f"{max(0, now - last) / 3_600_000:.1f} hours ago"
+            told = f"Prices of {place} cannot be read: {state.error}. They were last confirmed {known}."
+            yield Incident("warning", told, state.hint or "tradewind prices status")

@@ -1,0 +1,192 @@
+"""Overview: what was saved and against what, what is spent and expected, what runs, what changed, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.installation import Installation
+from orchestrator.ledger import BASELINES, Baseline
+from orchestrator.model import TERMINAL, Event
+from orchestrator.reports.costs import CostView, costs
+from orchestrator.reports.incidents import Incident, incidents
+from orchestrator.reports.periods import DAY_MS, Period
+from orchestrator.reports.savings import DEFINITIONS, NAMES
+from orchestrator.services.jobs.current import job_views
+from orchestrator.services.views import JobView
+from orchestrator.store import CostFilter, JobFilter, SavingSum, Tx
+
+RUNNING_SHOWN = 20
+HIGHLIGHTS = 8
+RECENT_EVENTS = 600
+_TOLD = (
+    "job.submitted",
+    "job.finished",
+    "job.failed",
+    "job.cancelled",
+    "run.preempted",
+    "run.lost",
+    "migration.cutover",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """The jobs that ended in the period against one baseline: paid + saved = baseline. `left_out` are those that cannot
+    be compared, with what they paid. The amounts are final."""
+
+    baseline: Baseline
+    name: str
+    definition: str
+    jobs: int
+    paid_nano_usd: int
+    saved_nano_usd: int
+    baseline_nano_usd: int
+    left_out: int
+    left_out_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The open jobs together: paid so far, and expected to the end with the 5th and 95th percentile added up; against
+    their budgets, for those that have one. `unknown` jobs have no forecast."""
+
+    jobs: int
+    paid_nano_usd: int
+    to_go_nano_usd: int
+    to_go_low_nano_usd: int
+    to_go_high_nano_usd: int
+    unknown: int
+    budgeted: int
+    budgeted_expected_nano_usd: int
+    budget_nano_usd: int
+    over: tuple[JobView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The last 24 hours: how often each kind of event happened, what was spent, also in the 24 hours before, and the
+    latest events that matter. `counts` cover the latest RECENT_EVENTS events only; `more` says whether there are more.
+    """
+
+    counts: Mapping[str, int]
+    spent_nano_usd: int
+    before_nano_usd: int
+    highlights: tuple[Event, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The first page. `savings` has a row per baseline; `not_compared` jobs ended in the period and are not compared
+    yet."""
+
+    kind: ClassVar[str] = "overview"
+
+    at_ms: int
+    period: str
+    from_ms: int
+    until_ms: int
+    simulated: bool
+    savings: tuple[Saving, ...]
+    spent: CostView
+    expected: Expected
+    running: tuple[JobView, ...]
+    states: Mapping[str, int]
+    changes: Changes
+    incidents: tuple[Incident, ...]
+
+    def saving(self, baseline: Baseline) -> Saving:
+        """The row of a baseline."""
+        return next(each for each in self.savings if each.baseline == baseline)
+
+
+def overview(installation: Installation, period: Period) -> Overview:
+    """The overview of a period, with what runs now."""
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
+        sums = tx.saving_sums(period.from_ms, period.until_ms)
+        open_ids, _ = tx.job_ids_page(JobFilter(_OPEN), "oldest", 1000, 0)
+        views = job_views(installation, tx, tx.outlines_of(open_ids), tx.job_forecasts(open_ids, 0))
+        states = tx.job_state_counts()
+        changes = _changes(tx, now)
+        found = incidents(installation, tx, views)
+    order = {job_id: place for place, job_id in enumerate(open_ids)}
+    views = tuple(sorted(views, key=lambda each: order[each.id]))
+    return Overview(
+        at_ms=now,
+        period=period.name,
+        from_ms=period.from_ms,
+        until_ms=period.until_ms,
+        simulated=installation.simulated,
+        savings=tuple(_saving(baseline, sums) for baseline in BASELINES),
+        spent=costs(installation, period, "project"),
+        expected=_expected(views),
+        running=views[:RUNNING_SHOWN],
+        states=states,
+        changes=changes,
+        incidents=found,
+    )
+
+
+_OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
+assert not TERMINAL.intersection(_OPEN)
+
+
+def _saving(baseline: Baseline, sums: list[SavingSum]) -> Saving:
+    of = [each for each in sums if each.baseline == baseline]
+    inside, out = [each for each in of if not each.left_out], [each for each in of if each.left_out]
+    paid, cost = sum(each.paid_nano_usd for each in inside), sum(each.baseline_nano_usd for each in inside)
+    return Saving(
+        baseline,
+        NAMES[baseline],
+        DEFINITIONS[baseline],
+        sum(each.jobs for each in inside),
+        paid,
+        cost - paid,
+        cost,
+        sum(each.jobs for each in out),
+        sum(each.paid_nano_usd for each in out),
+    )
+
+
+def _expected(views: tuple[JobView, ...]) -> Expected:
+    told = [(each, each.forecast) for each in views]
+    known = [(each, forecast) for each, forecast in told if forecast is not None]
+    within = [(each, forecast) for each, forecast in known if each.budget_nano_usd is not None]
+    return Expected(
+        jobs=len(views),
+        paid_nano_usd=sum(each.paid_nano_usd for each in views),
+        to_go_nano_usd=sum(forecast.cost_nano_usd for _, forecast in known),
+        to_go_low_nano_usd=sum(forecast.cost_low_nano_usd for _, forecast in known),
+        to_go_high_nano_usd=sum(forecast.cost_high_nano_usd for _, forecast in known),
+        unknown=len(views) - len(known),
+        budgeted=len(within),
+        budgeted_expected_nano_usd=sum(each.paid_nano_usd + forecast.cost_nano_usd for each, forecast in within),
+        budget_nano_usd=sum(each.budget_nano_usd or 0 for each, _ in within),
+        over=tuple(
+            each
+            for each, forecast in within
+            if each.paid_nano_usd + forecast.cost_nano_usd > (each.budget_nano_usd or 0)
+        ),
+    )
+
+
+def _changes(tx: Tx, now_ms: int) -> Changes:
+    since = now_ms - DAY_MS
+    found = tx.events(limit=RECENT_EVENTS, newest_first=True)
+    recent = [each for each in found if each.at_ms >= since]
+    told = [each for each in recent if each.kind in _TOLD]
+    return Changes(
+        counts=Counter(each.kind for each in recent),
+        spent_nano_usd=_spent(tx, since, now_ms),
+        before_nano_usd=_spent(tx, since - DAY_MS, since),
+        highlights=tuple(told[:HIGHLIGHTS]),
+        more=len(recent) == RECENT_EVENTS,
+    )
+
+
+def _spent(tx: Tx, since_ms: int, until_ms: int) -> int:
+    return sum(each.amount_nano_usd for each in tx.cost_sums(CostFilter(since_ms, until_ms)))

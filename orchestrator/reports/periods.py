@@ -1,0 +1,77 @@
+"""Periods of reports: a month, or from one instant to another, and the period before it to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from orchestrator.errors import UsageError
+from orchestrator.services.prices.history import instant_of
+
+DAY_MS = 86_400_000
+MOST_DAYS = 3660
+EARLIEST_MS = 1_262_304_000_000
+"""2010-01-01: there are no costs before, so a longer range is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """[`from_ms`, `until_ms`), the name for people, and the begin of the period before it, which ends where this one
+    begins. `argument` is the option of the command line that names it."""
+
+    from_ms: int
+    until_ms: int
+    name: str
+    before_ms: int
+    argument: str
+
+
+def period_of(now_ms: int, *, month: str | None = None, since: str | None = None, until: str | None = None) -> Period:
+    """The period that these name; without any, the month of `now_ms`. Raises UsageError."""
+    if month is not None and (since is not None or until is not None):
+        raise UsageError("a period is a month or begins at --since, not both", hint="leave one of them out")
+    if since is None and until is None:
+        return _month(_named(now_ms) if month is None else month)
+    start = max(EARLIEST_MS, instant_of(since, now_ms)) if since is not None else EARLIEST_MS
+    end = instant_of(until, now_ms) if until is not None else now_ms
+    if end <= start:
+        raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
+    if end - start > MOST_DAYS * DAY_MS:
+        raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
+    words = f"{_day(start)} to {_day(end)}"
+    option = " ".join([f"--since {since}"] * (since is not None) + [f"--until {until}"] * (until is not None))
+    return Period(start, end, words, max(0, 2 * start - end), option)
+
+
+def months_around(now_ms: int, month: str) -> tuple[str | None, str | None]:
+    """The months before and after this one, None for one that has not begun."""
+    here = _month(month)
+    after = _named(here.until_ms)
+    return _named(here.from_ms - 1), after if here.until_ms <= now_ms else None
+
+
+def month_named(at_ms: int) -> str:
+    """`2026-11` for an instant in it."""
+    return _named(at_ms)
+
+
+def _month(text: str) -> Period:
+    try:
+        begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+        end = (begin + timedelta(days=32)).replace(day=1)
+        before = (begin - timedelta(days=1)).replace(day=1)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r:.40} is not a month", hint="for example 2026-11") from error
+    return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before), f"--month {text}")
+
+
+def _named(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m")
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)

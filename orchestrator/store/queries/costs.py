@@ -1,0 +1,205 @@
+"""Sums and pages of ledger entries by filters: what was spent when, by whom and for what.
+
+An entry belongs to the UTC day in which its period starts, so that days, months and groups of either add up to the
+ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, case, func, select
+
+from orchestrator.model import Entry
+from orchestrator.store.queries.ledger import LedgerRows, entry_of
+from orchestrator.store.rows import checked
+from orchestrator.store.schema import comparison, job, ledger_entry, ledger_sum
+from orchestrator.store.transaction import Transaction
+
+DAY_MS = 86_400_000
+CostKey = Literal["project", "owner", "kind", "job", "offer", "basis"]
+JobSort = Literal["newest", "oldest", "cost", "name"]
+
+_E = ledger_entry.c
+_other = ledger_entry.alias()
+_MACHINE_MS = func.sum(case((_E.kind == "compute", _E.period_end_ms - _E.period_start_ms), else_=0))
+_COLUMNS = {
+    "project": _E.project, "owner": _E.owner, "kind": _E.kind, "job": _E.job_id, "offer": _E.offer_id, "basis": _E.basis
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CostFilter:
+    """Which entries: those whose period starts in [`since_ms`, `until_ms`) and that have these values. None: any."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    project: str | None = None
+    owner: str | None = None
+    kind: str | None = None
+    job_id: str | None = None
+    offer_id: str | None = None
+    provider: str | None = None
+    basis: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """As conditions of a query."""
+        equal = {"project": _E.project, "owner": _E.owner, "kind": _E.kind, "job_id": _E.job_id}
+        equal |= {"offer_id": _E.offer_id, "basis": _E.basis}
+        found: list[ColumnElement[bool]] = [
+            column == value for name, column in equal.items() if (value := getattr(self, name)) is not None
+        ]
+        if self.since_ms is not None:
+            found.append(_E.period_start_ms >= self.since_ms)
+        if self.until_ms is not None:
+            found.append(_E.period_start_ms < self.until_ms)
+        if self.provider is not None:
+            found.append(_E.offer_id.startswith(f"{self.provider}/", autoescape=True))
+        return found
+
+
+class CostSum(NamedTuple):
+    """The entries of a UTC day (its number since 1970-01-01) and a key: how many, their sum in nano-USD, and the
+    machine time that they bill."""
+
+    day: int
+    key: str
+    entries: int
+    amount_nano_usd: int
+    machine_ms: int
+
+
+class SavingSum(NamedTuple):
+    """The jobs that ended on a UTC day, compared with a baseline: how many, what they paid, and what the baseline would
+    have cost; `left_out` ones have no baseline."""
+
+    day: int
+    baseline: str
+    left_out: bool
+    jobs: int
+    paid_nano_usd: int
+    baseline_nano_usd: int
+
+
+_SAVINGS = (
+    select(
+        job.c.finished_at_ms.op("/")(DAY_MS).label("day"),
+        comparison.c.baseline,
+        comparison.c.baseline_nano_usd.is_(None).label("left_out"),
+        func.count(),
+        func.sum(comparison.c.paid_nano_usd),
+        func.sum(func.coalesce(comparison.c.baseline_nano_usd, 0)),
+    )
+    .join(job, job.c.id == comparison.c.job_id)
+    .where(job.c.finished_at_ms.is_not(None), job.c.compared_at_ms.is_not(None))
+)
+_later = comparison.alias()
+_NEWEST_VERSION = (
+    select(func.max(_later.c.version))
+    .where(_later.c.job_id == comparison.c.job_id)
+    .correlate(comparison)
+    .scalar_subquery()
+)
+
+
+class CostRows(LedgerRows):
+    """Reads the ledger by filters."""
+
+    def cost_sums(self, wanted: CostFilter, by: CostKey | None = None) -> list[CostSum]:
+        """The sums by day and key (None: all in one, ""), ascending by day."""
+        day = _E.period_start_ms.op("/")(DAY_MS).label("day")
+        key: ColumnElement[Any] = _COLUMNS[by] if by is not None else func.max("")
+        query = select(day, key, func.count(), func.sum(_E.amount_nano_usd), _MACHINE_MS).where(*wanted.conditions())
+        query = query.group_by(day, key) if by is not None else query.group_by(day)
+        rows = self._connection.execute(query.order_by(day))
+        return [
+            CostSum(int(row[0]), row[1], row[2], int(row[3]), int(row[4]))
+            for row in checked("ledger_entry", rows, (int, str, int, int, int))
+        ]
+
+    def cost_jobs(self, wanted: CostFilter, by: CostKey | None = None) -> dict[str, int]:
+        """The number of jobs that were billed, by key."""
+        key: ColumnElement[Any] = _COLUMNS[by] if by is not None else func.max("")
+        query = select(key, func.count(_E.job_id.distinct())).where(*wanted.conditions())
+        rows = self._connection.execute(query.group_by(key) if by is not None else query)
+        return {str(row[0] or ""): int(row[1]) for row in rows}
+
+    def entry_page(self, wanted: CostFilter, limit: int, before_id: str | None = None) -> tuple[list[Entry], int]:
+        """The `limit` newest entries that were written before the entry `before_id`, and the number of all that match
+        the filters."""
+        chosen = wanted.conditions()
+        count = select(func.count()).select_from(ledger_entry).where(*chosen)
+        query: Select[Any] = select(*(_E[field.name] for field in fields(Entry))).where(*chosen)
+        if before_id is not None:
+            query = query.where(_E.seq < select(_other.c.seq).where(_other.c.id == before_id).scalar_subquery())
+        rows = self._connection.execute(query.order_by(_E.seq.desc()).limit(limit)).all()
+        return [entry_of(row) for row in rows], int(self._connection.execute(count).scalar_one())
+
+    def cost_values(self, name: Literal["project", "owner", "kind", "basis"]) -> list[str]:
+        """The different values of a column of the ledger."""
+        return [
+            str(each)
+            for each in self._connection.execute(select(_COLUMNS[name]).distinct().order_by(_COLUMNS[name])).scalars()
+        ]
+
+    def saving_sums(self, since_ms: int | None = None, until_ms: int | None = None) -> list[SavingSum]:
+        """The newest comparisons of the jobs whose books are closed and that ended in [`since_ms`, `until_ms`), by day
+        of their end."""
+        query = _SAVINGS.where(comparison.c.version == _NEWEST_VERSION)
+        if since_ms is not None:
+            query = query.where(job.c.finished_at_ms >= since_ms)
+        if until_ms is not None:
+            query = query.where(job.c.finished_at_ms < until_ms)
+        rows = self._connection.execute(query.group_by("day", comparison.c.baseline, "left_out")).all()
+        return [SavingSum(int(r[0]), r[1], bool(r[2]), int(r[3]), int(r[4]), int(r[5])) for r in rows]
+
+
+_PAID = (
+    select(ledger_sum.c.job_id, func.sum(ledger_sum.c.amount_nano_usd).label("paid"))
+    .group_by(ledger_sum.c.job_id)
+    .subquery()
+)
+_ORDER: dict[str, tuple[ColumnElement[Any], ...]] = {
+    "newest": (job.c.submitted_at_ms.desc(), job.c.id.desc()),
+    "oldest": (job.c.submitted_at_ms, job.c.id),
+    "cost": (func.coalesce(_PAID.c.paid, 0).desc(), job.c.id.desc()),
+    "name": (job.c.name, job.c.id),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs: in these states, of a project or an owner, with a name that contains `text` in either case."""
+
+    states: tuple[str, ...] = ()
+    project: str | None = None
+    owner: str | None = None
+    text: str = ""
+
+
+class JobPageRows(Transaction):
+    """Reads pages of jobs."""
+
+    def job_ids_page(self, wanted: JobFilter, sort: JobSort, limit: int, skip: int) -> tuple[list[str], int]:
+        """The ids of a page of the jobs that match, in this order, and the number of all that match."""
+        chosen: list[ColumnElement[bool]] = []
+        if wanted.states:
+            chosen.append(job.c.state.in_(wanted.states))
+        if wanted.project is not None:
+            chosen.append(job.c.project == wanted.project)
+        if wanted.owner is not None:
+            chosen.append(job.c.owner == wanted.owner)
+        if wanted.text:
+            chosen.append(func.lower(job.c.name).contains(wanted.text.lower(), autoescape=True))
+        count = int(self._connection.execute(select(func.count()).select_from(job).where(*chosen)).scalar_one())
+        query = select(job.c.id).where(*chosen)
+        if sort == "cost":
+            query = query.outerjoin(_PAID, _PAID.c.job_id == job.c.id)
+        rows = self._connection.execute(query.order_by(*_ORDER[sort]).limit(limit).offset(skip))
+        return [str(each) for each in rows.scalars()], count
+
+    def job_state_counts(self) -> dict[str, int]:
+        """The number of jobs in each state."""
+        rows = self._connection.execute(select(job.c.state, func.count()).group_by(job.c.state))
+        return {str(state): int(number) for state, number in rows}

@@ -1,0 +1,124 @@
+"""The application: the pages, the headers that keep browsers from doing anything else, and a page for every error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse
+
+from orchestrator.errors import NotFoundError, StoreError, StoreVersionError, TradewindError, UsageError
+from orchestrator.web.routes import frame, job, jobs, overview
+from orchestrator.web.site import Site
+from providers.clock import SystemClock
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Content Security Policy: no script or style but our files; style attributes place the marks of charts."""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LEAST_COMPRESSED_BYTES = 800
+log = logging.getLogger("tradewind.dashboard")
+
+Next = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(site: Site) -> FastAPI:
+    """The dashboard over a site."""
+    app = FastAPI(title="Tradewind dashboard", version=version("tradewind"), docs_url=None, redoc_url=None)
+    app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED_BYTES, compresslevel=5)
+    for made in (overview.routes(site), jobs.routes(site), job.routes(site), frame.routes()):
+        app.include_router(made)
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Next) -> Response:
+        if not site.guarded and not _is_loopback(request.headers.get("host", "")):
+            # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
+            answer: Response = JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
+        else:
+            answer = await call_next(request)
+        for name, value in HEADERS.items():
+            answer.headers[name] = value
+        if "Cache-Control" not in answer.headers:
+            answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    def failed(request: Request, error: Exception) -> Response:
+        return _problem(site, request, error)
+
+    for kind in (TradewindError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, failed)
+    return app
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    return name.lower() in LOOPBACK
+
+
+def _problem(site: Site, request: Request, error: Exception) -> Response:
+    """An error as a page, or as JSON for the twins."""
+    status, title, what, hint = _told(error)
+    if status == 500:
+        log.error("%s failed", request.url.path, exc_info=error)
+    if request.url.path.endswith((".json", ".csv")):
+        return JSONResponse({"schema": "tradewind/error/v1", "error": {"message": what, "hint": hint}}, status)
+    ways = [("/", "Overview"), ("/jobs", "Jobs")] if status != 503 else [(str(request.url.path), "Try again")]
+    return site.page(
+        request,
+        "problem.html",
+        here="",
+        at_ms=SystemClock().now_ms(),
+        simulated=False,
+        status=status,
+        twins=False,
+        title=title,
+        what=what,
+        hint=hint,
+        ways=ways,
+    )
+
+
+def _told(error: Exception) -> tuple[int, str, str, str]:
+    """(status, title, what is wrong, what to do)."""
+    if isinstance(error, NotFoundError):
+        return 404, "Not found", _sentence(error), error.hint
+    if isinstance(error, StoreVersionError):
+        return 503, "A newer store", _sentence(error), error.hint
+    if isinstance(error, StoreError):
+        return 503, "The store does not answer", _sentence(error), error.hint
+    if isinstance(error, UsageError):
+        return 400, "This address is not valid", _sentence(error), error.hint
+    if isinstance(error, TradewindError):
+        return 409, "This is not possible", _sentence(error), error.hint
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = str(first["loc"][-1])[:80]
+        return 422, "This address is not valid", f"{where}: {first['msg']}", "correct it, or start from the overview"
+    if isinstance(error, HTTPException):
+        words = "There is no such page." if error.status_code == 404 else str(error.detail)
+        return error.status_code, "Not found" if error.status_code == 404 else "Not possible", words, ""
+    return (
+        500,
+        "Something went wrong",
+        "The dashboard failed on this page; its log has the details.",
+        "try again, or report it",
+    )
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")

@@ -1,0 +1,1 @@
+"""A generated fleet for `tradewind dashboard --demo`: simulated jobs, prices and costs of three months."""

@@ -1,0 +1,56 @@
+"""Opens a generated fleet: a store of its own, a clock that stands at its end, and clouds that rent nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+
+from orchestrator.config import load_config
+from orchestrator.installation import Installation
+from orchestrator.store import Store
+from orchestrator.web.demo.fleet import Size, write_fleet
+from orchestrator.web.demo.market import MACHINES
+from providers.clock import VirtualClock
+from providers.fake import FakeCloud, FakeProvider
+
+NOW_MS = 1_795_608_000_000
+"""2026-11-25 12:00 UTC: the figures are the same whenever the demo is opened."""
+
+
+@contextmanager
+def demo_installation(
+    folder: Path | None = None, size: Size | None = None, progress: Callable[[str], None] = lambda _: None
+) -> Iterator[Installation]:
+    """The generated fleet in `folder` (None: a temporary one, removed at the end), written if it is not there yet."""
+    with TemporaryDirectory(prefix="tradewind-demo-") as made:
+        home = Path(made) if folder is None else folder
+        if not home.exists() or folder is None:
+            unfinished = home if folder is None else home.with_name(f".{home.name}-{secrets.token_hex(4)}")
+            unfinished.mkdir(parents=True, exist_ok=True)
+            installation = _open(unfinished)
+            try:
+                write_fleet(installation, size or Size(), progress)
+            finally:
+                installation.close()
+            if folder is not None:
+                with suppress(OSError):  # another process has finished first
+                    unfinished.rename(home)
+                rmtree(unfinished, ignore_errors=True)
+        installation = _open(home)
+        try:
+            installation.store.campaign(f"demo/{os.getpid()}")  # as if a control plane ran
+            yield installation
+        finally:
+            installation.close()
+
+
+def _open(home: Path) -> Installation:
+    config = load_config({"state_dir": str(home), "providers.enabled": "fake"}, environ={}, cwd=home)
+    clock = VirtualClock(NOW_MS)
+    fake = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))
+    return Installation(config, clock, Store.open(config.store_url, clock), dict.fromkeys(MACHINES, fake))

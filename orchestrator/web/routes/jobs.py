@@ -1,0 +1,69 @@
+"""The list of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from orchestrator.reports.job_list import ROWS, JobTable, jobs_csv
+from orchestrator.store import JobFilter
+from orchestrator.web.look import address
+from orchestrator.web.site import Site, csv_twin, json_twin
+
+OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
+STATES = tuple((name, name or "any") for name in ("", "open", "ended", *OPEN, "finished", "failed", "cancelled"))
+GROUPED = {"open": OPEN, "ended": ("finished", "failed", "cancelled")}
+MOST_SKIPPED = 10_000_000
+
+Text = Annotated[str, Query(max_length=200)]
+Skip = Annotated[int, Query(ge=0, le=MOST_SKIPPED)]
+Sort = Literal["newest", "oldest", "cost", "name"]
+
+
+def routes(site: Site) -> APIRouter:
+    """`/jobs` and its twins."""
+    router = APIRouter()
+
+    def read(q: str, state: str, project: str, sort: Sort, skip: int, limit: int) -> JobTable:
+        states = GROUPED.get(state, (state,) if state else ())
+        return site.client.reports.jobs(
+            JobFilter(states=states, project=project or None, text=q), sort=sort, skip=skip, limit=limit
+        )
+
+    @router.get("/jobs", include_in_schema=False)
+    def page(
+        request: Request, q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest", skip: Skip = 0
+    ) -> Response:
+        view = read(q, state, project, sort, skip, ROWS)
+
+        def page_url(to: int) -> str:
+            return address("/jobs", q=q, state=state, project=project, sort=sort, skip=to or None)
+
+        return site.page(
+            request,
+            "jobs.html",
+            here="/jobs",
+            at_ms=view.at_ms,
+            simulated=view.simulated,
+            command="tradewind queue --all",
+            view=view,
+            q=q,
+            state=state,
+            project=project,
+            sort=sort,
+            size=ROWS,
+            state_choices=STATES,
+            projects=site.client.reports.projects(),
+            page_url=page_url,
+        )
+
+    @router.get("/jobs.json")
+    def as_json(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest", skip: Skip = 0) -> Response:
+        return json_twin(read(q, state, project, sort, skip, ROWS))
+
+    @router.get("/jobs.csv")
+    def as_csv(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest") -> Response:
+        return csv_twin(jobs_csv(read(q, state, project, sort, 0, 10_000)), "jobs")
+
+    return router

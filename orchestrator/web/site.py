@@ -1,0 +1,83 @@
+"""Site: what the routes share: the client, the options, and how a view becomes a page or one of its twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from orchestrator.client import Client
+from orchestrator.formats.documents import View, to_json
+from orchestrator.reports.html.render import render
+from orchestrator.web.look import Look
+
+SIMULATED = "Simulated: prices, costs and times come from a market on this machine. No real money was spent."
+GENERATED = "Simulated: a generated fleet, to look around in. No such jobs ran, and no real money was spent."
+THEMES = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One dashboard. `demo`: it shows the generated fleet. `token`: what a browser must know to act, or to read if the
+    dashboard is open to other machines (`guarded`); "" without."""
+
+    client: Client
+    demo: bool = False
+    token: str = ""
+    guarded: bool = False
+
+    @property
+    def may_act(self) -> bool:
+        """Whether jobs can be paused, resumed and cancelled from the pages."""
+        return bool(self.token) and not self.demo
+
+    def page(
+        self,
+        request: Request,
+        template: str,
+        *,
+        here: str,
+        at_ms: int,
+        simulated: bool,
+        command: str = "",
+        status: int = 200,
+        twins: bool = True,
+        **given: Any,
+    ) -> HTMLResponse:
+        """The page of a template."""
+        theme = request.cookies.get("theme", "")
+        query = f"?{request.url.query}" if request.url.query else ""
+        path = request.url.path
+
+        def twin(form: str) -> str:
+            return f"{'/overview' if path == '/' else path}.{form}{query}"
+
+        look = Look(
+            here=here,
+            path=path + query,
+            at_ms=at_ms,
+            theme=theme if theme in THEMES else "",
+            simulated=GENERATED if self.demo else SIMULATED if simulated else "",
+            command=command,
+            live=not self.demo and status == 200,
+            twin=twin if twins else None,
+        )
+        return HTMLResponse(render(template, look=look, site=self, **given), status)
+
+
+def json_twin(view: View) -> JSONResponse:
+    """A view as its JSON document: exact amounts in nano-USD."""
+    return JSONResponse(to_json(view), headers={"Cache-Control": "no-store"})
+
+
+def csv_twin(text: str | Iterable[str], name: str) -> Response:
+    """A table as CSV, under a fixed file name."""
+    body = text if isinstance(text, str) else "".join(text)
+    headers = {"Content-Disposition": f'attachment; filename="tradewind-{name}.csv"', "Cache-Control": "no-store"}
+    return Response(body, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+Reader = Callable[..., Any]

@@ -1,0 +1,94 @@
+"""A dashboard of a small generated fleet, served in this process; and a reader that keeps what pages complain of."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from orchestrator.client import Client
+from orchestrator.installation import Installation
+from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec, new_id
+from orchestrator.services.caller import Caller
+from orchestrator.web.demo.fleet import Size
+from orchestrator.web.demo.opening import NOW_MS, demo_installation
+from orchestrator.web.serve import listen, server_of
+from orchestrator.web.site import Site
+
+SMALL = Size(jobs=60, changes_per_day=2.0, periods_per_day=2)
+HOSTILE = ('<script>document.title="pwned"</script>', "\"'><img src=x onerror=alert(1)>", "=1+1", "{{7*7}}${7*7}")
+
+
+@dataclass
+class Served:
+    """A running dashboard."""
+
+    url: str
+    client: Client
+    installation: Installation
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers, body) of an address."""
+        try:
+            with urlopen(Request(self.url + path, headers=headers), timeout=30) as answer:
+                return answer.status, dict(answer.headers), answer.read()
+        except HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def json(self, path: str) -> Any:
+        """The JSON document at an address."""
+        status, _, body = self.get(path)
+        assert status == 200, (status, body[:300])
+        return json.loads(body)
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[str]:
+    """The address of a site that is served by a thread."""
+    with listen("127.0.0.1", 0) as made:
+        server = server_of(site)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [made]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{made.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def small_fleet(folder: Path) -> Iterator[Served]:
+    """A dashboard over a small fleet with some jobs whose names are attacks."""
+    with demo_installation(folder / "fleet", SMALL) as made:
+        jobs = {name: add_hostile(made, name, number) for number, name in enumerate(HOSTILE)}
+        client = Client.over(made, Caller("tester"))
+        with serving(Site(client)) as url:
+            yield Served(url, client, made, jobs)
+
+
+def add_hostile(installation: Installation, name: str, number: int) -> str:
+    """A queued job with such a name, project, owner, note and run."""
+    at = Random(number)
+    job_id = new_id("job", NOW_MS - number, at)
+    train = TrainSpec("a:b", None, {}, "/", {}, (), 100, None)
+    job = Job(
+        job_id, JobSpec(name=name, project=name, labels={name: name}, train=train), name, NOW_MS - number, "queued"
+    )
+    offer_id = "aws/us-east-1/us-east-1a/p3.2xlarge/spot"
+    run = Run(new_id("run", NOW_MS, at), job_id, 1, offer_id, None, "ended", NOW_MS - number, end="aborted")
+    event = Event(
+        f"ev_hostile_{number}", NOW_MS, "job.submitted", name, f"user:{name}", job_id, project=name, owner=name
+    )
+    with installation.store.write() as tx:
+        tx.add_job(job)
+        tx.add_run(run)
+        tx.add_event(event)
+    return job_id

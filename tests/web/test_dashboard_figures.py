@@ -1,0 +1,110 @@
+"""The figures of the dashboard are those of the command line and of the ledger, to the nano-dollar."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.formats.documents import to_json
+from orchestrator.store import CostFilter
+from tests.web.dashboard import HOSTILE, Served
+
+MONTHS = ("2026-11", "2026-10", "2026-09")
+
+
+@pytest.mark.parametrize("month", MONTHS)
+def test_what_was_saved_is_what_the_report_of_the_month_says(fleet: Served, month: str) -> None:
+    report = fleet.client.reports.get(month=month)
+    assert report.paid_nano_usd > 0
+    shown = {each["baseline"]: each for each in fleet.json(f"/overview.json?month={month}")["savings"]}
+    for sums in report.totals:
+        assert sums.provisional == 0
+        row = shown[sums.baseline]
+        for name in ("paid_nano_usd", "saved_nano_usd", "baseline_nano_usd", "jobs"):
+            assert row[name] == getattr(sums, name), name
+        assert row["left_out"] == len(sums.left_out)
+
+
+@pytest.mark.parametrize("group_by", ["project", "kind", "cloud", "day", "job", "owner", "month"])
+def test_costs_by_any_group_add_up_to_the_entries_of_the_period(fleet: Served, group_by: str) -> None:
+    view = fleet.client.reports.costs(group_by, month="2026-11")  # type: ignore[arg-type]
+    with fleet.installation.store.read() as tx:
+        entries = tx.entries(since_ms=view.from_ms, until_ms=view.until_ms)
+    assert view.total.amount_nano_usd == sum(each.amount_nano_usd for each in entries) > 0
+    assert sum(each.amount_nano_usd for each in view.rows) + view.rest_nano_usd == view.total.amount_nano_usd
+    assert sum(amount for day in view.days for _, amount in day.amounts) == view.total.amount_nano_usd
+    assert view.total.entries == len(entries)
+    if group_by == "project":
+        sums: Counter[str] = Counter()
+        for each in entries:
+            sums[each.project] += each.amount_nano_usd
+        assert {each.key: each.amount_nano_usd for each in view.rows if each.amount_nano_usd} == dict(sums)
+
+
+def test_the_two_causes_of_a_change_add_up_to_it(fleet: Served) -> None:
+    view = fleet.client.reports.costs("project", month="2026-11")
+    known = [row for row in view.rows if row.by_hours_nano_usd is not None]
+    assert known
+    for row in known:
+        assert (row.by_hours_nano_usd or 0) + (row.by_price_nano_usd or 0) == row.change_nano_usd
+
+
+def test_adjacent_periods_neither_share_nor_miss_an_entry(fleet: Served) -> None:
+    costs = fleet.client.reports.costs
+    whole = costs("month", since="2026-09-01", until="2026-12-01")
+    parts = [costs("project", month=month) for month in MONTHS]
+    assert whole.total.amount_nano_usd == sum(each.total.amount_nano_usd for each in parts)
+    assert [row.amount_nano_usd for row in whole.rows] == [each.total.amount_nano_usd for each in reversed(parts)]
+
+
+def test_pages_of_the_ledger_have_every_entry_once(fleet: Served) -> None:
+    found, cursor = [], None
+    while True:
+        page = fleet.client.reports.ledger(month="2026-11", limit=37, cursor=cursor)
+        found += page.entries
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert len(found) == len({each.id for each in found}) == page.count > 37
+    assert (
+        sum(each.amount_nano_usd for each in found) == fleet.client.reports.costs(month="2026-11").total.amount_nano_usd
+    )
+    only = fleet.client.reports.ledger(month="2026-11", only=CostFilter(kind="egress"), limit=1000)
+    assert {each.kind for each in only.entries} == {"egress"}
+
+
+def test_a_job_s_page_has_the_figures_of_its_report_and_of_its_entries(fleet: Served) -> None:
+    job = fleet.client.reports.jobs(sort="cost").jobs[0]
+    document = fleet.json(f"/jobs/{job.id}.json")
+    report = fleet.client.reports.get(job.id)
+    assert document["report"]["compared"] == to_json(report)["jobs"][0]["compared"]
+    assert document["report"]["paid_nano_usd"] == report.paid_nano_usd == job.paid_nano_usd
+    _, _, body = fleet.get(f"/jobs/{job.id}.csv")
+    rows = list(csv.DictReader(io.StringIO(body.decode())))
+    assert sum(int(row["amount_nano_usd"]) for row in rows) == report.paid_nano_usd
+    assert sum(Decimal(row["amount_usd"]) for row in rows) == Decimal(report.paid_nano_usd) / 10**9
+
+
+def test_a_list_of_jobs_counts_finds_and_sorts(fleet: Served) -> None:
+    read = fleet.client.reports.jobs
+    everything = read(limit=1000)
+    assert everything.count == sum(everything.states.values()) == len(everything.jobs)
+    paid = [each.paid_nano_usd for each in read(sort="cost", limit=1000).jobs]
+    assert paid == sorted(paid, reverse=True)
+    some = fleet.json("/jobs.json?q=LLAMA&state=finished")
+    assert some["count"] == len(some["jobs"]) > 0
+    assert all("llama" in each["name"] and each["state"] == "finished" for each in some["jobs"])
+    assert fleet.json("/jobs.json?q=%25")["count"] == 0  # a percent sign is no wildcard
+
+
+def test_an_export_holds_no_cell_that_a_spreadsheet_would_evaluate(fleet: Served) -> None:
+    _, headers, body = fleet.get("/jobs.csv")
+    assert headers["Content-Disposition"] == 'attachment; filename="tradewind-jobs.csv"'
+    rows = list(csv.reader(io.StringIO(body.decode())))
+    names = {row[1] for row in rows}
+    assert {f"'{name}" if name.startswith("=") else name for name in HOSTILE} <= names
+    assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]

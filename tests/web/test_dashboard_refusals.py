@@ -1,0 +1,61 @@
+"""What the dashboard refuses: strange addresses and hosts, and stores that it cannot read. Each has a page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.web.dashboard import Served
+
+BAD = {
+    "/jobs/job_0": 404,
+    "/nothing": 404,
+    "/jobs?skip=-1": 422,
+    "/jobs?sort=random": 422,
+    "/?month=2026-13": 400,
+    "/?month=99999-01": 400,
+    "/static/../../app.py": 404,
+    "/static/vendor/vendor.toml": 404,
+    "/theme/blue": 422,
+}
+
+
+@pytest.mark.parametrize(("path", "status"), BAD.items())
+def test_an_address_that_makes_no_sense_has_a_page_that_says_so(fleet: Served, path: str, status: int) -> None:
+    found, headers, body = fleet.get(path)
+    assert found == status
+    assert headers["content-type"].startswith("text/html")
+    assert b"<h1>" in body
+    assert b"Traceback" not in body
+
+
+def test_the_twins_answer_errors_as_documents(fleet: Served) -> None:
+    status, headers, body = fleet.get("/jobs/job_0.json")
+    assert (status, headers["content-type"]) == (404, "application/json")
+    assert "job_0" in json.loads(body)["error"]["message"]
+
+
+def test_a_foreign_name_of_this_machine_is_refused(fleet: Served) -> None:
+    """DNS rebinding: a page of somebody else whose name points to 127.0.0.1."""
+    status, _, body = fleet.get("/", Host="evil.example")
+    assert status == 421
+    assert b"Tradewind</a>" not in body
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(fleet: Served) -> None:
+    for path in ("/", "/jobs.json", "/nothing", "/static/app.js"):
+        _, headers, _ = fleet.get(path)
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "jobs"])
+def test_the_choice_of_a_theme_leads_nowhere_else(fleet: Served, target: str) -> None:
+    from orchestrator.web.routes.frame import local
+
+    assert not local(target)
+    assert local("/jobs?sort=cost")
