@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 
 from orchestrator.errors import NotFoundError, StoreError, StoreVersionError, TradewindError, UsageError
-from orchestrator.web.routes import frame, job, jobs, overview
+from orchestrator.web.routes import costs, frame, job, jobs, market, overview, work
 from orchestrator.web.site import Site
 from providers.clock import SystemClock
 
@@ -40,8 +40,9 @@ def create_app(site: Site) -> FastAPI:
     """The dashboard over a site."""
     app = FastAPI(title="Tradewind dashboard", version=version("tradewind"), docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED_BYTES, compresslevel=5)
-    for made in (overview.routes(site), jobs.routes(site), job.routes(site), frame.routes()):
-        app.include_router(made)
+    for each in (overview, jobs, job, costs, market, work):
+        app.include_router(each.routes(site))
+    app.include_router(frame.routes())
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:

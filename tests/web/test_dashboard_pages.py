@@ -6,12 +6,25 @@ import gzip
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Dialog
 
 from tests.web.dashboard import HOSTILE, Served
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-PAGES = ("/", "/jobs", "/jobs/JOB", "/jobs/nowhere")
+PAGES = (
+    "/",
+    "/jobs",
+    "/jobs/JOB",
+    "/costs",
+    "/ledger",
+    "/market",
+    "/migrations",
+    "/plans",
+    "/plans/PLAN",
+    "/policies",
+    "/health",
+    "/jobs/nowhere",
+)
 SMALLEST = """() => {
   let least = {size: 99, text: ""};
   for (const node of document.querySelectorAll("body *")) {
@@ -28,10 +41,16 @@ CUT_OFF = """() => [...document.querySelectorAll("main *")].filter(node => {
 }).map(node => node.outerHTML.slice(0, 120))"""
 
 
+def refuse(dialog: Dialog, said: list[str]) -> None:
+    said.append(dialog.message)
+    dialog.dismiss()
+
+
 @pytest.fixture(params=PAGES)
 def path(request: pytest.FixtureRequest, fleet: Served) -> str:
     busiest = max(fleet.client.reports.jobs(limit=1000).jobs, key=lambda each: each.migrations)
-    return str(request.param).replace("JOB", busiest.id)
+    plan_id = fleet.client.reports.moves(since="90d").moves[0].migration.plan_id
+    return str(request.param).replace("JOB", busiest.id).replace("PLAN", plan_id or "")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -44,7 +63,7 @@ def test_it_says_nothing_to_the_console_and_is_accessible(
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", lambda dialog: refuse(dialog, said))
         page.goto(fleet.url + path)
         asked = page.evaluate("performance.getEntriesByType('resource').map(each => each.name)")
         assert all(each.startswith(fleet.url) for each in asked)
@@ -89,7 +108,7 @@ def test_hostile_names_are_shown_as_the_text_that_they_are(browser: Browser, fle
     said: list[str] = []
     try:
         page = context.new_page()
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", lambda dialog: refuse(dialog, said))
         page.on("console", lambda message: said.append(message.text))
         for path in ("/jobs", "/", *(f"/jobs/{job_id}" for job_id in fleet.jobs.values())):
             page.goto(fleet.url + path)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import INSIGHT, OutputOption, WideOption
+from orchestrator.cli.session import INSIGHT, Globals, OutputOption, WideOption
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def backtest(
+    ctx: typer.Context,
     scenario: Annotated[
         Path | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file (YAML).", show_default=False)
     ] = None,
@@ -27,6 +28,7 @@ def backtest(
         Path | None,
         typer.Option(help="Write one self-contained page with distributions and timelines.", show_default=False),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the result for the dashboard.")] = False,
     processes: Annotated[int, typer.Option(min=1, help="Number of runs to play in parallel.")] = 1,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
@@ -62,6 +64,13 @@ def backtest(
 
         html.write_text(page(view, played), "utf-8")
         out.note(f"wrote {html}")
+    if keep:
+        from orchestrator.config import load_config
+        from orchestrator.reports.backtests import keep as keep_it
+
+        options = ctx.find_object(Globals) or Globals()
+        kept = load_config({} if options.state_dir is None else {"state_dir": str(options.state_dir)})
+        out.note(f"kept {keep_it(kept.state_dir, view)}")
     out.show(view)
     if view.failures:
         raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
-from orchestrator.reports import costs, job_list, job_page, overview, report
+from orchestrator.reports import (
+    backtests,
+    costs,
+    decisions,
+    health,
+    job_list,
+    job_page,
+    market,
+    moves,
+    overview,
+    report,
+)
+from orchestrator.reports.backtests import BacktestList
 from orchestrator.reports.costs import CostGroup, CostView, EntryPage
+from orchestrator.reports.decisions import PlanInForce
 from orchestrator.reports.entries_csv import write_entries
+from orchestrator.reports.health import Health
 from orchestrator.reports.html import page
 from orchestrator.reports.job_list import JobTable
 from orchestrator.reports.job_page import JobPage
+from orchestrator.reports.market import MarketView, Unit
+from orchestrator.reports.moves import MoveList
 from orchestrator.reports.overview import Overview
 from orchestrator.reports.periods import Period, period_of
 from orchestrator.reports.views import ReportView
@@ -38,7 +55,7 @@ class Reports:
     def overview(self, *, month: str | None = None) -> Overview:
         """What was saved, spent and is expected: of the jobs that ended in a month (`"2026-11"`, UTC; None: this one),
         and of those that are open. Raises UsageError."""
-        return overview.overview(self._session.installation, period_of(self._now_ms, month=month))
+        return overview.overview(self._session.installation, period_of(self.now_ms, month=month))
 
     def costs(
         self,
@@ -65,8 +82,9 @@ class Reports:
         limit: int = 100,
         cursor: str | None = None,
     ) -> EntryPage:
-        """The ledger entries of such a period, newest first. Raises UsageError."""
-        period = self._period(month=month, since=since, until=until)
+        """The ledger entries of such a period (without any: all), newest first. Raises UsageError."""
+        given = month is not None or since is not None or until is not None
+        period = self._period(month=month, since=since, until=until) if given else None
         return costs.entry_page(self._session.installation, period, only, limit=limit, cursor=cursor)
 
     def jobs(
@@ -79,17 +97,81 @@ class Reports:
         """One job in full: its report, decisions, events and entries. Raises NotFoundError."""
         return job_page.job_page(self._session.installation, job)
 
+    def market(
+        self,
+        gpu: str | None = None,
+        *,
+        unit: Unit = "gpu",
+        job: str | None = None,
+        cloud: str | None = None,
+        spot: bool | None = None,
+        offers: Sequence[str] = (),
+        since: str = "30d",
+        until: str | None = None,
+    ) -> MarketView:
+        """The market of a kind of GPU (None: the one with the most offers): prices now and since then, per hour of a
+        GPU, per TFLOP or per 1,000 steps of a job. Raises NotFoundError, UsageError."""
+        return market.market(
+            self._session.installation,
+            gpu,
+            unit=unit,
+            job=job,
+            cloud=cloud,
+            spot=spot,
+            offers=offers,
+            since=since,
+            until=until,
+        )
+
+    def moves(self, job: str | None = None, *, since: str = "7d") -> MoveList:
+        """The latest moves of a job (None: of all): why, how long they took, and what they saved. Raises NotFoundError,
+        UsageError."""
+        return moves.moves(self._session.installation, job=job, since=since)
+
+    def plan_in_force(self) -> PlanInForce:
+        """The last decision about each open job, and the one before."""
+        return decisions.plan_in_force(self._session.installation)
+
+    def backtests(self) -> BacktestList:
+        """The back-tests that were kept."""
+        return backtests.backtests(self._session.installation)
+
+    def health(self) -> Health:
+        """The control plane, the sources of prices, flagged prices, quarantined jobs and machines."""
+        return health.health(self._session.installation)
+
+    def clouds(self) -> tuple[str, ...]:
+        """The providers that list offers."""
+        with self._session.installation.store.read() as tx:
+            return tuple(sorted({each.provider for each in tx.poll_states()}))
+
     def projects(self) -> tuple[str, ...]:
         """The projects in the ledger."""
         with self._session.installation.store.read() as tx:
             return tuple(tx.cost_values("project"))
 
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of entries in the ledger."""
+        with self._session.installation.store.read() as tx:
+            return tuple(tx.cost_values("kind"))
+
+    def names(self, job_ids: Iterable[str]) -> Mapping[str, str]:
+        """The names of jobs by id; unknown ones are left out."""
+        with self._session.installation.store.read() as tx:
+            return {each.id: each.name for each in tx.outlines_of(set(job_ids))}
+
     @property
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """Market time, in epoch ms."""
         return self._session.installation.clock.now_ms()
 
+    @property
+    def simulated(self) -> bool:
+        """Whether an enabled provider is simulated."""
+        return self._session.installation.simulated
+
     def _period(self, *, month: str | None, since: str | None, until: str | None) -> Period:
-        return period_of(self._now_ms, month=month, since=since, until=until)
+        return period_of(self.now_ms, month=month, since=since, until=until)
 
     def write_entries(self, out: TextIO, job: str | None = None, *, month: str | None = None) -> int:
         """Write the ledger entries of a report as CSV, one after the other, however many there are. Returns their

@@ -103,7 +103,7 @@ def place(offer_id: str | None) -> Markup:
     except ValueError:
         return escape(offer_id)
     kind = "spot" if named.spot else "on demand"
-    return Markup('<span title="{}">{}<small>{}, {}</small></span>').format(
+    return Markup('<span class="place" title="{}">{}<small>{}, {}</small></span>').format(
         offer_id, short_zone(offer_id), named.instance_type, kind
     )
 

@@ -219,6 +219,15 @@ class RunRows(Transaction):
         query = _migrations(job_id is not None, open)
         return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
 
+    def recent_migrations(self, since_ms: int, limit: int, job_id: str | None = None) -> list[Migration]:
+        """At most `limit` migrations that began at `since_ms` or later (of a job), newest first. Unreadable ones are
+        skipped."""
+        query = _MIGRATION.where(migration.c.created_at_ms >= since_ms)
+        if job_id is not None:
+            query = query.where(migration.c.job_id == job_id)
+        newest = query.order_by(migration.c.created_at_ms.desc(), migration.c.id.desc()).limit(limit)
+        return records(_migration, self._connection.execute(newest).all(), "job_id", lambda _id, _error: None)
+
     def migrations_of(
         self, job_ids: Collection[str], unreadable: Unreadable | None = None
     ) -> dict[str, list[Migration]]:

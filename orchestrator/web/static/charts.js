@@ -1,1 +1,71 @@
+// Price history that zooms: the drawing of the server is replaced by uPlot, and a selected period is asked for again.
 "use strict";
+(() => {
+  // light-dark() has to be resolved by an element
+  const color = name => {
+    const probe = document.createElement("i");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  };
+  const local = () => { try { return localStorage.getItem("zone") === "local"; } catch { return false; } };
+  const money = value => value == null ? "-" : "$" + (value >= 10 ? value.toFixed(2) : value.toPrecision(3));
+
+  async function draw(home) {
+    const whole = home.dataset.series;
+    const read = async url => { const answer = await fetch(url); if (!answer.ok) throw new Error(url); return answer.json(); };
+    let found = await read(whole);
+    if (!found.times.length) return;
+    const box = document.createElement("div");
+    box.className = "uplot-box";
+    const figure = home.querySelector("figure");
+    const plot = figure.querySelector(".plot");
+    const key = figure.querySelector(".key");
+    plot.hidden = true;
+    if (key) key.hidden = true;
+    figure.append(box);
+    const line = color("--line"), muted = color("--muted");
+    const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
+    const stepped = uPlot.paths.stepped({ align: 1 });
+    let busy = false;
+    const options = {
+      width: box.clientWidth || 600, height: 260,
+      tzDate: at => local() ? new Date(at * 1e3) : uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.06] } },
+      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map(tick => "$" + +tick.toPrecision(3)) }],
+      series: [{ label: "time" }, ...found.names.map((name, place) => ({
+        label: name, stroke: color(`--c${place % 6 + 1}`), width: 1.75, paths: stepped, points: { show: false },
+        value: (_, value) => money(value),
+      }))],
+      cursor: { drag: { x: true, y: false } },
+      hooks: { setSelect: [async chart => {
+        if (!chart.select.width || busy) return;
+        busy = true;
+        const iso = at => new Date(at * 1000).toISOString().slice(0, 19) + "Z";
+        const from = chart.posToVal(chart.select.left, "x"), to = chart.posToVal(chart.select.left + chart.select.width, "x");
+        const url = new URL(whole, location.href);
+        url.searchParams.set("since", iso(from));
+        url.searchParams.set("until", iso(to));
+        try {
+          const finer = await read(url);
+          if (finer.times.length > 1) chart.setData([finer.times, ...finer.values]);
+        } finally {
+          busy = false;
+          chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        }
+      }] },
+    };
+    const chart = new uPlot(options, [found.times, ...found.values], box);
+    chart.over.addEventListener("dblclick", () => chart.setData([found.times, ...found.values]));
+    new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 260 })).observe(box);
+    const hint = document.createElement("p");
+    hint.className = "sub";
+    hint.textContent = "Drag to zoom; double-click shows everything again.";
+    figure.append(hint);
+  }
+  for (const home of document.querySelectorAll(".chart-home[data-series]")) {
+    draw(home).catch(() => { for (const node of home.querySelectorAll("[hidden]")) node.hidden = false; });
+  }
+})();

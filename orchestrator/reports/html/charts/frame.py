@@ -27,7 +27,7 @@ class Scale:
     def __call__(self, value: float) -> float:
         """The position of a value."""
         span = self.high - self.low
-        return 500.0 if span <= 0 else 1000.0 * (value - self.low) / span
+        return 500.0 if span == 0 else 1000.0 * (value - self.low) / span
 
 
 def round_ticks(high: float, count: int = 4, low: float = 0.0) -> list[float]:

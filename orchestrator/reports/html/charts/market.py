@@ -1,0 +1,137 @@
+"""Charts of the market: prices over time, prices by zone and day, and runs that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from orchestrator.formats.html.markup import Html, element
+from orchestrator.reports.html.charts.frame import Scale, bar, figure, key, plot, steps, time_ticks, value_scale
+from orchestrator.reports.html.words import machine
+from orchestrator.reports.market import UNITS, Heat, MarketView
+from orchestrator.reports.moves import MoveList
+from providers.money import NANO_USD
+from providers.offer import provider_of, short_zone
+
+LANE_PX = 26
+
+
+def dollars(value: float) -> str:
+    """A price with three significant digits."""
+    return f"${value:.3g}" if value < 1000 else f"${value:,.0f}"
+
+
+def history(view: MarketView) -> Html | None:
+    """The price of each chosen offer over time; None without prices."""
+    drawn = [each for each in view.series if each.points]
+    if not drawn:
+        return None
+    start = min(each.points[0][0] for each in drawn)
+    end = max(each.points[-1][0] for each in drawn)
+    across = Scale(start, end)
+    top, labels = value_scale([value / NANO_USD for each in drawn for _, value in each.points], dollars)
+    up = Scale(top, 0)
+    marks, names = [], []
+    for number, each in enumerate(drawn, 1):
+        color = f"c{(number - 1) % 6 + 1}"
+        low, high = (dollars(pick(v for _, v in each.points) / NANO_USD) for pick in (min, max))
+        said = f"{machine(each.offer_id)}: {low} to {high}"
+        corners = [(across(at), up(value / NANO_USD)) for at, value in each.points]
+        marks.append(steps(corners, 1000.0, color, said))
+        names.append((color, f"{provider_of(each.offer_id)} {machine(each.offer_id)}"))
+    x = [(across(at), word) for at, word in time_ticks(start, end, 8)]
+    title = f"Price over time, in dollars per {UNITS[view.unit]}"
+    return figure(
+        title, plot(title, "; ".join(name for _, name in names), marks, height=240, y=labels, x=x), key(names)
+    )
+
+
+def heat(of: Heat, unit: str) -> Html | None:
+    """A row per zone and a cell per day, darker where it costs more; None without daily prices."""
+    rows = [(zone, row) for zone, row in zip(of.zones, of.values, strict=True) if any(v is not None for v in row)]
+    if not rows:
+        return None
+    known = sorted(value for _, row in rows for value in row if value is not None)
+    low, high = known[0], known[-1]
+    marks = []
+    wide, tall = 1000 / len(of.days), 1000 / len(rows)
+    for lane, (zone, row) in enumerate(rows):
+        for column, value in enumerate(row):
+            if value is None:
+                continue
+            share = (value - low) / (high - low) if high > low else 0.0
+            day = datetime.fromtimestamp(of.days[column] / 1000, UTC).strftime("%-d %b")
+            cell = element(
+                "rect",
+                element("title", f"{zone}, {day}: {dollars(value / NANO_USD)}/{unit}"),
+                x=round(column * wide, 2),
+                y=round(lane * tall + tall * 0.06, 2),
+                width=round(wide * 0.94, 2),
+                height=round(tall * 0.88, 2),
+                style=f"fill:var(--c1);opacity:{0.12 + 0.88 * share:.2f}",
+            )
+            marks.append(cell)
+    lanes = [(lane * tall + tall / 2, zone) for lane, (zone, _) in enumerate(rows)]
+    start, end = of.days[0], of.days[-1] + 86_400_000
+    x = [(1000 * (at - start) / (end - start), word) for at, word in time_ticks(start - 1, end, 8)]
+    span = f"{dollars(low / NANO_USD)} (light) to {dollars(high / NANO_USD)} (dark)"
+    title = f"Mean spot price by zone and UTC day: {span} per {unit}"
+    words = f"{len(rows)} zones, {len(of.days)} days"
+    return figure(title, plot(title, words, marks, height=LANE_PX * len(rows), lanes=lanes, x=x))
+
+
+def gantt(view: MoveList, most: int = 14) -> Html | None:
+    """The runs of the jobs that moved last, a lane per job and a color per cloud; None without runs."""
+    jobs = list(dict.fromkeys((each.migration.job_id, each.job_name) for each in view.moves))[:most]
+    lanes = {job_id: number for number, (job_id, _) in enumerate(jobs)}
+    runs = [
+        run
+        for run in view.runs
+        if run.job_id in lanes and run.billed_from_ms is not None and (run.billed_to_ms or view.at_ms) > view.from_ms
+    ]
+    if not runs:
+        return None
+    start = max(view.from_ms, min(run.billed_from_ms or 0 for run in runs))
+    end = max(run.billed_to_ms or view.at_ms for run in runs)
+    across = Scale(start, max(end, start + 60_000))
+    clouds = sorted({provider_of(run.offer_id) for run in runs})
+    reasons = {each.migration.target_run_id: each.migration.reason for each in view.moves}
+    tall = 1000 / len(lanes)
+    marks = []
+    for run in runs:
+        begin, stop = across(max(start, run.billed_from_ms or 0)), across(run.billed_to_ms or view.at_ms)
+        color = f"c{clouds.index(provider_of(run.offer_id)) % 6 + 1}"
+        said = f"{short_zone(run.offer_id)}: {reasons.get(run.id, 'before')}; ended: {run.end or 'it runs'}"
+        marks.append(
+            bar(begin, lanes[run.job_id] * tall + tall * 0.18, max(1.5, stop - begin - 1.2), tall * 0.64, color, said)
+        )
+    named = [(lanes[job_id] * tall + tall / 2, name) for job_id, name in jobs]
+    x = [(across(at), word) for at, word in time_ticks(start, end, 7)]
+    title = "Where the jobs that moved last ran; each bar is a run on one machine"
+    words = f"{len(runs)} runs of {len(lanes)} jobs"
+    made = plot(title, words, marks, height=LANE_PX * len(lanes), lanes=named, x=x)
+    return figure(title, made, key([(f"c{n % 6 + 1}", cloud) for n, cloud in enumerate(clouds)]))
+
+
+def drawable(view: MarketView) -> dict[str, object]:
+    """The series for the script that zooms: a common grid of times, and a column per offer (dollars; None: unknown)."""
+    series = [each for each in view.series if each.points]
+    times = sorted({at for each in series for at, _ in each.points})
+    return {
+        "unit": UNITS[view.unit],
+        "times": [at / 1000 for at in times],
+        "names": [f"{provider_of(each.offer_id)} {machine(each.offer_id)}" for each in series],
+        "offers": [each.offer_id for each in series],
+        "values": [_column(each.points, times) for each in series],
+    }
+
+
+def _column(points: Sequence[tuple[int, float]], times: Sequence[int]) -> list[float | None]:
+    column: list[float | None] = []
+    place, value = 0, None
+    for at in times:
+        while place < len(points) and points[place][0] <= at:
+            value = float(f"{points[place][1] / NANO_USD:.6g}")
+            place += 1
+        column.append(value)
+    return column

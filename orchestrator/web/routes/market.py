@@ -1,0 +1,121 @@
+"""The market of a kind of GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import JSONResponse
+
+from orchestrator.reports.html.charts.market import drawable, heat, history
+from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
+from orchestrator.store import JobFilter
+from orchestrator.web.look import address
+from orchestrator.web.site import Site, csv_twin, json_twin
+
+Text = Annotated[str | None, Query(max_length=200)]
+Time = Annotated[str, Query(max_length=40, description="Such as 30d or 2026-11-21")]
+Offers = Annotated[list[str] | None, Query(max_length=8)]
+Capacity = Literal["", "spot", "on-demand"]
+OPEN = ("running", "migrating", "starting", "queued")
+JOBS_OFFERED = 30
+
+
+def routes(site: Site) -> APIRouter:
+    """`/market`, its twins, and `/market/series.json`: the drawn prices, refined to a period."""
+    router = APIRouter()
+
+    def read(
+        gpu: Text, unit: Unit, job: Text, cloud: Text, capacity: Capacity, offer: Offers, since: str, until: Text = None
+    ) -> MarketView:
+        return site.client.reports.market(
+            gpu or None,
+            unit="gpu" if unit == "steps" and not job else unit,
+            job=job or None,
+            cloud=cloud or None,
+            spot={"": None, "spot": True, "on-demand": False}[capacity],
+            offers=offer or (),
+            since=since,
+            until=until or None,
+        )
+
+    @router.get("/market", include_in_schema=False)
+    def page(
+        request: Request,
+        gpu: Text = None,
+        unit: Unit = "gpu",
+        job: Text = None,
+        cloud: Text = None,
+        capacity: Capacity = "",
+        offer: Offers = None,
+        since: Time = "30d",
+    ) -> Response:
+        view = read(gpu, unit, job, cloud, capacity, offer, since)
+        kept = {
+            "gpu": view.gpu,
+            "unit": view.unit,
+            "job": view.job_id,
+            "cloud": cloud,
+            "capacity": capacity,
+            "since": since,
+        }
+        drawn = [each.offer_id for each in view.series]
+        kind = "" if capacity == "" else " --spot" if capacity == "spot" else " --on-demand"
+        return site.page(
+            request,
+            "market.html",
+            here="/market",
+            at_ms=view.at_ms,
+            simulated=view.simulated,
+            view=view,
+            unit=UNITS[view.unit],
+            history=history(view),
+            heat=heat(view.heat, UNITS[view.unit]),
+            jobs=site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
+            clouds=site.client.reports.clouds(),
+            cloud=cloud or "",
+            capacity=capacity,
+            since=since,
+            drawn=drawn,
+            kept=[(name, value) for name, value in kept.items() if value],
+            series_url=address("/market/series.json", **kept) + "".join(f"&offer={name}" for name in drawn),
+            cli=f"tradewind prices history --gpu {view.gpu} --since {since}{kind}" if view.gpu else "",
+        )
+
+    @router.get("/market.json")
+    def as_json(
+        gpu: Text = None,
+        unit: Unit = "gpu",
+        job: Text = None,
+        cloud: Text = None,
+        capacity: Capacity = "",
+        offer: Offers = None,
+        since: Time = "30d",
+    ) -> Response:
+        return json_twin(read(gpu, unit, job, cloud, capacity, offer, since))
+
+    @router.get("/market.csv")
+    def as_csv(
+        gpu: Text = None,
+        unit: Unit = "gpu",
+        job: Text = None,
+        cloud: Text = None,
+        capacity: Capacity = "",
+        since: Time = "30d",
+    ) -> Response:
+        return csv_twin(market_csv(read(gpu, unit, job, cloud, capacity, None, since)), "market")
+
+    @router.get("/market/series.json")
+    def series(
+        gpu: Text = None,
+        unit: Unit = "gpu",
+        job: Text = None,
+        cloud: Text = None,
+        capacity: Capacity = "",
+        offer: Offers = None,
+        since: Time = "30d",
+        until: Text = None,
+    ) -> Response:
+        return JSONResponse(drawable(read(gpu, unit, job, cloud, capacity, offer, since, until)))
+
+    return router
