@@ -103,7 +103,7 @@ def test_a_list_of_jobs_counts_finds_and_sorts(fleet: Served) -> None:
 
 def test_an_export_holds_no_cell_that_a_spreadsheet_would_evaluate(fleet: Served) -> None:
     _, headers, body = fleet.get("/jobs.csv")
-    assert headers["Content-Disposition"] == 'attachment; filename="tradewind-jobs.csv"'
+    assert headers["content-disposition"] == 'attachment; filename="tradewind-jobs.csv"'
     rows = list(csv.reader(io.StringIO(body.decode())))
     names = {row[1] for row in rows}
     assert {f"'{name}" if name.startswith("=") else name for name in HOSTILE} <= names
