@@ -7,32 +7,39 @@ must be able to save it and is read in this process; otherwise it is rejected.
 
 In a run of several processes (ranks), each reads its share of every batch of the run, which is `batch_size` samples per
 rank: together they read each sample once per epoch, and the position is the same for all.
+
+With `global_batch`, that is the number of samples of a step instead, whatever the number of ranks and the batches that
+they can hold: each rank gets its share of a step in batches of `batch_size` at most, and `weight` is what the loss of a
+batch counts, so that the sum of the gradients is that of the mean over the whole step.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy
 import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
 )
 from torch.utils.data.distributed import DistributedSampler
 
 from trainers.data.memory import keepers, memory, memory_of, require_unchanged
+from trainers.data.order import Order, order_of, plain
 from trainers.errors import LoaderError
 from trainers.loop.rng import seed_host, untouched_rng
 
 _TAKEN_OVER = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+_BATCH_SIZE = (
+    "keep the number of samples per step: pass it as global_batch to attach(), or resume with the same batch_size and "
+    "number of processes"
+)
 _HINT = "use trainers.data.ResumableLoader, or a loader with state_dict() and load_state_dict()"
 
 
@@ -52,8 +59,11 @@ class ResumableLoader:
         *,
         shuffle: bool = True,
         drop_last: bool = False,
+        global_batch: int | None = None,
+        order: Order | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        """`order`: which samples an epoch has, and in which order; None: all of them, shuffled if `shuffle`."""
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
                 f"{type(dataset).__name__} cannot be read by index, so its position cannot be resumed",
@@ -63,6 +73,8 @@ class ResumableLoader:
             raise LoaderError(f"{type(dataset).__name__} has no length", hint="give it __len__")
         if batch_size < 1:
             raise LoaderError(f"batch_size is {batch_size}", hint="it must be 1 or more")
+        if global_batch is not None and global_batch < 1:
+            raise LoaderError(f"global_batch is {global_batch}", hint="it must be 1 or more")
         self._keepers = dict(keepers(dataset))
         if self._keepers and workers:
             raise LoaderError(
@@ -73,12 +85,16 @@ class ResumableLoader:
         self.batch_size = batch_size
         self.seed = seed
         self.workers = workers
-        self.shuffle = shuffle
         self.drop_last = drop_last
+        self.global_batch = global_batch
         self.epoch = 0
-        self.batch = 0  # batches of this epoch that were returned
+        self.batch = 0  # batches of the run that were returned in this epoch
+        self.weight = 1.0
+        """What the loss of the present batch counts in the sum of a step."""
+        self._returned = 0  # of the parts of the next batch of the run
         self._rank, self._ranks = 0, 1
-        self._samples = len(dataset)
+        self._order = order or plain(len(dataset), shuffle=shuffle)
+        self._samples = self._order.length
         self._options = dict(options or {})
 
     def shard(self, rank: int, ranks: int) -> None:
@@ -94,7 +110,7 @@ class ResumableLoader:
         self._rank, self._ranks = rank, ranks
 
     @classmethod
-    def take_over(cls, loader: DataLoader[Any], seed: int) -> ResumableLoader:
+    def take_over(cls, loader: DataLoader[Any], seed: int, global_batch: int | None = None) -> ResumableLoader:
         """A loader with the same batches as `loader`, except for the order of a shuffle.
 
         Raises LoaderError, with the reason, if its position cannot be resumed exactly.
@@ -102,22 +118,13 @@ class ResumableLoader:
         if isinstance(loader.dataset, IterableDataset):
             raise LoaderError(
                 f"the loader's dataset {type(loader.dataset).__name__} is iterable: its position cannot be saved",
-                hint=f"make it a map-style dataset (__len__, __getitem__), or {_HINT}",
+                hint="make it a map-style dataset (__len__, __getitem__), or use torchdata's StatefulDataLoader",
             )
-        sampler = loader.sampler
         if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
             raise LoaderError("the loader has a custom batch sampler", hint=_HINT)
-        plain_shuffle = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-        of_rank = type(sampler) is DistributedSampler
-        if not plain_shuffle and not of_rank and type(sampler) is not SequentialSampler:
-            raise LoaderError(f"the order of a {type(sampler).__name__} cannot be resumed exactly", hint=_HINT)
-        selected = sampler.dataset if of_rank else sampler  # type: ignore[attr-defined]
-        samples = [len(each) for each in (selected, loader.dataset) if isinstance(each, Sized)]
-        if len(set(samples)) > 1:
-            raise LoaderError(
-                f"the loader's sampler selects {samples[0]} of {samples[1]} samples, and it is unknown which",
-                hint="use a torch.utils.data.Subset",
-            )
+        if not isinstance(loader.dataset, Sized):
+            raise LoaderError(f"{type(loader.dataset).__name__} has no length", hint="give it __len__")
+        order = order_of(loader.sampler, len(loader.dataset))
         options = {name: getattr(loader, name) for name in _TAKEN_OVER}
         if loader.num_workers:
             options["prefetch_factor"] = loader.prefetch_factor
@@ -127,45 +134,61 @@ class ResumableLoader:
             loader.batch_size,
             seed,
             workers,
-            shuffle=sampler.shuffle if of_rank else plain_shuffle,  # type: ignore[attr-defined]
             drop_last=loader.drop_last,
+            global_batch=global_batch,
+            order=order,
             options=options,
         )
 
+    @property
+    def per_step(self) -> int:
+        """Samples of a batch of the run."""
+        return self.global_batch or self.batch_size * self._ranks
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether the step of the present batch has more batches on this rank."""
+        return self._returned > 0
+
     def __len__(self) -> int:
-        """Batches per epoch."""
-        whole, rest = divmod(self._samples, self.batch_size * self._ranks)
-        return whole + (1 if rest >= self._ranks and not self.drop_last else 0)
+        """Batches of the run (with `global_batch`: steps) per epoch."""
+        whole, rest = divmod(self._samples, self.per_step)
+        least = self._ranks if self.global_batch is None else 1
+        return whole + (1 if rest >= least and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._remaining()
+        parts = self._remaining()
         # A separate generator: creating an iterator draws a seed, which must not change the program's generators.
         fetched = iter(
             DataLoader(
                 KeyedDataset(self.dataset, self.seed, self.epoch, self.batch_size),
-                batch_sampler=batches,
+                batch_sampler=[part.draws for part in parts],
                 num_workers=self.workers,
                 generator=torch.Generator(),
                 **{**self._options, "collate_fn": self._watched_collate()},
             )
         )
-        for _ in batches:
+        for part in parts:
             with untouched_rng():
                 batch = next(fetched)
-            self.batch += 1
+            self.batch, self._returned = part.then
+            self.weight = part.weight
             yield batch
-        self.epoch, self.batch = self.epoch + 1, 0
+        self.epoch, self.batch, self._returned = self.epoch + 1, 0, 0
 
     def state_dict(self) -> dict[str, Any]:
         """The position and what it depends on."""
         kept = {"kept": {path: part.state_dict() for path, part in self._keepers.items()}} if self._keepers else {}
         return {
             **kept,
+            **({"part": [self._returned, len(self._parts(self.batch))]} if self._returned else {}),
+            **({"order": self._order.name} if self._order.name else {}),
             "epoch": self.epoch,
             "batch": self.batch,
+            "done": self._bounds(self.batch - 1)[1] if self.batch else 0,
             "seed": self.seed,
             "samples": self._samples,
-            "batch_size": self.batch_size * self._ranks,
+            "batch_size": self.per_step,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -179,15 +202,30 @@ class ResumableLoader:
                 f"{', '.join(self._keepers) or 'none'}",
                 hint="resume with the same data, or submit a new job",
             )
-        for name, present in (("samples", self._samples), ("batch_size", self.batch_size * self._ranks)):
-            if state[name] != present:
+        same = {"samples": self._samples, "batch_size": self.per_step, "order": self._order.name}
+        for name, present in same.items():
+            if state.get(name, "") != present:
                 raise LoaderError(
-                    f"the checkpoint was saved with {name} = {state[name]}, but it is {present} now",
-                    hint="resume with the same data and batch size, or submit a new job",
+                    f"the checkpoint was saved with {name} = {state.get(name, '')}, but it is {present} now",
+                    hint=_BATCH_SIZE if name == "batch_size" else "resume with the same data, or submit a new job",
                 )
+        batch, (returned, of) = state["batch"], state.get("part", (0, 0))
+        if returned and of != len(self._parts(batch)):
+            raise LoaderError(
+                f"the checkpoint was saved after {returned} of {of} batches of a step, which now has "
+                f"{len(self._parts(batch))}",
+                hint="resume with the same batch_size and number of processes",
+            )
+        if state.get("done") == self._samples:  # in batches that another number of ranks divided
+            batch = len(self)
+        elif batch >= len(self) and not self.drop_last and state.get("done", self._samples) < self._samples:
+            raise LoaderError(
+                f"{self._samples - state['done']} samples of the epoch are left for {self._ranks} processes",
+                hint="resume with fewer processes, or use global_batch in attach()",
+            )
         for path, part in self._keepers.items():
             part.load_state_dict(kept[path])
-        self.seed, self.epoch, self.batch = state["seed"], state["epoch"], state["batch"]
+        self.seed, self.epoch, self.batch, self._returned = state["seed"], state["epoch"], batch, returned
 
     def _watched_collate(self) -> Callable[[Any], Any] | None:
         collate = self._options.get("collate_fn")
@@ -195,25 +233,70 @@ class ResumableLoader:
         kept = any(owner is keeper for keeper in self._keepers.values())
         return collate if collate is None or kept else _WatchedCollate(collate, owner)
 
-    def _remaining(self) -> list[list[int]]:
-        order: Sequence[int] = range(self._samples)
-        if self.shuffle:
-            key = numpy.array([self.seed, self.epoch], numpy.uint64)
-            order = numpy.random.Generator(numpy.random.Philox(key=key)).permutation(self._samples).tolist()
-        return [list(order[slice(*self._share(batch))]) for batch in range(self.batch, len(self))]
+    def _remaining(self) -> list[_Part]:
+        """What is left of the epoch for this rank."""
+        order: Sequence[Draw] = self._order.of(self.seed, self.epoch)
+        if self._order.repeats:
+            order = _counted(order)
+        found = []
+        for batch in range(self.batch, len(self)):
+            begin, end = self._bounds(batch)
+            parts = self._parts(batch)
+            for number, (first, last) in enumerate(parts):
+                draws = list(order[first:last] or order[begin : begin + 1])  # every rank has a batch; it counts nothing
+                weight = (last - first) * self._ranks / (end - begin) if self.global_batch else 1.0
+                then = (batch + 1, 0) if number + 1 == len(parts) else (batch, number + 1)
+                found.append(_Part(draws, weight, then))
+        return found[self._returned :]
 
-    def _share(self, batch: int) -> tuple[int, int]:
-        """Where the share of this rank of a batch begins and ends in the order of the epoch."""
-        begin, size = batch * self.batch_size * self._ranks, self.batch_size * self._ranks
-        if batch == len(self) - 1 and not self.drop_last:
-            size = self._samples - begin
-        least, more = divmod(size, self._ranks)
-        begin += self._rank * least + min(self._rank, more)
-        return begin, begin + least + (1 if self._rank < more else 0)
+    def _bounds(self, batch: int) -> tuple[int, int]:
+        """Where a batch of the run begins and ends in the order of the epoch."""
+        begin = batch * self.per_step
+        ends = batch == len(self) - 1 and not self.drop_last
+        return begin, self._samples if ends else begin + self.per_step
+
+    def _parts(self, batch: int) -> list[tuple[int, int]]:
+        """The same of the batches of this rank; as many on every rank."""
+        begin, end = self._bounds(batch)
+        first, last = _share(begin, end, self._rank, self._ranks)
+        if self.global_batch is None:
+            return [(first, last)]
+        most = -(-(end - begin) // self._ranks)
+        count = -(-most // self.batch_size)
+        return [_share(first, last, number, count) for number in range(count)]
+
+
+Draw = int | tuple[int, int]
+"""The index of a sample; with the number of its earlier occurrences in the epoch, if there were any."""
+
+
+class _Part(NamedTuple):
+    """A batch of one rank. `then`: the position after it."""
+
+    draws: list[Draw]
+    weight: float
+    then: tuple[int, int]
+
+
+def _share(begin: int, end: int, number: int, of: int) -> tuple[int, int]:
+    """One of `of` parts of a range, whose lengths differ by one at most."""
+    least, more = divmod(end - begin, of)
+    first = begin + number * least + min(number, more)
+    return first, first + least + (1 if number < more else 0)
+
+
+def _counted(order: Sequence[Draw]) -> list[Draw]:
+    seen: Counter[Draw] = Counter()
+    found: list[Draw] = []
+    for draw in order:
+        found.append((draw, seen[draw]) if seen[draw] and isinstance(draw, int) else draw)
+        seen[draw] += 1
+    return found
 
 
 class KeyedDataset(Dataset[Any]):
-    """`dataset` with every random draw of a sample keyed by (seed, epoch, index).
+    """`dataset` with every random draw of a sample keyed by (seed, epoch, index); of one that occurs again in an epoch,
+    also by the number of its earlier occurrences.
 
     For the first `watched` samples (per worker), checks that fetching them does not change the data set.
     """
@@ -224,9 +307,10 @@ class KeyedDataset(Dataset[Any]):
         self.epoch = epoch
         self._left = watched
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, draw: Draw) -> Any:
+        index, *earlier = (draw,) if isinstance(draw, int) else draw
         before = memory(self.dataset) if self._left else {}
-        key = struct.pack("<QQQ", self.seed, self.epoch, index)
+        key = struct.pack(f"<QQQ{len(earlier)}Q", self.seed, self.epoch, index, *earlier)
         seed_host(hashlib.blake2b(key, digest_size=16).digest())
         sample = self.dataset[index]
         if self._left:
@@ -253,13 +337,18 @@ class _WatchedCollate:
         return batch
 
 
-def resumable(loader: Any, seed: int, rank: int = 0, ranks: int = 1) -> Any:
+def resumable(loader: Any, seed: int, rank: int = 0, ranks: int = 1, global_batch: int | None = None) -> Any:
     """A loader with an exact position, from what `attach` was given, for one of `ranks`. Raises LoaderError with the
     reason if there is none.
     """
     if isinstance(loader, DataLoader) and not _has_position(loader):
         _require_sampler_of(loader, rank, ranks)
-        loader = ResumableLoader.take_over(loader, seed)
+        loader = ResumableLoader.take_over(loader, seed, global_batch)
+    if global_batch is not None and getattr(loader, "global_batch", None) != global_batch:
+        raise LoaderError(
+            f"a {type(loader).__name__} does not divide a global batch",
+            hint="use a DataLoader over a map-style data set, or give global_batch to trainers.ResumableLoader",
+        )
     if ranks > 1 and isinstance(loader, ResumableLoader):
         loader.shard(rank, ranks)
     if _has_position(loader):

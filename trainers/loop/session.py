@@ -46,6 +46,7 @@ def attach(
     extra: dict[str, Any] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
+    global_batch: int | None = None,
 ) -> TrainingLoop:
     """Hand the parts of a training loop to Tradewind. Call it once, after all of them are built.
 
@@ -58,6 +59,10 @@ def attach(
     In a program of several ranks, each calls it after torch.distributed.init_process_group() with its own parts. A
     model in DistributedDataParallel is saved like the model inside; the ranks share each batch of the loader.
 
+    `global_batch`: how many samples of the loader all processes together use in a step, whatever their number and the
+    loader's batch_size. The loop then gets a step that is too large for one batch in several: see `accumulating` and
+    `weight` of TrainingLoop.
+
     Raises TrainerError, LoaderError, StateError.
     """
     parallel = list(_parallel(model))
@@ -68,7 +73,7 @@ def attach(
             raise TrainerError("attach() was called twice", hint="call it once, with all parts")
         if context.spec.steps is not None or context.spec.epochs is not None:
             steps, epochs = context.spec.steps, context.spec.epochs
-        context.session = Session(parts, steps=steps, epochs=epochs, context=context)
+        context.session = Session(parts, steps=steps, epochs=epochs, context=context, global_batch=global_batch)
         if context.spec.deterministic and context.spec.world_size > 2:  # two can be added in any order
             for each in parallel:
                 sum_in_rank_order(each)
@@ -79,7 +84,9 @@ def attach(
             hint="call it in the process of train.entry; to start that manually: python -m trainers.runner SPEC.json",
         )
     output_dir = Path(os.environ.get(OUTPUT_VARIABLE, "."))
-    return TrainingLoop(parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir, world=world())
+    return TrainingLoop(
+        parts, steps=steps, epochs=epochs, seed=0, output_dir=output_dir, world=world(), global_batch=global_batch
+    )
 
 
 def _parallel(model: Any) -> Iterator[DistributedDataParallel]:
@@ -98,7 +105,15 @@ def _unwrapped(model: Any) -> Any:
 class Session(TrainingLoop):
     """One run of a job. RunEnded ends it early."""
 
-    def __init__(self, parts: Parts, *, steps: int | None, epochs: int | None, context: RunContext) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        steps: int | None,
+        epochs: int | None,
+        context: RunContext,
+        global_batch: int | None = None,
+    ) -> None:
         self._spec = context.spec
         self._checkpoints = context.checkpoints
         self._ownership = context.ownership
@@ -110,6 +125,7 @@ class Session(TrainingLoop):
             seed=context.spec.seed,
             output_dir=Path(context.spec.output_dir),
             world=(self._peers.rank, self._peers.size),
+            global_batch=global_batch,
         )
         self._attached = AttachedObjects(self._captured_parts())
         self._attached.require_data("extra")

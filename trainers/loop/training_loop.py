@@ -50,8 +50,9 @@ class TrainingLoop:
         seed: int,
         output_dir: Path,
         world: tuple[int, int] = (0, 1),
+        global_batch: int | None = None,
     ) -> None:
-        """`world`: this rank and the number of ranks, which share the batches."""
+        """`world`: this rank and the number of ranks, which share the batches; `global_batch`: samples of a step."""
         steps, epochs = _whole("steps", steps), _whole("epochs", epochs)
         if steps is None and epochs is None:
             raise TrainerError(
@@ -61,7 +62,7 @@ class TrainingLoop:
         if parts.loader is None and steps is None:
             raise TrainerError("epochs need a loader", hint="pass loader= to attach(), or steps= instead of epochs=")
         self.parts = parts
-        self.loader = resumable(parts.loader, seed, *world) if parts.loader is not None else None
+        self.loader = resumable(parts.loader, seed, *world, global_batch) if parts.loader is not None else None
         self.output_dir = output_dir
         self.steps_done = 0
         self.epochs_done = 0
@@ -78,6 +79,20 @@ class TrainingLoop:
         of_epochs = self._epochs * len(self.loader)  # type: ignore[arg-type]
         return of_epochs if self._steps is None else min(self._steps, of_epochs)
 
+    @property
+    def accumulating(self) -> bool:
+        """Whether more batches follow before the step: add up the gradients, and call neither the optimizer nor `step`.
+
+        Only with `global_batch`; otherwise False.
+        """
+        return bool(getattr(self.loader, "accumulating", False))
+
+    @property
+    def weight(self) -> float:
+        """What to multiply the loss of the present batch by, so that a step has the mean gradient of its global batch,
+        however it is divided. Without `global_batch`: 1."""
+        return float(getattr(self.loader, "weight", 1.0))
+
     def batches(self) -> Iterator[Any]:
         """The remaining batches of the job (step numbers if there is no loader).
 
@@ -86,8 +101,7 @@ class TrainingLoop:
         iterate again, which continues where it was. Raises TrainerError if the data passes twice without a step.
         """
         if self._handled_step is None:
-            self._begin()
-            self._handled_step = self.steps_done
+            self.begin()
         self._handle_step()
         idle_passes = 0  # consecutive passes without a step; one is normal after resuming at the end of an epoch
         while not self._done():
@@ -107,6 +121,20 @@ class TrainingLoop:
                 )
         self._end()
 
+    def begin(self) -> None:
+        """Restore. `batches` does this, and what follows; a framework with a loop of its own calls them instead."""
+        self._begin()
+        self._handled_step = self.steps_done
+
+    def between(self) -> bool:
+        """Do what is due between a recorded step and the next. False if there is no next."""
+        self._handle_step()
+        return not self._done()
+
+    def end(self) -> None:
+        """Complete the run after its last step."""
+        self._end()
+
     def _handle_step(self) -> None:
         """Run what is due after a recorded step, once per step."""
         if self.steps_done != self._handled_step:
@@ -115,6 +143,11 @@ class TrainingLoop:
 
     def step(self, loss: Any) -> None:
         """Record one optimizer step and its loss (a number or a one-element tensor)."""
+        if self.accumulating:
+            raise TrainerError(
+                "run.step() was called before all batches of the step were used",
+                hint="end the loop body with `if run.accumulating: continue` before the optimizer's step",
+            )
         self.steps_done += 1
         self._record(float(loss.detach() if hasattr(loss, "detach") else loss))
 

@@ -112,10 +112,13 @@ def read_losses(path: Path) -> dict[int, str]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "nursery.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with process:
+    yield from opened_nursery()
+
+
+def opened_nursery(*modules: str) -> Iterator[subprocess.Popen[str]]:
+    """One that has loaded these modules as well."""
+    command = [sys.executable, str(HERE / "nursery.py"), *modules]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()

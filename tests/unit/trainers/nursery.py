@@ -6,6 +6,7 @@ its machines, with commas ("killed 9", "finished", "left 0" ...).
 
 import atexit
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -72,6 +73,8 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     torch.set_num_threads(1)
     gc.freeze()  # as trainers.process.prewarm does
     serve()
