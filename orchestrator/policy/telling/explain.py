@@ -321,7 +321,16 @@ def why_chosen(
     left = budget_left(demand)
     if left is not None:
         text += f", within the {format_usd(left)} left of the budget"
-    return text
+    return text if left_s is None else text + _without_on_demand(ranking, row)
+
+
+def _without_on_demand(ranking: Ranking, row: int) -> str:
+    """That spot capacity decides over the deadline, if no on-demand machine can be bought to keep it."""
+    limits, pool = ranking.outlook.limits, ranking.pool
+    if limits.left_s is not None or not pool.spot[pool.at(row)]:
+        return ""
+    why = "the budget pays for no on-demand machine" if limits.short_of_money else "no on-demand machine may be used"
+    return f"; {why}, so whether the deadline is met depends on spot capacity"
 
 
 def why_begun(demand: Demand) -> str:

@@ -223,6 +223,27 @@ def test_an_impossible_deadline_is_no_reason_to_pass_the_budget(case):
     assert case.decide(Demand(poor, STEPS)).action == "wait"
 
 
+@pytest.mark.parametrize(
+    ("spec", "sure", "said"),
+    [
+        ({"budget_nano_usd": usd(20)}, True, "the budget pays for no on-demand machine"),
+        ({"capacity": (CapacityType.SPOT,)}, True, "no on-demand machine may be used"),
+        ({}, False, "no on-demand machine may be used"),
+        ({"budget_nano_usd": usd(60)}, True, ""),
+        ({}, True, ""),
+    ],
+)
+def test_a_deadline_that_no_on_demand_machine_can_keep_is_called_uncertain(case, spec, sure, said):
+    """10 hours of work, 40 until the deadline: $10 on spot, $30 on demand."""
+    spot = case.offer("spot", 1, spot=True)
+    if sure:
+        case.offer("sure", 3)
+    placement = case.decide(Demand(case.job(deadline_at_ms=case.now + 40 * 3_600_000, **spec), STEPS))
+    assert (placement.action, placement.offer_id) == ("place", spot)
+    uncertain = "so whether the deadline is met depends on spot capacity"
+    assert (said in placement.reason, uncertain in placement.reason) == (True, bool(said))
+
+
 def test_an_empty_market_is_reported(case):
     assert case.decide(Demand(case.job(), STEPS)).reason == "no offers are known"
 
