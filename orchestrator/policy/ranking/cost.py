@@ -113,6 +113,11 @@ class Forecast:
         """Whether the number of steps and the job's speed are known."""
         return self.demand.total_steps is not None and self.speed_known
 
+    @property
+    def whole(self) -> float:
+        """The job's whole work as a multiple of what is left of it."""
+        return max((self.demand.total_steps or 0) / max(self.steps_left, 1.0), 1.0)
+
     @lazily
     def speed_known(self) -> bool:
         """Whether there is any evidence of the job's speed."""

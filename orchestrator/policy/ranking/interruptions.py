@@ -206,7 +206,8 @@ def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Li
     if objective.cost_weight > 0 and limits.waits:
         staying = _value(by, left * cost, left * seconds + outage_s, axis=0)
         patiently = limits.left_s is not None and objective.time_weight == 0
-        waits = alone | (staying < least) & (patiently | (outage_s <= MOST_WAIT * left * seconds[others[best]]))
+        most_s = MOST_WAIT * forecast.whole * seconds[others[best]]
+        waits = alone | (staying < least) & (patiently | (outage_s <= most_s))
     # It stays there, and pays more, until the next loss.
     share_there = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
     at_once = egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there

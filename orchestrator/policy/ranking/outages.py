@@ -8,8 +8,8 @@ from orchestrator.market import Market, expected_wait_s, mean_outage_h
 from orchestrator.policy.ranking.pool import Floats, Rows
 
 MOST_WAIT = 1.0
-"""The longest that capacity may be away, and a job wait, so far and expected, in multiples of the time to finish on the
-open offer."""
+"""The longest that capacity may be away, and a job wait, so far and expected, in multiples of the time that all of the
+job takes on the open offer."""
 
 
 def wait_seconds(market: Market, rows: Rows) -> Floats:

@@ -6,8 +6,9 @@ another start and perhaps for egress there and back. A job that runs somewhere n
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
 capacity has been away already count, and so do those that the job has spent waiting, be it for other offers: where
-outages were short before, the next hour would always seem worth waiting. No job waits for longer than it takes, or for
-capacity that is away for longer.
+outages were short before, the next hour would always seem worth waiting. No job waits for longer than all of it takes,
+or for capacity that is away for longer: what was done already counts, because the last hour of a long job is not worth
+a large checkpoint's way to another region.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from orchestrator.policy.ranking.objectives import log_value, patient
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outages import MOST_WAIT, wait_seconds
 from orchestrator.policy.ranking.pool import Floats
+from orchestrator.policy.ranking.routes import Routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
     away_s = np.maximum((pool.market.at - pool.market.away_since_ms[rows]) / 1000, demand.idle_s)
-    kept = away_s + wait_s <= MOST_WAIT * mid.seconds[at]
+    kept = away_s + wait_s <= MOST_WAIT * forecast.whole * mid.seconds[at]
     if objective.time_weight == 0:
         kept &= cost[away] < cost[at]  # time counts against waiting, not for a faster machine
     if (latest_s := latest_start_s(demand, forecast, filtered)) is not None:
@@ -105,21 +107,21 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
 
     options: list[Weighed] = []
     option("start", best, 0.0, float(cost[at]), float(seconds[at]))
+    ways_back = Routes(demand, pool.market).to_sites(pool.market.place(best), demand.checkpoint_bytes)
     found = (each[kept].tolist() for each in (rows, away, wait_s, away_s))
     for row, place, later_s, so_far_s in zip(*found, strict=True):
+        egress = float(ways_back[pool.site[pool.cell[place]]])
         option("wait", row, later_s, float(cost[place]), float(seconds[place]) + later_s, so_far_s)
-        option("start and return", row, later_s, *_there_and_back(both, cost, seconds, at, place, later_s))
+        option("start and return", row, later_s, *_there_and_back(both, cost, seconds, at, place, later_s, egress))
     return options
 
 
 def _there_and_back(
-    forecast: Forecast, whole: Floats, whole_s: Floats, there: int, back: int, away_s: float
+    forecast: Forecast, whole: Floats, whole_s: Floats, there: int, back: int, away_s: float, egress: float
 ) -> tuple[float, float]:
-    """(nano-USD, seconds) to finish if the job runs at one position of the pool until the other is back, then moves.
-    `whole` and `whole_s` are those of finishing at one position.
-
-    The way back is taken to cost as much as the way there.
-    """
+    """(nano-USD, seconds) to finish if the job runs at one position of the pool until the other is back, then moves
+    there; its checkpoint's way costs `egress` (nano-USD). `whole` and `whole_s` are those of finishing at one
+    position."""
     pool, mid = forecast.pool, forecast.mid
     cell, home = int(pool.cell[there]), int(pool.cell[back])
     begin_s, run_s = float(forecast.begin_s[cell]), float(mid.run_s[cell])
@@ -128,7 +130,6 @@ def _there_and_back(
     if share >= 1.0:
         return float(whole[there]), float(whole_s[there])
     way_there = price_s * float(forecast.move_billed_s[cell]) + float(forecast.move_fixed[cell])
-    egress = float(forecast.move_fixed[cell])
     way_back = float(mid.price_s[back]) * float(pool.start_s[home]) + egress
     cost = way_there + share * (price_s * run_s + float(mid.run_charges[cell]))
     rest_s = float(mid.run_s[home])

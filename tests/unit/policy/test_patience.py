@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.market import TYPICAL
 from orchestrator.model import FASTEST, Objective
-from orchestrator.policy import Demand
+from orchestrator.policy import Demand, MoveLimits
+from orchestrator.policy.decide import considered
+from orchestrator.policy.ranking.eligible import Filter
+from orchestrator.policy.ranking.order import rank
+from orchestrator.policy.ranking.patience import weighed
 from orchestrator.policy.telling.expected import expected
 from providers.money import usd
 from tests.unit.policy.conftest import DecisionCase
@@ -57,6 +62,28 @@ def test_a_job_does_not_wait_for_one_percent(case, shut):
 def test_a_short_job_does_not_wait_for_longer_than_it_would_run(case, shut):
     short = Demand(case.job(), 1800)
     assert case.decide(short).action == "place"
+
+
+def test_what_a_job_has_done_counts_towards_how_long_it_may_wait(case, shut):
+    """Half an hour of 100 is left, and the machine should be back in a little more than that."""
+    nearly_done = Demand(case.job(), STEPS, done_steps=STEPS - 1800, checkpoint_bytes=10**9)
+    assert case.decide(nearly_done).action == "wait"
+    assert case.decide(Demand(case.job("job_2"), 1800)).action == "place"
+
+
+def test_going_where_the_checkpoint_is_until_a_machine_elsewhere_is_back_pays_for_its_way_there(case):
+    """The way to the open machine costs nothing, but the way back does."""
+    cheap = case.offer("cheap", 1.00, spot=True, region="us-central1", provider="gcp")
+    case.offer("other", 1.06, spot=True, region="asia-northeast1", provider="gcp")
+    for minutes, kind in ((600, "launched"), (1, "lost")):
+        case.happened(cheap, kind, minutes)
+    lies_at = ("gcp", "asia-northeast1", "asia-northeast1a")
+    demand = Demand(case.job(), STEPS, done_steps=1000, checkpoint_bytes=50 * 10**9, checkpoint_at=lies_at)
+    market, perf = case.market(), case.perf()
+    filtered, forecast = considered(demand, Filter(market, MoveLimits()), market, perf, None, None)
+    found = {each.action: each for each in weighed(demand, forecast, rank(demand, forecast, filtered), filtered)}
+    assert TYPICAL.rate(lies_at, ("gcp", "us-central1", "")) * 50 > usd(1)
+    assert found["start and return"].cost_nano_usd > found["wait"].cost_nano_usd
 
 
 @pytest.mark.parametrize("objective", [FASTEST, Objective(0.2, 0.8)])
