@@ -134,11 +134,11 @@ class RatioModel:
             return Posterior(mean, covariance, self.dof)
         measured = np.array([cell.log_rate for cell in cells])
         noise = np.array([cell.variance for cell in cells])
-        gain = np.linalg.solve(covariance[n:, n:] + np.diag(noise), covariance[n:, :n]).T
         off = measured - mean[n:]
         beyond = 0.0 if work is not None else self._beyond(off)
         off -= beyond
-        surprise = float(off @ np.linalg.solve(covariance[n:, n:] + np.diag(noise), off))
+        solved = np.linalg.solve(covariance[n:, n:] + np.diag(noise), np.column_stack([covariance[n:, :n], off]))
+        gain, surprise = solved[:, :n].T, float(off @ solved[:, n])
         widen = (self.dof + surprise) / (self.dof + len(cells))
         if any(not cell.nearness and not aside for cell, aside in zip(cells, on_host[n:], strict=True)):
             widen *= self.calibration**2

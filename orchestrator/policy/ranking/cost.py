@@ -296,11 +296,15 @@ class Forecast:
         most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
         return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0), Z95)
 
-    def afresh(self, case: Case) -> tuple[Floats, Floats]:
+    @lazily
+    def afresh(self) -> tuple[Floats, Floats]:
         """(seconds, nano-USD) over the rows for starting there from nowhere; on the current row for continuing."""
-        seconds = self.over_rows(case.run_s + self.pool.startup_s)
-        charges = case.run_charges + self._storage
-        return seconds, seconds * case.price_s + self.over_rows(charges)
+        seconds = self.afresh_s(self.mid)
+        return seconds, seconds * self.mid.price_s + self.over_rows(self.mid.run_charges + self._storage)
+
+    def afresh_s(self, case: Case) -> Floats:
+        """The seconds of that, at a percentile."""
+        return self.over_rows(case.run_s + self.pool.startup_s)
 
     def parts(self, row: int, later: int = 0) -> CostParts:
         """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact, including `later`: what

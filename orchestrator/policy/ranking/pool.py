@@ -128,8 +128,11 @@ class Pool:
     @lazily
     def losses_known(self) -> Floats:
         """The number of losses behind each cell's hazard, including the prior's."""
+        losses = self.market.losses[self.of_all]
+        if self.small:
+            return np.asarray(PRIOR_LOSSES + losses, np.float64)
         column = np.full(len(self.site), PRIOR_LOSSES)
-        column[self.cell] = PRIOR_LOSSES + self.market.losses[self.of_all]
+        column[self.cell] = PRIOR_LOSSES + losses
         return column
 
     @lazily

@@ -204,12 +204,12 @@ class PlacementBuilder:
         meets = fresh if fresh.any() else meets
         left_s = time_left_s(self.demand, forecast)
         if left_s is not None:
-            in_time = meets & (forecast.afresh(forecast.high)[0] <= left_s)
+            in_time = meets & (forecast.afresh_s(forecast.high) <= left_s)
             meets = in_time if in_time.any() else meets
         positions = np.flatnonzero(meets)
         if not positions.size:
             return None
-        _, cost = forecast.afresh(forecast.mid)
+        cost = forecast.afresh[1]
         return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
 
     def _not_chosen(
