@@ -5,7 +5,7 @@ change too much for a promise beyond a day. For that share of the work, staying 
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
 egress: cost.py), so they do not shorten the horizon. But a move must also save its bare cost and `least_saving` while
-its promise lasts (`_lasts`), which is until a likely loss, and take less time than the work that is left: no move
+its promise lasts, which is until a likely loss, and take less time than the work that is left: no move
 promises nothing. This follows Karpenter's balanced consolidation (savings weighed against disruption). Its spot
 consolidation RFC describes what happens without it: a job moves down the price ladder from one interruption to the
 next.
@@ -17,9 +17,10 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from orchestrator.market.lazily import lazily
 from orchestrator.model import Objective
 from orchestrator.policy.demand import MoveLimits, Running
-from orchestrator.policy.ranking.cost import Figures, Forecast
+from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Ranking
 
@@ -57,57 +58,100 @@ class _Test(NamedTuple):
     least_saving: int
 
 
+class _Move:
+    """A move from one row to another; what was worked out of it once is kept with the forecast."""
+
+    def __init__(self, forecast: Forecast, stay: int, go: int) -> None:
+        self.forecast, self.here, self.there = forecast, forecast.figures(stay), forecast.figures(go)
+        left_s = self.here.run_s
+        self.day = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0  # the share of the work that a day of staying does
+        self._costs: dict[float, _Costs] = {}
+
+    @classmethod
+    def of(cls, forecast: Forecast, stay: int, go: int) -> _Move:
+        """The move between two rows of the forecast's pool."""
+        known = forecast.moves.get((stay, go))
+        if known is None:
+            known = forecast.moves[stay, go] = cls(forecast, stay, go)
+        return known
+
+    @lazily
+    def lateness(self) -> float:
+        """The logarithm of the time until the job trains there, relative to that of its work left where it is."""
+        return math.log(max(self.there.move_billed_s, 1e-3) / max(self.here.run_s, 1e-3))
+
+    @lazily
+    def lasts(self) -> float:
+        """For what share of the work a move saves: all of it between machines that are not lost; until the first loss
+        for a job with a deadline that leaves on-demand, because it may have to go back there, and the next move
+        promises the rest again; else for a day at most, and between spot machines until the first loss of either, which
+        takes the job to the best offer of that time, whether it has moved or not.
+        """
+        stays, goes = self.here.losses, self.there.losses
+        if stays > 0:
+            return self.day * _before_a_loss(self.day * (stays + goes))
+        if goes > 0 and self.forecast.demand.job.deadline_at_ms is None:
+            return self.day
+        return _before_a_loss(goes)
+
+    def costs(self, share: float) -> _Costs:
+        """What counts at the mean prices over a share of the work."""
+        if share not in self._costs:
+            prices, here, there = self.forecast.mean_price_s(share), self.here, self.there
+            price_s = prices.item(there.at)
+            self._costs[share] = _Costs(
+                prices.item(here.at) * here.run_s + here.run_charges,
+                price_s * there.run_s + there.run_charges,
+                price_s * there.move_billed_s + there.move_fixed,
+            )
+        return self._costs[share]
+
+    def tests(self, limits: MoveLimits) -> Iterator[_Test]:
+        """The tests that it must pass."""
+        yield _Test(self.day, limits.move_margin, limits.min_gain, 0)
+        yield _Test(self.lasts, 1.0, 0.0, limits.least_saving_nano_usd)
+
+    def burden(self, objective: Objective, test: _Test) -> float:
+        """The logarithm of what it costs, relative to the most at which it passes a test."""
+        limit, seconds = self.limit(objective, test)
+        costs = self.costs(test.share)
+        return log_value(objective, test.share * costs.there + test.margin * costs.moving, seconds) - limit
+
+    def limit(self, objective: Objective, test: _Test) -> tuple[float, float]:
+        """(the highest log objective at which it passes a test, the seconds that it takes)."""
+        share, here, there = test.share, self.here, self.there
+        seconds = max(share * there.run_s + test.margin * there.begin_s, 1e-3)
+        staying = log_value(objective, share * self.costs(share).here - test.least_saving, share * here.run_s)
+        return staying + math.log(1 - test.least_gain), seconds
+
+
+class _Costs(NamedTuple):
+    """nano-USD for all of the work where the job is and at the target, and for getting there."""
+
+    here: float
+    there: float
+    moving: float
+
+
 def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> bool:
     """Whether moving from row `stay` to row `go` pays for itself."""
-    return _lateness(forecast, stay, go) <= 0 and all(
-        _burden(objective, forecast, stay, go, test) <= 0 for test in _tests(forecast, stay, go, limits)
-    )
+    move = _Move.of(forecast, stay, go)
+    return move.lateness <= 0 and all(move.burden(objective, test) <= 0 for test in move.tests(limits))
 
 
 def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
     """The logarithm of what moving from row `stay` to row `go` costs (by the objective, with its margin), relative to
     the most at which it pays; or of the time that it takes, relative to that of the work left, if that is more."""
-    burdens = (_burden(objective, forecast, stay, go, test) for test in _tests(forecast, stay, go, limits))
-    return max(_lateness(forecast, stay, go), *burdens)
-
-
-def _lateness(forecast: Forecast, stay: int, go: int) -> float:
-    """The logarithm of the time until the job trains at row `go`, relative to that of its work left at row `stay`."""
-    takes_s, left_s = forecast.figures(go).move_billed_s, forecast.figures(stay).run_s
-    return math.log(max(takes_s, 1e-3) / max(left_s, 1e-3))
-
-
-def _tests(forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> Iterator[_Test]:
-    yield _Test(_horizon(forecast, stay), limits.move_margin, limits.min_gain, 0)
-    yield _Test(_lasts(forecast, stay, go), 1.0, 0.0, limits.least_saving_nano_usd)
-
-
-def _burden(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> float:
-    limit, there, seconds = _limit(objective, forecast, stay, go, test)
-    return log_value(objective, test.share * there.run_cost + test.margin * there.moving, seconds) - limit
+    move = _Move.of(forecast, stay, go)
+    return max(move.lateness, *(move.burden(objective, test) for test in move.tests(limits)))
 
 
 def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
-    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts (`_lasts`). Changes of
-    price are in the forecast of the mean prices."""
-    share = _lasts(forecast, stay, go)
-    here, there = _Priced.of(forecast, stay, share), _Priced.of(forecast, go, share)
-    return round(share * (here.run_cost - there.run_cost) - there.moving)
-
-
-def _lasts(forecast: Forecast, stay: int, go: int) -> float:
-    """For what share of the work a move saves: all of it between machines that are not lost; until the first loss for a
-    job with a deadline that leaves on-demand, because it may have to go back there, and the next move promises the rest
-    again; else for a day at most, and between spot machines until the first loss of either, which takes the job to the
-    best offer of that time, whether it has moved or not.
-    """
-    stays, goes = forecast.figures(stay).losses, forecast.figures(go).losses
-    day = _horizon(forecast, stay)
-    if stays > 0:
-        return day * _before_a_loss(day * (stays + goes))
-    if goes > 0 and forecast.demand.job.deadline_at_ms is None:
-        return day
-    return _before_a_loss(goes)
+    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts. Changes of price are in
+    the forecast of the mean prices."""
+    move = _Move.of(forecast, stay, go)
+    costs = move.costs(move.lasts)
+    return round(move.lasts * (costs.here - costs.there) - costs.moving)
 
 
 def _before_a_loss(losses: float) -> float:
@@ -117,14 +161,13 @@ def _before_a_loss(losses: float) -> float:
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
     """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
-    if objective.cost_weight == 0:
+    move = _Move.of(forecast, stay, go)
+    if objective.cost_weight == 0 or move.lateness > 0:
         return None
-    if _lateness(forecast, stay, go) > 0:
-        return None
-    prices = []
-    for test in _tests(forecast, stay, go, limits):
+    prices, there = [], move.there
+    for test in move.tests(limits):
         share, margin = test.share, test.margin
-        limit, (_, there), seconds = _limit(objective, forecast, stay, go, test)
+        limit, seconds = move.limit(objective, test)
         log_cost = (limit - objective.time_weight * math.log(seconds)) / objective.cost_weight
         billed_s = share * there.run_s + margin * there.move_billed_s
         left = math.exp(log_cost) - share * there.run_charges - margin * there.move_fixed
@@ -158,41 +201,3 @@ def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> i
     """A row's present price (nano-USD per hour) at which its mean over `seconds` is expected to be `mean_s` per
     second."""
     return int(forecast.pool.ahead.price_for(forecast.pool.at(row), mean_s * 3600, seconds))
-
-
-class _Priced(NamedTuple):
-    """A row's expected mean price over the horizon (nano-USD per second), and its figures."""
-
-    price_s: float
-    row: Figures
-
-    @classmethod
-    def of(cls, forecast: Forecast, row: int, share: float) -> _Priced:
-        """Those of `row` for the given share of the remaining work."""
-        figures = forecast.figures(row)
-        return cls(forecast.mean_price_s(share).item(figures.at), figures)
-
-    @property
-    def run_cost(self) -> float:
-        """nano-USD for finishing the work there once the job trains there."""
-        return self.price_s * self.row.run_s + self.row.run_charges
-
-    @property
-    def moving(self) -> float:
-        """nano-USD for getting there."""
-        return self.price_s * self.row.move_billed_s + self.row.move_fixed
-
-
-def _horizon(forecast: Forecast, stay: int) -> float:
-    """The share of the work that is done in a day of staying at a row."""
-    left_s = forecast.figures(stay).run_s
-    return min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0
-
-
-def _limit(objective: Objective, forecast: Forecast, stay: int, go: int, test: _Test) -> tuple[float, _Priced, float]:
-    """(highest log objective at which a move passes a test, the values of row `go`, its seconds)."""
-    share = test.share
-    here, there = _Priced.of(forecast, stay, share), _Priced.of(forecast, go, share)
-    staying = log_value(objective, share * here.run_cost - test.least_saving, share * here.row.run_s)
-    seconds = max(share * there.row.run_s + test.margin * there.row.begin_s, 1e-3)
-    return staying + math.log(1 - test.least_gain), there, seconds

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +186,11 @@ class Forecast:
 
     @lazily
     def _figures(self) -> dict[int, Figures]:
+        return {}
+
+    @lazily
+    def moves(self) -> dict[tuple[int, int], Any]:
+        """What was worked out of moves between two rows (gate.py)."""
         return {}
 
     def over_rows(self, column: Floats) -> Floats:
