@@ -8,7 +8,11 @@ needs it; the price is that the first checkpoint after a handover is written in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import islice
 
 from trainers.checkpoint.manifest import CHUNK_BYTES
 from trainers.checkpoint.place import job_store, named_errors, read
@@ -17,6 +21,7 @@ from trainers.objects.base import Bytes
 from trainers.objects.opening import Root
 
 CHUNKS = "chunks"
+READS_AT_ONCE, REMOTE_READS_AT_ONCE = 4, 16
 _HINT = "an older checkpoint is used if there is one; otherwise restore the chunk from a replica"
 
 
@@ -51,6 +56,32 @@ def read_chunk(root: Root, job: str, chunk: str, holder: str) -> bytes:
             f"checkpoint {holder}: the chunk {objects.where(key)} is truncated or altered", hint=_HINT
         )
     return data
+
+
+def read_chunks(root: Root, job: str, holders: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """The name and verified bytes of each of these chunks, in their order. Some are read at the same time: one stream
+    uses neither a disk nor a bucket fully. `holders`: who needs them, by name. Raises DamagedCheckpoint.
+    """
+    at_once = min(REMOTE_READS_AT_ONCE if job_store(root, job).remote else READS_AT_ONCE, len(holders))
+    if at_once < 2:
+        yield from ((name, read_chunk(root, job, name, holder)) for name, holder in holders.items())
+        return
+    left, pending = iter(holders.items()), deque[tuple[str, Future[bytes]]]()
+    with ThreadPoolExecutor(at_once, "chunks") as threads:
+
+        def begin(count: int) -> None:
+            for name, holder in islice(left, count):
+                pending.append((name, threads.submit(copy_context().run, read_chunk, root, job, name, holder)))
+
+        begin(at_once + 2)
+        try:
+            while pending:
+                name, future = pending.popleft()
+                yield name, future.result()
+                begin(1)
+        finally:
+            for _, future in pending:
+                future.cancel()
 
 
 def chunk_names(root: Root, job: str) -> list[str]:

@@ -1,8 +1,12 @@
 """Manifest: the contents of one checkpoint, as JSON whose last field is the hash of every byte before it.
 
-    {"format": 1, "job": ..., "generation": ..., "step": ..., "attempt": ..., "world_size": ...,
+    {"format": 2, "job": ..., "generation": ..., "step": ..., "attempt": ..., "world_size": ...,
      "position": ..., "items": {...},
      "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "versions": {...}, "hash": sha256}
+
+A tensor that several ranks hold in pieces (FSDP2, DTensor) also has "boxes": [[begin, lengths], ...], which divide it
+like a grid. Its bytes are then those of its boxes, one after the other. Its name and shape are those of the whole
+tensor: they do not depend on how many ranks there were. Format 1 had no boxes, and is read as well.
 
 A checkpoint of a run with several ranks also has "parts", one for each rank from 1 on:
 
@@ -22,13 +26,14 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainers.errors import CheckpointError, DamagedCheckpoint
 
-FORMAT = 1
+FORMAT = 2
+READ = (1, 2)
 CHUNK_BYTES = 4 * 2**20
 MOST_BYTES = 64 * 2**20  # per manifest; larger ones are neither written nor read
 
@@ -73,13 +78,29 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a tensor: in each dimension, the `lengths` indices from `begin` on."""
+
+    begin: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One stored tensor: its bytes are its pieces in order, row-major and little-endian."""
+    """One stored tensor: its bytes are its pieces in order, little-endian: those of its boxes one after the other, each
+    row-major. No boxes: it is stored as a whole.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its values."""
+        return sum(piece.end - piece.begin for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +155,7 @@ class Manifest:
                     "dtype": t.dtype,
                     "shape": t.shape,
                     "pieces": [(p.chunk, p.begin, p.end) for p in t.pieces],
+                    **({"boxes": [(box.begin, box.lengths) for box in t.boxes]} if t.boxes else {}),
                 }
                 for t in self.tensors
             ],
@@ -154,7 +176,7 @@ class Manifest:
             )
         try:
             body = json.loads(text + b"}", parse_constant=_refused)
-            if _integer(body["format"]) == FORMAT:
+            if _integer(body["format"]) in READ:
                 return _manifest(body)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedCheckpoint(
@@ -162,8 +184,8 @@ class Manifest:
                 hint="an older checkpoint is used if there is one",
             ) from error
         raise CheckpointError(
-            f"{where} has checkpoint format {body['format']}; this version reads {FORMAT}",
-            hint="install the version of tradewind that wrote it",
+            f"{where} has checkpoint format {body['format']}; this version reads formats up to {FORMAT}",
+            hint="install the version of tradewind that wrote it, or a newer one",
         )
 
 
@@ -202,13 +224,38 @@ def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:
         dtype=_of(str, body["dtype"]),
         shape=tuple(_integer(length) for length in _of(list, body["shape"])),
         pieces=tuple(_piece(piece, generation) for piece in _of(list, body["pieces"])),
+        boxes=tuple(_box(box) for box in _of(list, body.get("boxes", []))),
     )
-    numbers, size_bytes = math.prod(entry.shape), sum(piece.end - piece.begin for piece in entry.pieces)
+    numbers, size_bytes = math.prod(entry.shape), entry.size_bytes
     if not _DTYPE.fullmatch(entry.dtype):
         raise ValueError(f"{entry.dtype!r} is not a numeric type")
     if size_bytes not in ([0] if numbers == 0 else [numbers * item_bytes for item_bytes in _ITEM_BYTES]):
         raise ValueError(f"{entry.name} has {size_bytes} bytes for {numbers} numbers")
+    if entry.boxes and not is_grid(entry.shape, entry.boxes):
+        raise ValueError(f"the boxes of {entry.name} do not divide it like a grid")
     return entry
+
+
+def _box(body: Any) -> Box:
+    begin, lengths = (tuple(_integer(number) for number in _of(list, each)) for each in _of(list, body))
+    return Box(begin, lengths)
+
+
+def is_grid(shape: tuple[int, ...], boxes: Sequence[Box]) -> bool:
+    """Whether every element of a tensor is in exactly one of the boxes, which lie like the cells of a grid."""
+    if any(not len(box.begin) == len(box.lengths) == len(shape) for box in boxes) or len(set(boxes)) != len(boxes):
+        return False
+    cells = 1
+    for dimension, length in enumerate(shape):
+        edges, at = sorted({(box.begin[dimension], box.lengths[dimension]) for box in boxes}), 0
+        for begin, size in edges:
+            if begin != at or size < 1:
+                return False
+            at += size
+        if at != length:
+            return False
+        cells *= len(edges)
+    return cells == len(boxes)
 
 
 def _piece(body: Any, generation: int) -> Piece:

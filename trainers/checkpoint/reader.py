@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,105 +15,241 @@ import torch
 import xxhash
 
 from trainers.checkpoint import store
-from trainers.checkpoint.manifest import Manifest, ManifestName, Part, TensorEntry
-from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, tensor_bytes
-from trainers.errors import DamagedCheckpoint, StateError
+from trainers.checkpoint.exchange import ALONE, Exchange
+from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, referred, stored_dtype, tensor_bytes
+from trainers.checkpoint.views import whole
+from trainers.errors import DamagedCheckpoint, PeerLost, StateError, TrainerError
 from trainers.objects.opening import Root
 
 _HINT = "an older checkpoint is used if there is one"
 _LOG = logging.getLogger(__name__)
+Like = Callable[[str, tuple[int, ...]], torch.Tensor | None]
+"""The DTensor of the program that shows how to divide a stored tensor of this name and shape; None: not at all."""
+Layout = Callable[[Mapping[str, Any]], Like]
+"""That, given the items of the checkpoint (JSON)."""
+_Wanted = tuple[TensorEntry, int, int, memoryview]
+
+
+def whole_on_every_rank(name: str, shape: tuple[int, ...]) -> None:
+    """A Like for programs without DTensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one rank saved in a checkpoint, in memory. `world_size`: the number of ranks that saved it."""
+    """What one rank saved in a checkpoint, in memory. `world_size`: the number of ranks that saved it; `own`: this rank
+    was one of them. `differing`: if another number of ranks reads it, which of "rng", "gradients" (not used yet) and
+    "position" were not the same on all ranks that saved it.
+    """
 
     name: ManifestName
     items: dict[str, Any]
     position: Any
     world_size: int = 1
+    own: bool = True
+    differing: frozenset[str] = frozenset()
 
 
-def load_newest(root: Root, job: str, generation: int, start: str | None = None) -> Loaded | None:
-    """The newest checkpoint that counts for `generation` and verifies, as rank 0 saved it; None if there is none.
+def load_newest(
+    root: Root,
+    job: str,
+    generation: int,
+    start: str | None = None,
+    *,
+    peers: Exchange = ALONE,
+    layout: Layout = lambda _items: whole_on_every_rank,
+) -> Loaded | None:
+    """The newest checkpoint that counts for `generation` and verifies, as this rank saved it; None if there is none.
+    Every rank must call it: each reads what it needs and its share of the rest, so that together they verify every
+    byte.
 
     `start`: the one to try first (named by a fence or the spec); if it is damaged, older ones are used and the damage
     is logged. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from scratch
-    would silently discard what may be repairable.
+    would silently discard what may be repairable, and PeerLost if another rank cannot restore.
     """
+    if peers.rank != 0:
+        return _follow(root, job, peers, layout)
     damages: list[DamagedCheckpoint] = []
 
     def on_damage(damage: DamagedCheckpoint) -> None:
         _LOG.warning("%s", damage)
         damages.append(damage)
 
+    def use(name: ManifestName) -> Loaded:
+        peers.exchange(str(name).encode())
+        return _read_by_all(root, job, name, peers, layout)
+
     wanted = ManifestName.parse(start) if start is not None else None
-    found = store.first_usable(root, job, generation, lambda name: _load_first(root, job, name), on_damage, wanted)
+    found = store.first_usable(root, job, generation, use, on_damage, wanted)
+    if found is None:
+        peers.exchange(b"")
     if found is None and damages:
         raise damages[0]
     return found
 
 
-def load(root: Root, job: str, name: ManifestName, rank: int = 0) -> Loaded:
-    """Read what a rank saved in a checkpoint. Raises DamagedCheckpoint even if only one byte of it differs, and
-    StateError if fewer ranks saved it.
+def _follow(root: Root, job: str, peers: Exchange, layout: Layout) -> Loaded | None:
+    """Read what rank 0 proposes until one is good on all ranks."""
+    while proposed := peers.exchange(b"")[0]:
+        with suppress(DamagedCheckpoint):  # rank 0 proposes another one
+            return _read_by_all(root, job, ManifestName.parse(proposed.decode()), peers, layout)
+    return None
+
+
+def _read_by_all(root: Root, job: str, name: ManifestName, peers: Exchange, layout: Layout) -> Loaded:
+    """What `load` returns, if no rank finds damage. Raises DamagedCheckpoint on all if one does."""
+    found: Loaded | TrainerError
+    try:
+        found = load(root, job, name, peers.rank, peers.size, layout)
+    except DamagedCheckpoint as damage:
+        found = damage
+    except TrainerError as error:
+        with suppress(PeerLost):
+            peers.exchange(json.dumps({"other": str(error)}).encode())
+        raise
+    said = {"damage": found.message, "hint": found.hint} if isinstance(found, DamagedCheckpoint) else {}
+    for rank, answer in enumerate(map(json.loads, peers.exchange(json.dumps(said).encode()))):
+        if "other" in answer:
+            raise PeerLost(f"rank {rank} could not restore checkpoint {name}: {answer['other']}")
+        if "damage" in answer:
+            raise DamagedCheckpoint(answer["damage"], hint=answer["hint"])
+    assert isinstance(found, Loaded)
+    return found
+
+
+def load(
+    root: Root,
+    job: str,
+    name: ManifestName,
+    rank: int = 0,
+    ranks: int | None = None,
+    layout: Layout = lambda _items: whole_on_every_rank,
+) -> Loaded:
+    """Read what a rank saved in a checkpoint; what rank 0 saved, if fewer ranks saved it. Tensors are whole, except
+    those that are divided in the program (`layout`).
+
+    Raises DamagedCheckpoint even if only one byte of what is read differs. `ranks`: as many read it together; each also
+    verifies a share of what it does not need. None: nothing more is verified.
     """
     manifest = store.read_manifest(root, job, name)
-    if rank >= manifest.world_size:
-        raise StateError(f"checkpoint {name} has no rank {rank}: {manifest.world_size} saved it")
-    part = manifest.part(rank)
-    entries = manifest.tensors if part.tensors is None else [manifest.tensors[place] for place in part.tensors]
-    return _decoded(manifest, part, _tensors(root, manifest, entries))
-
-
-def _load_first(root: Root, job: str, name: ManifestName) -> Loaded:
-    """What rank 0 saved, after every byte of the other ranks was verified, too."""
-    manifest = store.read_manifest(root, job, name)
-    tensors = _tensors(root, manifest, manifest.tensors)
-    return _decoded(manifest, manifest.part(0), tensors)
-
-
-def _decoded(manifest: Manifest, part: Part, tensors: list[torch.Tensor]) -> Loaded:
-    name = manifest.name
+    own = rank < manifest.world_size
+    part = manifest.part(rank if own else 0)
+    reading = _Reading(root, manifest)
+    try:
+        like = layout(part.items)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise _invalid(name, error) from error
+    tensors = reading.tensors(manifest.tensors if part.tensors is None else _at(manifest, part.tensors), like)
+    if ranks is not None:
+        reading.verify_rest(rank, ranks)
+    alike = manifest.world_size == (ranks or manifest.world_size)
     try:
         items = {key: decode(node, tensors) for key, node in part.items.items()}
-        return Loaded(name, items, decode(part.position, tensors), manifest.world_size)
+        position = decode(part.position, tensors)
+        differing = frozenset[str]() if alike else _differing(manifest)
     except (ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError, struct.error) as error:
-        raise DamagedCheckpoint(
-            f"checkpoint {name} has invalid content although its hash matches: {error}", hint=_HINT
-        ) from error
+        raise _invalid(name, error) from error
+    return Loaded(name, items, position, manifest.world_size, own, differing)
+
+
+def _at(manifest: Manifest, places: Sequence[int]) -> list[TensorEntry]:
+    return [manifest.tensors[place] for place in places]
+
+
+def _invalid(name: ManifestName, error: Exception) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"checkpoint {name} has invalid content although its hash matches: {error}", hint=_HINT)
+
+
+def _differing(manifest: Manifest) -> frozenset[str]:
+    """Which of "rng", "gradients" and "position" are not the same on all ranks that saved the checkpoint."""
+    found: dict[str, list[object]] = {}
+    for rank in range(manifest.world_size):
+        part = manifest.part(rank)
+        transient = part.items.get("transient", {})
+        nodes = {"rng": part.items.get("rng"), "gradients": transient.get("gradients"), "position": part.position}
+        for name, node in nodes.items():
+            numbers = referred(node)
+            entries = numbers if part.tensors is None else [part.tensors[number] for number in numbers]
+            found.setdefault(name, []).append((node, entries))
+    return frozenset(name for name, values in found.items() if any(value != values[0] for value in values))
 
 
 def weights_hash(model: Any) -> str:
     """xxh3-128 over name, dtype, shape and bytes of each tensor of `model.state_dict()`, in the order of their names.
 
-    Tied tensors count once. `model` may also be a mapping of models.
+    Tied tensors count once. `model` may also be a mapping of models. DTensors are put together first, so all ranks must
+    call this; the hash does not depend on how they are divided.
     """
     encoder = Encoder()
     encoder.encode(capture(model), "model")
     digest = xxhash.xxh3_128()
     for name, tensor in sorted(encoder.tensors, key=lambda named: named[0]):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor_bytes(tensor))
+        digest.update(tensor_bytes(whole(tensor)))
     return str(digest.hexdigest())
 
 
-def _tensors(root: Root, manifest: Manifest, entries: Sequence[TensorEntry]) -> list[torch.Tensor]:
-    tensors: dict[int, torch.Tensor] = {}
-    chunk, data = "", b""  # those that share a chunk are read one after the other, and the chunk once
-    for place in sorted(range(len(entries)), key=lambda each: [piece.chunk for piece in entries[each].pieces[:1]]):
-        entry = entries[place]
-        holder = f"{manifest.name}: {entry.name}"
+class _Reading:
+    """Reads one checkpoint. `read`: the chunks that were verified."""
+
+    def __init__(self, root: Root, manifest: Manifest) -> None:
+        self._root, self._manifest = root, manifest
+        self._read: set[str] = set()
+
+    def tensors(self, entries: Sequence[TensorEntry], like: Like) -> list[torch.Tensor]:
+        """The tensors of these entries, in this order. Tensors that share a chunk cost one read."""
+        tensors, whole_ones, divided = list[torch.Tensor](), list[_Wanted](), dict[str, int]()
+        for number, entry in enumerate(entries):
+            template = like(entry.name, entry.shape)
+            tensors.append(self._target(entry, template))
+            if template is not None or entry.boxes:
+                divided[str(number)] = number
+            else:
+                whole_ones.append((entry, 0, entry.size_bytes, tensor_bytes(tensors[-1])))
+        if not divided:
+            self._fetch(whole_ones)
+            return tensors
+        from trainers.checkpoint import sharded  # it takes a second to import, and few need it
+
+        wanted = {key: entries[number] for key, number in divided.items() if entries[number].size_bytes}
+        reader = sharded.ChunkReader(wanted, lambda parts: self._fetch([*whole_ones, *parts]))
+        sharded.load_into({key: tensors[divided[key]] for key in wanted}, reader)
+        return tensors
+
+    def verify_rest(self, rank: int, ranks: int) -> None:
+        """Verify what was not read, as far as it is this rank's turn. Raises DamagedCheckpoint."""
+        name, pieces = self._manifest.name, list[tuple[Piece, str]]()
+        mine = set(sorted(self._manifest.chunks())[rank::ranks]) - self._read
+        for entry in self._manifest.tensors:
+            pieces += [(piece, f"{name}: {entry.name}") for piece in entry.pieces if piece.chunk in mine]
+        store.verify_pieces(self._root, self._manifest.job, pieces)
+
+    def _target(self, entry: TensorEntry, template: torch.Tensor | None) -> torch.Tensor:
         try:
-            tensor = empty_tensor(entry.dtype, entry.shape, sum(piece.end - piece.begin for piece in entry.pieces))
+            if template is None:
+                return empty_tensor(entry.dtype, entry.shape, entry.size_bytes)
+            kind = stored_dtype(entry.dtype)
+            if math.prod(entry.shape) * kind.itemsize != entry.size_bytes:
+                raise StateError(f"{entry.size_bytes} bytes do not fit {kind} of shape {entry.shape}")
+            return torch.empty_like(template, dtype=kind, requires_grad=False)
         except StateError as error:
-            raise DamagedCheckpoint(f"checkpoint {holder}: {error}", hint=_HINT) from error
-        target, at = tensor_bytes(tensor), 0
-        for piece in entry.pieces:
-            if piece.chunk != chunk:
-                chunk, data = piece.chunk, store.read_chunk(root, manifest.job, piece.chunk, holder)
-            store.require_inside(piece, len(data), holder)
-            target[at : at + piece.end - piece.begin] = data[piece.begin : piece.end]
-            at += piece.end - piece.begin
-        tensors[place] = tensor
-    return [tensors[place] for place in range(len(entries))]
+            raise DamagedCheckpoint(f"checkpoint {self._manifest.name}: {entry.name}: {error}", hint=_HINT) from error
+
+    def _fetch(self, wanted: Sequence[_Wanted]) -> None:
+        """Read, of each entry, the bytes from one place to another into the buffer. Raises DamagedCheckpoint."""
+        copies: dict[str, list[tuple[Piece, int, memoryview]]] = {}
+        holders: dict[str, str] = {}
+        for entry, begin, end, buffer in wanted:
+            at = -begin
+            for piece in entry.pieces:
+                size = piece.end - piece.begin
+                if at + size > 0 and at < end - begin:
+                    copies.setdefault(piece.chunk, []).append((piece, at, buffer))
+                    holders.setdefault(piece.chunk, f"{self._manifest.name}: {entry.name}")
+                at += size
+        for chunk, data in store.read_chunks(self._root, self._manifest.job, holders):
+            self._read.add(chunk)
+            for piece, at, buffer in copies.pop(chunk):
+                store.require_inside(piece, len(data), holders[chunk])
+                first, last = max(-at, 0), min(piece.end - piece.begin, len(buffer) - at)
+                buffer[at + first : at + last] = memoryview(data)[piece.begin + first : piece.begin + last]

@@ -1,7 +1,8 @@
 """Converts nested training state to JSON and tensors and back, bit for bit and without pickle.
 
 What JSON cannot represent becomes a tagged node {"$": tag, ...}. Tensors, arrays and bytes become entries of one list
-of tensors, referenced by position; two references to the same memory (tied weights) share an entry.
+of tensors, referenced by position; two references to the same memory (tied weights) share an entry. A DTensor becomes
+an entry like the whole tensor: nothing in the JSON depends on how it is divided.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy
 import torch
 
-from trainers.checkpoint.views import form, laid_out, repeats
+from trainers.checkpoint.views import form, is_sharded, laid_out, local, repeats
 from trainers.errors import StateError
 from trainers.loop.rng import generator_state, is_generator, set_generator_state
 
@@ -29,6 +30,7 @@ _SEQUENCES: dict[type, str] = {
     deque: "deque",
 }
 _KEYS = (bool, int, str, float, bytes, numpy.generic)
+_REFERRING = frozenset({"tensor", "bytes", "bytearray", "array", "scalar"})
 _REBUILT: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "size": torch.Size,
@@ -116,11 +118,13 @@ class Encoder:
             return {"$": "sparse", "v": places, "shape": list(tensor.shape), "coalesced": tensor.is_coalesced()}
         node: dict[str, Any] = {"$": "tensor", "v": self._place(tensor, path)}
         # sums depend on the order in memory, so the order is part of the value
-        if not tensor.is_contiguous() and not repeats(tensor):
+        if not is_sharded(tensor) and not tensor.is_contiguous() and not repeats(tensor):
             node["stride"] = list(tensor.stride())
         return node
 
     def _place(self, tensor: torch.Tensor, path: str) -> int:
+        if is_sharded(tensor):
+            return self._place_sharded(tensor, path)
         if type(tensor) not in _PLAIN_TENSORS or tensor.layout is not torch.strided or tensor.is_quantized:
             raise StateError(
                 f"{path} is a {type(tensor).__name__} ({tensor.layout}, {tensor.dtype}): only plain tensors, dense or "
@@ -129,8 +133,23 @@ class Encoder:
             )
         if tensor.is_meta:
             raise StateError(f"{path} is on the meta device and has no values", hint="materialise it first")
-        memory = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
-        key = (*memory, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        return self._once(tensor, _memory(tensor), path)
+
+    def _place_sharded(self, tensor: torch.Tensor, path: str) -> int:
+        if any(placement.is_partial() for placement in tensor.placements):  # type: ignore[attr-defined]
+            raise StateError(
+                f"{path} is a DTensor with partial sums", hint="call its redistribute() before it is saved"
+            )
+        held = local(tensor)
+        if type(held) not in _PLAIN_TENSORS or held.layout is not torch.strided or held.is_meta:
+            raise StateError(
+                f"{path} is a DTensor of a {type(held).__name__} ({held.layout}): only plain, dense parts can be saved",
+                hint="convert it in state_dict(), and back in load_state_dict()",
+            )
+        # a rank without a part of it has no address to recognize it by, but a storage
+        return self._once(tensor, (tuple(tensor.shape), held.untyped_storage()._cdata, *_memory(held)), path)
+
+    def _once(self, tensor: torch.Tensor, key: tuple[object, ...], path: str) -> int:
         if tensor.numel() and key in self._places:
             return self._places[key]
         self._places[key] = len(self.tensors)
@@ -142,6 +161,12 @@ class Encoder:
         tensor_bytes(raw)[:] = data
         self.tensors.append((path, raw))
         return len(self.tensors) - 1
+
+
+def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Equal for two tensors that are the same values in the same memory."""
+    memory = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
+    return (*memory, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
 def _require_keys(keys: Iterable[object], path: str) -> None:
@@ -199,6 +224,19 @@ def decode(node: Any, tensors: list[torch.Tensor]) -> Any:
     raise ValueError(f"unknown kind of value: {tag!r}")
 
 
+def referred(node: Any) -> list[int]:
+    """The tensors to which the JSON of a value refers, by position, in order."""
+    if isinstance(node, list):
+        return [place for each in node for place in referred(each)]
+    if not isinstance(node, dict):
+        return []
+    if node.get("$") in _REFERRING:
+        return [node["v"]]
+    if node.get("$") == "sparse":
+        return [*node["v"].values()]
+    return referred([*node.values()])
+
+
 def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
     if type(place) is not int or not 0 <= place < len(tensors):
         raise ValueError(f"there is no tensor {place!r}")
@@ -208,7 +246,7 @@ def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
 def _strided(tensors: list[torch.Tensor], place: Any, stride: Any) -> torch.Tensor:
     """That tensor in this order in memory, for all references to it from now on."""
     dense = _at(tensors, place)
-    if list(dense.stride()) != stride:
+    if not is_sharded(dense) and list(dense.stride()) != stride:
         dense = tensors[place] = laid_out(dense, stride)
     return dense
 
@@ -221,9 +259,19 @@ def _array(raw: torch.Tensor, dtype: Any, shape: Any) -> numpy.ndarray[Any, Any]
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The values of a tensor, row-major; without a copy if it is laid out like that in this host's memory."""
-    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    """The values of a tensor, row-major; without a copy if it is laid out like that in this host's memory. Of a DTensor
+    those that this rank holds.
+    """
+    flat = local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
+
+
+def stored_dtype(name: str) -> torch.dtype:
+    """The dtype of a stored tensor. Raises StateError for one that this torch does not have."""
+    kind = getattr(torch, name, None)
+    if not isinstance(kind, torch.dtype):
+        raise StateError(f"this torch has no dtype {name}", hint="resume with the torch version that saved it")
+    return kind
 
 
 def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Tensor:
@@ -232,9 +280,7 @@ def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Ten
 
     Raises StateError for a dtype that this torch does not have or that does not fit `size_bytes`.
     """
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise StateError(f"this torch has no dtype {dtype}", hint="resume with the torch version that saved it")
+    kind = stored_dtype(dtype)
     if math.prod(shape) * kind.itemsize != size_bytes:
         raise StateError(f"{size_bytes} bytes do not fit {dtype} of shape {tuple(shape)}")
     try:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from trainers.checkpoint.chunks import CHUNKS, chunk_sizes, read_chunk, write_chunk
+from trainers.checkpoint.chunks import CHUNKS, chunk_sizes, read_chunk, read_chunks, write_chunk
 from trainers.checkpoint.fences import (
     FENCES,
     Fence,
@@ -52,11 +52,13 @@ __all__ = [
     "newest_counting",
     "prepare",
     "read_chunk",
+    "read_chunks",
     "read_manifest",
     "require_inside",
     "require_ownership",
     "settle_chunks",
     "verify",
+    "verify_pieces",
     "void_fence",
     "write_chunk",
     "write_fence",
@@ -213,14 +215,17 @@ def newest_counting(
 def verify(root: Root, job: str, name: ManifestName) -> Manifest:
     """Check a complete checkpoint: the hashes of the manifest and of every chunk. Raises DamagedCheckpoint."""
     manifest = read_manifest(root, job, name)
-    sizes: dict[str, int] = {}
-    for tensor in manifest.tensors:
-        for piece in tensor.pieces:
-            holder = f"{name}: {tensor.name}"
-            if piece.chunk not in sizes:
-                sizes[piece.chunk] = len(read_chunk(root, job, piece.chunk, holder))
-            require_inside(piece, sizes[piece.chunk], holder)
+    pieces = [(piece, f"{name}: {tensor.name}") for tensor in manifest.tensors for piece in tensor.pieces]
+    verify_pieces(root, job, pieces)
     return manifest
+
+
+def verify_pieces(root: Root, job: str, pieces: Sequence[tuple[Piece, str]]) -> None:
+    """Check the chunks of these pieces, each with its holder. Raises DamagedCheckpoint."""
+    holders = {piece.chunk: holder for piece, holder in reversed(pieces)}
+    sizes = {chunk: len(data) for chunk, data in read_chunks(root, job, holders)}
+    for piece, holder in pieces:
+        require_inside(piece, sizes[piece.chunk], holder)
 
 
 def require_inside(piece: Piece, size_bytes: int, holder: str) -> None:

@@ -1,7 +1,8 @@
-"""How tensors and arrays are laid out in memory, and which of them share it."""
+"""How tensors and arrays are laid out in memory, which of them share it, and what a rank holds of a sharded one."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,6 +12,25 @@ import torch
 
 Span = tuple[str, int, int]
 """A device, and the addresses there of the first byte and after the last byte."""
+
+
+def is_sharded(value: Any) -> bool:
+    """True for a DTensor (of FSDP2, for example): a tensor that is divided among ranks, or repeated on them."""
+    module = sys.modules.get("torch.distributed.tensor")  # nothing is one before it is imported, which takes a second
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor: itself, or its part of a DTensor."""
+    if not is_sharded(tensor):
+        return tensor
+    held: Any = tensor.detach().to_local()  # type: ignore[attr-defined]
+    return held.wait() if hasattr(held, "wait") else held  # type: ignore[no-any-return]  # of an unfinished collective
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor; a DTensor is put together, for which all of its ranks must call this."""
+    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def form(value: Any) -> object:
@@ -60,6 +80,7 @@ def view_of_other(late: Iterable[tuple[str, Any]], others: Iterable[tuple[str, A
 
 def _span(value: Any) -> Span | None:
     if isinstance(value, torch.Tensor):
+        value = local(value)
         if value.layout is not torch.strided or value.is_meta or not value.numel():
             return None
         reach = sum((size - 1) * step for step, size in zip(value.stride(), value.shape, strict=True)) + 1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import sys
@@ -17,13 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoint import store
 from trainers.checkpoint.attached import AttachedObjects
-from trainers.checkpoint.manifest import ManifestName
-from trainers.checkpoint.reader import Loaded, load, load_newest, weights_hash
+from trainers.checkpoint.layouts import Layouts
+from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
+from trainers.checkpoint.views import is_sharded
 from trainers.errors import StateError, TrainerError
 from trainers.loop.cadence import Cadence
 from trainers.loop.peers import Seen, peers_of, world
-from trainers.loop.rng import capture_rng, restore_rng
+from trainers.loop.rng import capture_rng, restore_rng, seed_all
 from trainers.loop.saves import Saves
 from trainers.loop.summing import sum_in_rank_order
 from trainers.loop.training_loop import Parts, TrainingLoop
@@ -33,6 +35,11 @@ from trainers.process.run_context import RunContext, RunEnded, present_context
 from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 
 _POLL_S = 0.02
+_NEEDED = {
+    "gradients": "each of those held other gradients that its optimizer has not used yet",
+    "position": "each of those was at another place in its data",
+}
+"""What only the same number of processes can continue, and why."""
 _OWN_ITEMS = frozenset({"given", "rng", "transient"})  # of a checkpoint, besides the parts
 
 
@@ -138,6 +145,7 @@ class Session(TrainingLoop):
         self._cadence = Cadence(context.spec.max_overhead, context.timers.monotonic(), billed=self._ownership.remote)
         self._saves = Saves(context, self._peers, self._cadence, self._captured)
         self._restored: Loaded | None = None
+        self._weights_hash: str | None = None
         self._successors: set[int] = set()  # the generations for which it has waited
         self._too_late = False  # for a checkpoint, before the machine is taken away
         self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
@@ -162,7 +170,7 @@ class Session(TrainingLoop):
             if self._peers.rank == 0:
                 self._require_ownership(self._look())
             self._saves.once(self.steps_done)
-        digest = weights_hash(self.parts.model)
+        digest = self._weights_hash or weights_hash(self.parts.model)
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
     def close(self) -> None:
@@ -182,7 +190,7 @@ class Session(TrainingLoop):
         self._journal.enter("restored", total_steps=self.total_steps)
         self._await_fence()
         if self._restored is not None:
-            restore_rng(self._restored.items["rng"], own_device=self._peers.size > 1)
+            self._restore_generators(self._restored)
             self._restored = None
         self._saves.step = self.steps_done if self._journal.progress.manifest else -1
         self._cadence.since_s = self._timers.monotonic()
@@ -210,6 +218,8 @@ class Session(TrainingLoop):
 
     def _end(self) -> None:
         self._saves.once(self.steps_done)
+        if any(map(is_sharded, self._transient.parameters())):  # later, its process group may be gone
+            self._weights_hash = weights_hash(self.parts.model)
         self._journal.expect("end")
 
     # Between two steps
@@ -392,20 +402,33 @@ class Session(TrainingLoop):
         )
 
     def _loaded(self, start: str | None) -> Loaded | None:
-        """The newest valid checkpoint, as this rank saved it; rank 0 finds it, and verifies the parts of all."""
-        job, loaded = self._spec.job_id, None
-        if self._peers.rank == 0:
-            loaded = load_newest(self._checkpoints, job, self._spec.generation, start)
-            if loaded is not None and loaded.world_size != self._peers.size:
-                raise StateError(
-                    f"checkpoint {loaded.name} was saved by {loaded.world_size} processes, this run has "
-                    f"{self._peers.size}",
-                    hint="resume with the same number of machines and processes",
-                )
-        found = self._peers.share(None if loaded is None else str(loaded.name))
-        if loaded is None and found is not None:
-            loaded = load(self._checkpoints, job, ManifestName.parse(found), self._peers.rank)
+        """The newest valid checkpoint, as this rank saved it. Raises StateError if another number of processes saved
+        what this number cannot continue.
+        """
+        layouts = Layouts(self._captured_parts(), self._transient.named_parameters())
+        spec = self._spec
+        loaded = load_newest(
+            self._checkpoints, spec.job_id, spec.generation, start, peers=self._peers, layout=layouts.of
+        )
+        if loaded is not None:
+            for what, remedy in _NEEDED.items():
+                if what in loaded.differing:
+                    raise StateError(
+                        f"checkpoint {loaded.name} was saved by {loaded.world_size} processes, this run has "
+                        f"{self._peers.size}, and {remedy}",
+                        hint=f"resume with {loaded.world_size} processes",
+                    )
         return loaded
+
+    def _restore_generators(self, loaded: Loaded) -> None:
+        """Continue the random numbers of this rank. One that did not exist draws those of rank 0 if all drew the same,
+        otherwise numbers of its own.
+        """
+        if loaded.own or "rng" not in loaded.differing:
+            restore_rng(loaded.items["rng"], own_device=self._peers.size > 1)
+        else:
+            key = f"{self._spec.seed} {self.steps_done} {self._peers.rank}".encode()
+            seed_all(int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big"))
 
     def _captured(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The items of a checkpoint, and the position in the data, as they are now."""

@@ -86,6 +86,10 @@ class Transient:
         """All parameters whose gradient a checkpoint may include."""
         return (parameter for _, parameter in self._parameters())
 
+    def named_parameters(self) -> dict[str, torch.Tensor]:
+        """The same by name."""
+        return dict(self._parameters())
+
     def capture(self) -> dict[str, Any]:
         """The state to save now. Raises StateError if the model differs from the one that a resume would build."""
         self._require_the_same_model()

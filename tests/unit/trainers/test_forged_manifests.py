@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from trainers.checkpoint import store
-from trainers.checkpoint.manifest import Manifest, ManifestName
+from trainers.checkpoint.manifest import Box, Manifest, ManifestName, is_grid
 from trainers.checkpoint.reader import load, load_newest
 from trainers.checkpoint.retention import collect
 from trainers.checkpoint.writer import save
@@ -91,7 +93,7 @@ def test_any_forged_manifest_is_read_or_passed_over(root: Path, genuine: dict[st
             del container[key]
         else:
             container[key] = data.draw(VALUES)
-    forge(root, {"format": 1, **body})
+    forge(root, {"format": data.draw(st.sampled_from([1, 2])), **body})
     try:
         load(root, JOB, NEWER)
         loaded = load_newest(root, JOB, 1)
@@ -199,3 +201,44 @@ def test_the_collector_passes_over_a_forged_manifest(root: Path, genuine: dict[s
     collect(root, JOB, 1, keep=1)
     assert store.manifests(root, JOB) == [OLDER]
     store.verify(root, JOB, OLDER)
+
+
+def grid(edges):
+    """The boxes between these edges of each dimension."""
+    spans = [[(low, high - low) for low, high in itertools.pairwise(of)] for of in edges]
+    return [Box(tuple(low for low, _ in cell), tuple(size for _, size in cell)) for cell in itertools.product(*spans)]
+
+
+@given(st.lists(st.sets(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=3), st.data())
+def test_boxes_that_leave_a_gap_or_overlap_are_not_a_grid(edges: list[set[int]], data: st.DataObject) -> None:
+    bounds = [[0, *sorted(of)] for of in edges]
+    shape, boxes = tuple(of[-1] for of in bounds), grid(bounds)
+    assert is_grid(shape, boxes)
+    assert is_grid(shape, data.draw(st.permutations(boxes)))
+    number, dimension = data.draw(st.integers(0, len(boxes) - 1)), data.draw(st.integers(0, len(shape) - 1))
+    box, by = boxes[number], data.draw(st.sampled_from([-1, 1]))
+    moved = [[*box.begin], [*box.lengths]]
+    moved[data.draw(st.integers(0, 1))][dimension] += by
+    broken = [*boxes[:number], Box(tuple(moved[0]), tuple(moved[1])), *boxes[number + 1 :]]
+    assert not is_grid(shape, broken)
+    assert not is_grid(shape, [*boxes, box])
+    assert not is_grid(shape, boxes[:-1])
+
+
+def test_divided_tensors_survive_the_round_trip_and_a_gap_is_damage(root: Path, genuine: dict[str, Any]) -> None:
+    forge(root, genuine)
+    manifest = store.read_manifest(root, JOB, NEWER)
+    place, entry = next((n, each) for n, each in enumerate(manifest.tensors) if each.shape and each.shape[0] > 1)
+    rows, inner = entry.shape[0], entry.shape[1:]
+    first, second = Box((0,) * len(entry.shape), (1, *inner)), Box((1, *(0 for _ in inner)), (rows - 1, *inner))
+    tensors = [*manifest.tensors]
+    tensors[place] = replace(entry, boxes=(first, second))
+    divided = replace(manifest, tensors=tuple(tensors))
+    assert Manifest.from_bytes(divided.to_bytes(), "here") == divided
+    before = load(root, JOB, NEWER).items
+    forge(root, {**genuine, "tensors": json.loads(divided.to_bytes())["tensors"]})
+    assert str(load(root, JOB, NEWER).items) == str(before)
+    tensors[place] = replace(entry, boxes=(first, first))
+    forge(root, {**genuine, "tensors": json.loads(replace(manifest, tensors=tuple(tensors)).to_bytes())["tensors"]})
+    with pytest.raises(DamagedCheckpoint, match="do not divide it like a grid"):
+        load(root, JOB, NEWER)

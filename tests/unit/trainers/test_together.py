@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from trainers.checkpoint import store
-from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.manifest import Box, ManifestName
+from trainers.checkpoint.planning import Slot, shares
 from trainers.checkpoint.reader import load, load_newest
-from trainers.checkpoint.together import save_together, shares
+from trainers.checkpoint.together import save_together
 from trainers.errors import DamagedCheckpoint, FencedError, PeerLost, StateError, StoreUnavailable
 from trainers.loop.peers import steps_until_next
 
@@ -105,8 +106,10 @@ def test_each_rank_gets_its_own_state_back_and_what_is_equal_is_stored_once(root
         model = loaded.items["model"]
         assert all(torch.equal(tensor, state(rank)["model"][name]) for name, tensor in model.items())
         assert model["zeros"].data_ptr() != model["other zeros"].data_ptr()
-    with pytest.raises(StateError, match="3 saved it"):
-        load(root, "job", NAME, RANKS)
+    another = load(root, "job", NAME, RANKS, RANKS + 1)
+    assert not another.own
+    assert another.differing == {"rng"}
+    assert another.items["rng"]["python"] == 0
 
 
 def test_positions_that_differ_are_kept_apart(root):
@@ -155,7 +158,14 @@ def test_ranks_with_different_parts_are_refused(root):
 
 
 def slot(name, length, digest):
-    return name, "float32", (length,), digest
+    return Slot(name, "float32", (length,), digest, Box((0,), (length,)))
+
+
+def written_by(plan, slots):
+    """For each rank, the slots that it writes."""
+    return [
+        [slots[rank][plan.places[rank].index(entry)] for entry, _ in plan.writes[rank]] for rank in range(len(slots))
+    ]
 
 
 def test_the_work_is_shared_by_size_and_equal_tensors_of_one_rank_stay_apart():
@@ -166,13 +176,22 @@ def test_the_work_is_shared_by_size_and_equal_tensors_of_one_rank_stay_apart():
     assert len(plan.entries) == 9
     for here, places in zip(slots, plan.places, strict=True):
         assert len(set(places)) == len(here)
-        for mine, place in zip(here, places, strict=True):
-            rank, number = plan.entries[place]
-            assert slots[rank][number] == mine
-    written = [[slots[rank][number] for rank, number in plan.entries if rank == which] for which in range(3)]
-    assert written[0].count(large) == 1
-    assert [each for each in itertools.chain(*written) if each[0].startswith("small")] == small
-    assert not any(each[0].startswith("small") for each in written[0]), "rank 0 has the large one to write"
+        assert [plan.entries[place][0] for place in places] == [each.path for each in here]
+    written = written_by(plan, slots)
+    assert [each for each in itertools.chain(*written) if each.path == "large"] == [large]
+    assert [each for each in itertools.chain(*written) if each.path.startswith("small")] == small
+    with_large = next(rank for rank in range(3) if large in written[rank])
+    assert not any(each.path.startswith("small") for each in written[with_large]), "that rank has enough to write"
+
+
+def test_each_box_of_a_divided_tensor_is_written_by_one_of_the_ranks_that_hold_it():
+    """Two ranks hold the upper half, two the lower one, and one nothing."""
+    boxes = [Box((0, 0), (2, 3)), Box((2, 0), (2, 3)), Box((0, 0), (2, 3)), Box((2, 0), (2, 3)), None]
+    slots = [[Slot("divided", "float32", (4, 3), "", box)] for box in boxes]
+    plan = shares(slots)
+    assert plan.entries == [("divided", "float32", (4, 3))]
+    assert plan.places == [[0]] * 5
+    assert sorted(each.box.begin for each in itertools.chain(*written_by(plan, slots))) == [(0, 0), (2, 0)]
 
 
 @pytest.mark.parametrize(
