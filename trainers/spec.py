@@ -54,8 +54,8 @@ class TrainerSpec:
     rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
     the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
     training time that saves may take, `keep` how many checkpoints are kept, `threads` the CPU threads of each process.
-    `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on; with 0, and in a run
-    of several processes, training waits until they are written.
+    `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on (in a run of several
+    processes: one); with 0, training waits until they are written.
 
     A run may have several processes (ranks): `processes` on each of `nodes` machines; `node_rank` is this machine's
     number, from 0. Rank 0 listens on `master_addr`:`master_port`, which every machine must reach; a run of one machine

@@ -67,7 +67,7 @@ class Background:
     in its own part of the memory; they are written one after the other. Call close() when done."""
 
     def __init__(self, settings: Settings, *, most: int = 1, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._most, self._monotonic = settings, most, monotonic
+        self._settings, self._most, self.monotonic = settings, most, monotonic
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._memory: Staging | None = None
@@ -102,18 +102,33 @@ class Background:
         False if that is not possible now. Raises StateError."""
         if not self.ready:
             return False
-        began_s = self._monotonic()
-        layout = Layout.of(*encoded(*captured()))
-        share = 0 if self._memory is None else self._memory.size // self._most // ALIGNED * ALIGNED
-        if self._memory is None or share < layout.end:
+        began_s = self.monotonic()
+        described, tensors = encoded(*captured())
+        layout = Layout.of(dataclasses.asdict(described), tensors)
+        if not self.has_room(layout):
+            return False
+        self.hold(name, layout, began_s)
+        return True
+
+    def has_room(self, layout: Layout) -> bool:
+        """Whether a state fits into the memory; otherwise memory is asked for, and it may fit later."""
+        if self._memory is None or self._share < layout.end:
             self._ask_room((layout.room + ALIGNED) * self._most)
             return False
-        slot = min({*range(self._most)} - {each.slot for each in self._waiting})
-        at = slot * share
-        self._memory.hold(layout, at)
-        self._waiting.append(_Begun(name, slot, self._monotonic() - began_s, began_s))
-        self._ask({"save": dataclasses.astuple(name), "at": at, "text": [layout.text_at, layout.end]})
         return True
+
+    def hold(self, name: ManifestName, layout: Layout, began_s: float) -> None:
+        """Copy a state that fits, to be committed under `name`; `began_s`: since when training waits."""
+        assert self._memory is not None
+        slot = min({*range(self._most)} - {each.slot for each in self._waiting})
+        at = slot * self._share
+        self._memory.hold(layout, at)
+        self._waiting.append(_Begun(name, slot, self.monotonic() - began_s, began_s))
+        self._ask({"save": dataclasses.astuple(name), "at": at, "text": [layout.text_at, layout.end]})
+
+    @property
+    def _share(self) -> int:
+        return 0 if self._memory is None else self._memory.size // self._most // ALIGNED * ALIGNED
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
         """Those that have ended since this was last asked, in order; `wait`: all that are under way."""
@@ -166,12 +181,15 @@ class Background:
                     rest.write(json.dumps(dict(os.environ)).encode())
             except OSError as error:
                 ours.close()
-                self._give_up(message_of(error))
+                self.give_up(message_of(error))
                 return False
         self._socket = ours
         return True
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
+        """`begin` returns False from now on; says why, once."""
+        if self._impossible:
+            return
         sys.stderr.write(f"training waits while checkpoints are written, from now on: {why}\n")
         self._impossible = True
         self.close()
@@ -202,7 +220,7 @@ class Background:
             if fds:
                 self._take(fds[0], answer["room"])
             elif "no_room" in answer:
-                self._give_up(answer["no_room"])
+                self.give_up(answer["no_room"])
             else:
                 self._answers.append(answer)
 
@@ -211,12 +229,12 @@ class Background:
         try:
             self._memory = Staging(fd, size)
         except OSError as error:
-            self._give_up(message_of(error))
+            self.give_up(message_of(error))
 
     def _result(self, begun: _Begun, answer: dict[str, Any]) -> Ended:
         if "saved" in answer:
             name = ManifestName.parse(answer["saved"])
-            return Ended(begun.name, name, None, begun.held_s, self._monotonic() - begun.began_s, answer["cpu_s"])
+            return Ended(begun.name, name, None, begun.held_s, self.monotonic() - begun.began_s, answer["cpu_s"])
         if "left_off" in answer:
             return Ended(begun.name, None, None, begun.held_s)
         if not answer:

@@ -34,8 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainers.checkpoint import parts, store
 from trainers.checkpoint.manifest import ManifestName
-from trainers.checkpoint.packing import Described, Values, write_checkpoint
+from trainers.checkpoint.packing import Described, Values, store_tensors, write_checkpoint
+from trainers.checkpoint.retention import collect
 from trainers.control import ControlDirectory
 from trainers.errors import FencedError, TrainerError, message_of
 from trainers.objects.base import ObjectStore
@@ -57,14 +59,16 @@ _MEMORY_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """As in TrainerSpec, with the store's Patience. `fd` is that of the socket, `parent` the process that starts this
-    one: known when it is started."""
+    """As in TrainerSpec, with the store's Patience. `rank` of `ranks` is the trainer's. `fd` is that of the socket,
+    `parent` the process that starts this one: known when it is started."""
 
     checkpoint_root: str
     job_id: str
     keep: int
     control_dir: str
     patience: tuple[float, float, int]
+    rank: int = 0
+    ranks: int = 1
     fd: int = -1
     parent: int = -1
 
@@ -150,10 +154,12 @@ class _Writer:
             for path, dtype, shape, first, last in state["tensors"]:
                 yield Values(path, dtype, tuple(shape), view[first:last])
 
-        described = Described(state["items"], state["position"], state["versions"])
         its = self._its
         if self._store is None:
             self._store = open_store(its.checkpoint_root, Patience(*its.patience))
+        if its.ranks > 1:
+            return self._write_part(self._store, name, state, tensors())
+        described = Described(state["items"], state["position"], state["versions"])
         return write_checkpoint(
             self._store,
             its.job_id,
@@ -164,6 +170,27 @@ class _Writer:
             before_chunk=self._go_on,
             before_commit=self._may_commit,
         )
+
+    def _write_part(
+        self, root: ObjectStore, name: ManifestName, state: dict[str, Any], tensors: Iterator[Values]
+    ) -> ManifestName:
+        """Store the part of this rank; that of rank 0 waits for the others, and commits."""
+        job, rank, ranks, attempt = self._its.job_id, self._its.rank, self._its.ranks, state["part"]["attempt"]
+        entries = list(store_tensors(root, job, name.generation, tensors, self._go_on))
+        part = parts.part_of(state["items"], state["position"], entries)
+        if rank != 0:
+            store.settle_chunks(root, job)
+            self._may_commit()
+            parts.put_part(root, job, name, rank, attempt, part)
+            return name
+        plan = parts.Shares.from_json(state["part"]["plan"])
+        others = parts.await_parts(root, job, name, ranks, attempt, self._go_on)
+        manifest = parts.assembled(job, name, plan, [part, *others], state["versions"])
+        self._may_commit()
+        committed = store.commit(root, manifest)
+        parts.delete_parts(root, job, name)
+        collect(root, job, name.generation, self._its.keep)
+        return committed
 
     def _may_commit(self) -> None:
         self._go_on()

@@ -9,6 +9,7 @@ Whether plain tensors are equal is decided by their hashes: nothing is assumed a
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
+from trainers.checkpoint.exchange import Exchange
 from trainers.checkpoint.manifest import Box
 from trainers.checkpoint.parts import Shares
 from trainers.checkpoint.state import tensor_bytes
@@ -46,6 +48,13 @@ class Slot(NamedTuple):
         """The slot that another rank described."""
         path, dtype, shape, digest, box = body
         return cls(path, dtype, tuple(shape), digest, box and Box(tuple(box[0]), tuple(box[1])))
+
+
+def agreed_shares(peers: Exchange, tensors: Sequence[tuple[str, torch.Tensor]], word: str = "") -> tuple[Shares, str]:
+    """Who writes what, and the word of rank 0. Every rank must call it."""
+    said = {"slots": [slot.to_json() for slot in slots_of(tensors)], "word": word}
+    heard = [json.loads(each) for each in peers.exchange(json.dumps(said, separators=(",", ":")).encode())]
+    return shares([[Slot.from_json(slot) for slot in each["slots"]] for each in heard]), heard[0]["word"]
 
 
 def slots_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Slot]:

@@ -6,16 +6,15 @@ file system: it is gone when both processes are.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from trainers.checkpoint.packing import Described
 from trainers.checkpoint.writer import dtype_name
 
 ALIGNED = 64  # bytes: more than any dtype needs, and a line of the cache
@@ -35,13 +34,13 @@ class Layout:
     text_at: int
 
     @classmethod
-    def of(cls, described: Described, tensors: Sequence[tuple[str, torch.Tensor]]) -> Layout:
-        """The layout of a state; copies nothing."""
+    def of(cls, described: Mapping[str, Any], tensors: Sequence[tuple[str, torch.Tensor]]) -> Layout:
+        """The layout of a state (JSON, and tensors by path); copies nothing."""
         at, places = 0, Places()
         for path, tensor in tensors:
             places.append((path, dtype_name(tensor), tuple(tensor.shape), at, at + _size(tensor)))
             at += _size(tensor, ALIGNED)
-        text = json.dumps({**dataclasses.asdict(described), "tensors": places}, separators=(",", ":"), allow_nan=False)
+        text = json.dumps({**described, "tensors": places}, separators=(",", ":"), allow_nan=False)
         return cls([tensor for _, tensor in tensors], places, text.encode(), at)
 
     @property

@@ -20,7 +20,7 @@ from trainers.checkpoint.exchange import Exchange
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.packing import store_tensors
 from trainers.checkpoint.parts import assembled, part_of
-from trainers.checkpoint.planning import Slot, shares, slots_of, written
+from trainers.checkpoint.planning import agreed_shares, written
 from trainers.checkpoint.retention import collect
 from trainers.checkpoint.state import Encoder
 from trainers.checkpoint.writer import values, versions
@@ -56,8 +56,7 @@ def save_together(
     encoder = Encoder()
     nodes = {key: encoder.encode(value, key) for key, value in items.items()}
     where = encoder.encode(position, "position")
-    said = _json([slot.to_json() for slot in slots_of(encoder.tensors)])
-    plan = shares([[Slot.from_json(each) for each in json.loads(data)] for data in peers.exchange(said)])
+    plan, _ = agreed_shares(peers, encoder.tensors)
 
     def write() -> dict[str, Any]:
         mine = values(written(encoder.tensors, plan, peers.rank))

@@ -34,7 +34,8 @@ class Seen:
     `generation` owns the job, according to rank 0. `stop`: a request to end. `successor` is about to take over, -1 if
     nobody is. `noticed`: a machine will be taken away; `notice_due`: the last moment to save, and `late_ms` what time
     is missing for that (0: none). `rewrite`: the newest checkpoint lacks something that is in use. `save_due`: time for
-    a periodic checkpoint.
+    a periodic checkpoint. `save_over`: what became of one that is written beside the training
+    (trainers.checkpoint.background_together).
     """
 
     generation: int = 0
@@ -46,6 +47,7 @@ class Seen:
     late_ms: int = 0
     rewrite: bool = False
     save_due: bool = False
+    save_over: int = 0
 
 
 class Peers(Protocol):

@@ -1,7 +1,7 @@
 """Saves: writes the checkpoints of a session, at once or beside the steps that follow, and reports them.
 
-A periodic checkpoint is copied and written beside the training (trainers.checkpoint.background), if the spec allows it,
-the run has one process, and there is memory for the copy. One that something waits for (the end of a run, a handover, a
+A periodic checkpoint is copied and written beside the training (trainers.checkpoint.background), if the spec allows it
+and there is memory for the copy. One that something waits for (the end of a run, a handover, a
 preemption notice) is written at once: what is under way is left off, unless it is of the same step.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from trainers.checkpoint.background import Background, Ended
 from trainers.checkpoint.background_process import Settings
+from trainers.checkpoint.background_together import BackgroundTogether
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.together import save_together
 from trainers.checkpoint.writer import encoded, save
@@ -47,12 +48,17 @@ class Saves:
         self._warned_s: float | None = None
         self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
         self._whole_s: float | None = None  # the first save of this run, which writes everything
-        self._background: Background | None = None
+        self._background: Background | BackgroundTogether | None = None
+        self._together: BackgroundTogether | None = None
         spec = context.spec
-        if spec.max_in_flight > 0 and peers.size == 1:
-            patience = (HURRIED.connect_s, HURRIED.request_s, HURRIED.tries)
-            settings = Settings(spec.checkpoint_root, spec.job_id, spec.keep, spec.control_dir, patience)
-            self._background = Background(settings, most=spec.max_in_flight, monotonic=context.timers.monotonic)
+        if spec.max_in_flight > 0:
+            patience, alone = (HURRIED.connect_s, HURRIED.request_s, HURRIED.tries), peers.size == 1
+            where = (spec.checkpoint_root, spec.job_id, spec.keep, spec.control_dir)
+            settings = Settings(*where, patience, peers.rank, peers.size)
+            most = spec.max_in_flight if alone else 1
+            own = Background(settings, most=most, monotonic=context.timers.monotonic)
+            self._together = None if alone else BackgroundTogether(own, peers)
+            self._background = self._together or own
 
     def due(self) -> bool:
         """Whether it is time for a periodic checkpoint, and it may be possible to write one."""
@@ -108,9 +114,18 @@ class Saves:
         return found * latest_s <= latest_s - late_s
 
     def follow_up(self) -> None:
-        """Report what has been written beside the training since."""
-        if self._background is not None:
+        """Report what has been written beside the training since, if that does not concern other ranks."""
+        if self._background is not None and self._together is None:
             self._report(self._background.ended())
+
+    def over(self) -> int:
+        """What this rank knows of the checkpoint that all ranks write beside the training; see BackgroundTogether."""
+        return 0 if self._together is None else self._together.over()
+
+    def follow_up_together(self) -> None:
+        """Report what became of it; called by all ranks when one knows it."""
+        if self._together is not None:
+            self._report(self._together.ended())
 
     def once(self, step: int, to: ObjectStore | None = None) -> None:
         """Write a checkpoint of the present `step` unless there is one; as patiently as it takes, or `to` that

@@ -240,7 +240,7 @@ class Session(TrainingLoop):
 
     def _look(self) -> Seen:
         """What this rank sees now: the first of a machine its orders, rank 0 who owns the job and when to save."""
-        seen, now = Seen(), self._timers.monotonic
+        seen, now = Seen(save_over=self._saves.over()), self._timers.monotonic
         if self._peers.rank == 0:
             seen.generation = self._ownership.generation()
             self._cadence.risk = self._control.risk()
@@ -267,6 +267,8 @@ class Session(TrainingLoop):
     def _follow(self, seen: Seen) -> None:
         """Do what is due after a step."""
         self._require_ownership(seen)
+        if seen.save_over:
+            self._saves.follow_up_together()
         if seen.rewrite:
             self._saves.now(self.steps_done)
         if self._done():

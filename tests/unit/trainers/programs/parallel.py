@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import signal
+import time
 from contextlib import nullcontext
 
 import numpy
@@ -51,8 +52,9 @@ class Backwards(nn.Module):
         return self.last(torch.relu(self.middle(x)))
 
 
-def main(kill=(), die_in=(), put=()):
-    """`kill`: [rank, step]. `die_in`: [rank, function, call]. `put`: [rank, step, order]."""
+def main(kill=(), die_in=(), put=(), slowly=False):
+    """`kill`: [rank, step]. `die_in`: [rank, function, call]. `put`: [rank, step, order]. `slowly`: with long
+    steps."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)  # another model than that of rank 0, and other masks of dropout
@@ -76,6 +78,8 @@ def main(kill=(), die_in=(), put=()):
             optimizer.step()
             optimizer.zero_grad()
         own["sum"] += loss.item()
+        if slowly:
+            time.sleep(0.05)  # checkpoints are written beside the steps meanwhile
         run.step(loss)
         if [rank, run.steps_done] == list(kill):
             os.kill(os.getpid(), signal.SIGKILL)
