@@ -53,7 +53,8 @@ class TrainerSpec:
     `throttle` in (0, 1]: the fraction of this host's speed that the simulated machine has; the session sleeps for the
     rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
     the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
-    training time that saves may take, `keep` how many checkpoints are kept, `threads` the CPU threads of each process.
+    training time that saves may take, `keep` how many checkpoints are kept (with `keep_hourly` and `keep_best`: see
+    trainers.checkpoint.retention.Keep), `threads` the CPU threads of each process.
     `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on (in a run of several
     processes: one); with 0, training waits until they are written.
 
@@ -79,6 +80,8 @@ class TrainerSpec:
     steps: int | None = None
     epochs: int | None = None
     keep: int = 3
+    keep_hourly: int = 0
+    keep_best: int = 0
     max_overhead: float = 0.035
     max_in_flight: int = 0
     threads: int = 1

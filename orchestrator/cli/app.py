@@ -16,6 +16,7 @@ import typer
 from orchestrator.cli.commands import (
     backtest,
     catalog,
+    checkpoints,
     control,
     convert,
     dashboard,
@@ -145,6 +146,7 @@ GROUPS = (
     convert,
     profile,
     jobs,
+    checkpoints,
     control,
     insight,
     dashboard,

@@ -15,6 +15,7 @@ from orchestrator.services.caller import Caller
 
 if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks the catalogue alone loads no database
     from orchestrator.client.namespaces.catalog import Catalog
+    from orchestrator.client.namespaces.checkpoints import Checkpoints
     from orchestrator.client.namespaces.control_plane import ControlPlane, Secrets, System
     from orchestrator.client.namespaces.events import Events
     from orchestrator.client.namespaces.job_files import JobFiles
@@ -209,6 +210,13 @@ class Client:
         from orchestrator.client.namespaces.control_plane import System
 
         return System(self._session)
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """What jobs have saved: listed, verified, pruned, exported."""
+        from orchestrator.client.namespaces.checkpoints import Checkpoints
+
+        return Checkpoints(self._session)
 
     @cached_property
     def store(self) -> Store:

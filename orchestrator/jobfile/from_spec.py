@@ -39,6 +39,8 @@ def mapping_from_spec(spec: JobSpec) -> dict[str, Any]:
         "checkpoint": {
             "to": checkpoint.to,
             "keep": checkpoint.keep,
+            "keep_hourly": checkpoint.keep_hourly,
+            "keep_best": checkpoint.keep_best,
             "max_overhead": checkpoint.max_overhead,
             "max_in_flight": checkpoint.max_in_flight,
         },

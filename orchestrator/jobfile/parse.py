@@ -265,6 +265,8 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
         checkpoint=CheckpointSpec(
             to=None if checkpoint.to is None else _location(checkpoint.to, base_dir),
             keep=checkpoint.keep,
+            keep_hourly=checkpoint.keep_hourly,
+            keep_best=checkpoint.keep_best,
             max_overhead=checkpoint.max_overhead,
             max_in_flight=checkpoint.max_in_flight,
         ),

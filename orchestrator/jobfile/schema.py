@@ -241,7 +241,23 @@ class CheckpointSection(Section):
         "s3://bucket/ck",
         default=None,
     )
-    keep: Whole = _about("How many are kept.", "whole number", "3", default=3, ge=1, le=10_000)
+    keep: Whole = _about("How many of the last ones are kept.", "whole number", "3", default=3, ge=1, le=10_000)
+    keep_hourly: Whole = _about(
+        "For how many hours the last checkpoint of each hour is kept as well.",
+        "whole number",
+        "24",
+        default=0,
+        ge=0,
+        le=10_000,
+    )
+    keep_best: Whole = _about(
+        "How many are kept as well because their last recorded loss is the lowest.",
+        "whole number",
+        "1",
+        default=0,
+        ge=0,
+        le=10_000,
+    )
     max_overhead: Share = _about(
         "The share of the time that writing them may take.", "percentage", "3.5%", default=0.035, default_text="3.5%"
     )

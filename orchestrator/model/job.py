@@ -118,13 +118,20 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go (None: the state folder), how many are kept, the largest share of time they may take, and
-    how many may be under way at a time (0: training waits for them)."""
+    """Where checkpoints go (None: the state folder), how many are kept (the last ones, one per hour, the best ones),
+    the largest share of time they may take, and how many may be under way at a time (0: training waits for them)."""
 
     to: str | None = None
     keep: int = 3
+    keep_hourly: int = 0
+    keep_best: int = 0
     max_overhead: float = 0.035  # CheckFreq (FAST '21): within 3.5 % of the run time
     max_in_flight: int = 1
+
+    @property
+    def most_kept(self) -> int:
+        """How many may be stored at a time, besides the one that is being written."""
+        return self.keep + self.keep_hourly + self.keep_best
 
 
 @dataclass(frozen=True, slots=True)

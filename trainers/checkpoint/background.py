@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from trainers import errors
@@ -35,6 +36,8 @@ from trainers.errors import CheckpointError, StoreUnavailable, TrainerError, mes
 
 _TO_START = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
 """The variables that Python needs. Those that mark what belongs to a machine are kept as well."""
+Captured = Callable[[], tuple[Mapping[str, Any], Any]]
+"""The items by component, and the position."""
 ENDED = "the process that writes checkpoints has ended"
 
 
@@ -97,13 +100,13 @@ class Background:
         self._receive(wait=False)
         return not (self._impossible or self.full or self._room)
 
-    def begin(self, name: ManifestName, captured: Callable[[], tuple[Mapping[str, Any], Any]]) -> bool:
-        """Copy the state that `captured` returns (items by component, and the position), to be committed under `name`.
+    def begin(self, name: ManifestName, captured: Captured, about: Mapping[str, float] = MappingProxyType({})) -> bool:
+        """Copy the state that `captured` returns, to be committed under `name` with these numbers `about` it.
         False if that is not possible now. Raises StateError."""
         if not self.ready:
             return False
         began_s = self.monotonic()
-        described, tensors = encoded(*captured())
+        described, tensors = encoded(*captured(), about)
         layout = Layout.of(dataclasses.asdict(described), tensors)
         if not self.has_room(layout):
             return False

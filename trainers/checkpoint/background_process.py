@@ -37,7 +37,7 @@ from typing import Any
 from trainers.checkpoint import parts, store
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.packing import Described, Values, store_tensors, write_checkpoint
-from trainers.checkpoint.retention import collect
+from trainers.checkpoint.retention import Keep, collect
 from trainers.control import ControlDirectory
 from trainers.errors import FencedError, TrainerError, message_of
 from trainers.objects.base import ObjectStore
@@ -64,7 +64,7 @@ class Settings:
 
     checkpoint_root: str
     job_id: str
-    keep: int
+    keep: Keep | int
     control_dir: str
     patience: tuple[float, float, int]
     rank: int = 0
@@ -159,7 +159,7 @@ class _Writer:
             self._store = open_store(its.checkpoint_root, Patience(*its.patience))
         if its.ranks > 1:
             return self._write_part(self._store, name, state, tensors())
-        described = Described(state["items"], state["position"], state["versions"])
+        described = Described(state["items"], state["position"], state["versions"], state["about"])
         return write_checkpoint(
             self._store,
             its.job_id,
@@ -185,7 +185,7 @@ class _Writer:
             return name
         plan = parts.Shares.from_json(state["part"]["plan"])
         others = parts.await_parts(root, job, name, ranks, attempt, self._go_on)
-        manifest = parts.assembled(job, name, plan, [part, *others], state["versions"])
+        manifest = parts.assembled(job, name, plan, [part, *others], state["versions"], state["about"])
         self._may_commit()
         committed = store.commit(root, manifest)
         parts.delete_parts(root, job, name)
@@ -219,10 +219,14 @@ def available_bytes() -> int | None:
     return min(found, default=None)
 
 
+def _keep(value: Any) -> Keep | int:
+    return value if isinstance(value, int) else Keep(*value)
+
+
 def main() -> None:
     """See the module."""
     settings = json.loads(sys.argv[1])
-    its = Settings(**{**settings, "patience": tuple(settings["patience"])})
+    its = Settings(**{**settings, "patience": tuple(settings["patience"]), "keep": _keep(settings["keep"])})
     ctypes.CDLL(None).prctl(_PARENT_ENDED, signal.SIGKILL)
     if os.getppid() != its.parent:
         return

@@ -14,10 +14,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from trainers.checkpoint.background import Background, Ended
+from trainers.checkpoint.background import Background, Captured, Ended
 from trainers.checkpoint.exchange import Exchange
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.planning import agreed_shares, written
@@ -58,12 +58,12 @@ class BackgroundTogether:
         """Whether to ask the other ranks for one."""
         return not (self._impossible or self.full)
 
-    def begin(self, name: ManifestName, captured: Callable[[], tuple[Mapping[str, Any], Any]]) -> bool:
+    def begin(self, name: ManifestName, captured: Captured, about: Mapping[str, float] = MappingProxyType({})) -> bool:
         """See Background.begin. False on all ranks if it is not possible on one now."""
         if not self._all({"ready": self._own.ready, "possible": self._own.possible}):
             return False
         began_s = self._own.monotonic()
-        described, tensors = encoded(*captured())
+        described, tensors = encoded(*captured(), about)
         plan, attempt = agreed_shares(self._peers, tensors, os.urandom(8).hex())
         part = {"attempt": attempt, "plan": plan.to_json() if self._peers.rank == 0 else None}
         body = {**dataclasses.asdict(described), "part": part}

@@ -2,7 +2,11 @@
 
     {"format": 2, "job": ..., "generation": ..., "step": ..., "attempt": ..., "world_size": ...,
      "position": ..., "items": {...},
-     "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "versions": {...}, "hash": sha256}
+     "tensors": [{"name", "dtype", "shape", "pieces": [[chunk, begin, end]]}], "about": {...}, "versions": {...},
+     "hash": sha256}
+
+"about" has numbers that retention and reports use, if they are known: "saved_at" (seconds since 1970, by the clock of
+rank 0) and "loss" (the last one that rank 0 recorded).
 
 A tensor that several ranks hold in pieces (FSDP2, DTensor) also has "boxes": [[begin, lengths], ...], which divide it
 like a grid. Its bytes are then those of its boxes, one after the other. Its name and shape are those of the whole
@@ -27,7 +31,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from trainers.errors import CheckpointError, DamagedCheckpoint
@@ -128,6 +132,7 @@ class Manifest:
     tensors: tuple[TensorEntry, ...]
     versions: Mapping[str, str]
     parts: tuple[Mapping[str, Any], ...] = ()
+    about: Mapping[str, float] = field(default_factory=dict)
 
     def part(self, rank: int) -> Part:
         """What that rank saved."""
@@ -160,6 +165,7 @@ class Manifest:
                 for t in self.tensors
             ],
             **({"parts": self.parts} if self.parts else {}),
+            **({"about": dict(self.about)} if self.about else {}),
             "versions": self.versions,
         }
         text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
@@ -204,6 +210,7 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
         items=_of(dict, body["items"]),
         tensors=tuple(_tensor(tensor, name.generation) for tensor in tensors),
         parts=parts,
+        about={_of(str, key): _number(value) for key, value in _of(dict, body.get("about", {})).items()},
         versions={_of(str, key): _of(str, value) for key, value in _of(dict, body["versions"]).items()},
     )
 
@@ -273,6 +280,12 @@ def _integer(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 10**18:
         raise ValueError(f"{str(value)[:40]!r} is not a whole number from {least} to 10**18 - 1")
     return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{str(value)[:40]!r} is not a finite number")
+    return float(value)
 
 
 def _of(kind: type[_T], value: Any) -> _T:

@@ -7,12 +7,12 @@ The format is described in trainers.checkpoint.store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
-from trainers.checkpoint.retention import collect
+from trainers.checkpoint.retention import Keep, collect
 from trainers.objects.base import Bytes
 from trainers.objects.opening import Root
 
@@ -30,11 +30,12 @@ class Values:
 @dataclass(frozen=True, slots=True)
 class Described:
     """What a manifest says besides the tensors: the JSON of the items and the position, which refers to them by number,
-    and the versions of the software."""
+    the versions of the software, and numbers about the checkpoint."""
 
     items: Mapping[str, Any]
     position: Any
     versions: Mapping[str, str]
+    about: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_checkpoint(
@@ -44,7 +45,7 @@ def write_checkpoint(
     described: Described,
     tensors: Iterable[Values],
     *,
-    keep: int,
+    keep: Keep | int,
     before_chunk: Callable[[], None] = lambda: None,
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
@@ -62,6 +63,7 @@ def write_checkpoint(
         items=described.items,
         tensors=tuple(store_tensors(root, job, name.generation, tensors, before_chunk)),
         versions=described.versions,
+        about=described.about,
     )
     before_commit()
     committed = store.commit(root, manifest)

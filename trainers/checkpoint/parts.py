@@ -61,7 +61,12 @@ def part_of(items: Mapping[str, Any], position: Any, written: Sequence[TensorEnt
 
 
 def assembled(
-    job: str, name: ManifestName, plan: Shares, parts: Sequence[Mapping[str, Any]], versions: Mapping[str, str]
+    job: str,
+    name: ManifestName,
+    plan: Shares,
+    parts: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, str],
+    about: Mapping[str, float],
 ) -> Manifest:
     """The manifest of what all ranks have stored. Raises StateError if they have not saved the same items."""
     held: list[list[tuple[Box, list[Piece]]]] = [[] for _ in plan.entries]
@@ -77,6 +82,7 @@ def assembled(
         items=first["items"],
         tensors=tuple(_entry(*entry, boxes) for entry, boxes in zip(plan.entries, held, strict=True)),
         versions=versions,
+        about=about,
         parts=tuple(_differing(first, part, place) for part, place in zip(parts[1:], plan.places[1:], strict=True)),
     )
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from trainers.checkpoint import store
 from trainers.checkpoint.chunks import CHUNKS, chunk_names
 from trainers.checkpoint.fences import FENCES
-from trainers.checkpoint.manifest import NUMBER, ManifestName
+from trainers.checkpoint.manifest import NUMBER, Manifest, ManifestName
 from trainers.checkpoint.place import job_store, named_errors
 from trainers.errors import DamagedCheckpoint
 from trainers.objects.opening import Root
@@ -24,51 +26,87 @@ _UNFINISHED = re.compile(rf".*/(?:({NUMBER})(?:-.*)?|probe)")
 _CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
 
 
-def collect(root: Root, job: str, generation: int, keep: int) -> None:
-    """Delete what no restore needs: everything except the newest `keep` counting checkpoints, the one that the newest
-    fence names, and their chunks; also what writers that are gone left unfinished.
+class Keep(NamedTuple):
+    """Which checkpoints are kept: the `last` ones; the newest one of each of the `hourly` latest hours that have one;
+    and the `best` ones by loss. One that is kept for several reasons counts for each.
+    """
+
+    last: int
+    hourly: int = 0
+    best: int = 0
+
+
+def collect(root: Root, job: str, generation: int, keep: Keep | int) -> None:
+    """Delete what no restore needs: everything except the counting checkpoints that are to be kept (a number: as many
+    of the last), the one that the newest fence names, and their chunks; also what dead writers left unfinished.
 
     Damaged checkpoints (an altered manifest, a missing chunk) do not count towards `keep`. If an older fence is
     damaged, so that it is unknown which checkpoints count, nothing is deleted. Raises FencedError if `generation` does
     not own the job, CheckpointReadOnly, and DamagedCheckpoint if the ownership is unknown.
     """
     objects = job_store(root, job)
-    chunks = chunk_names(root, job)
-    owner = store.require_ownership(root, job, generation)
     try:
-        counting = store.counting(root, job, generation)
+        old, unused = _surplus(root, job, generation, Keep(keep) if isinstance(keep, int) else keep)
     except DamagedCheckpoint as damage:
+        store.require_ownership(root, job, generation)
         _LOG.warning("old checkpoints are kept: %s", damage)
         return
-    kept = _kept(root, job, counting, keep, frozenset(chunks))
+    with named_errors():
+        objects.delete(*map(store.manifest_key, old))
+        objects.delete(*(f"{CHUNKS}/{name}" for name in unused))
+        for place in (CHUNKS, store.MANIFESTS, FENCES):
+            objects.sweep(place, lambda key: _is_over(key, generation))
+
+
+def surplus(root: Root, job: str, generation: int, keep: Keep) -> tuple[list[ManifestName], int]:
+    """What `collect` would delete: the checkpoints, in ascending order, and the bytes of chunks that none needs. Raises
+    what `collect` raises, and DamagedCheckpoint if it would delete nothing because of a damaged fence.
+    """
+    old, unused = _surplus(root, job, generation, keep)
+    return old, sum(store.chunk_sizes(root, job, unused).values())
+
+
+def _surplus(root: Root, job: str, generation: int, keep: Keep) -> tuple[list[ManifestName], list[str]]:
+    """The checkpoints and chunks that no restore needs."""
+    chunks = chunk_names(root, job)
+    owner = store.require_ownership(root, job, generation)
+    kept = _kept(root, job, store.counting(root, job, generation), keep, frozenset(chunks))
     named = ManifestName.parse(owner.manifest) if owner.manifest is not None else None
     if named is not None and named not in kept:
         kept[named] = frozenset()
         with suppress(DamagedCheckpoint):
             kept[named] = store.read_manifest(root, job, named).chunks()
     needed = frozenset[str]().union(*kept.values())
-    with named_errors():
-        names = store.manifests(root, job)
-        old = [name for name in names if name.generation <= generation and name not in kept]
-        objects.delete(*map(store.manifest_key, old))
-        objects.delete(*(f"{CHUNKS}/{name}" for name in chunks if name not in needed and _is_chunk(name, generation)))
-        for place in (CHUNKS, store.MANIFESTS, FENCES):
-            objects.sweep(place, lambda key: _is_over(key, generation))
+    old = [name for name in store.manifests(root, job) if name.generation <= generation and name not in kept]
+    return old, [name for name in chunks if name not in needed and _is_chunk(name, generation)]
 
 
 def _kept(
-    root: Root, job: str, counting: list[ManifestName], keep: int, present: frozenset[str]
+    root: Root, job: str, counting: list[ManifestName], keep: Keep, present: frozenset[str]
 ) -> dict[ManifestName, frozenset[str]]:
-    """The newest `keep` counting checkpoints that have all their chunks, with these chunks."""
-    kept: dict[ManifestName, frozenset[str]] = {}
+    """The counting checkpoints to keep, with their chunks; only those that have all of these."""
+    intact: list[Manifest] = []
     for name in counting:
-        if len(kept) == max(keep, 1):
+        if len(intact) == max(keep.last, 1) and not (keep.hourly or keep.best):
             break
         with suppress(DamagedCheckpoint):
-            chunks = store.read_manifest(root, job, name).chunks()
-            if chunks <= present:
-                kept[name] = chunks
-    return kept
+            manifest = store.read_manifest(root, job, name)
+            if manifest.chunks() <= present:
+                intact.append(manifest)
+    return {manifest.name: manifest.chunks() for manifest in selected(intact, keep)}
+
+
+def selected(manifests: Sequence[Manifest], keep: Keep) -> list[Manifest]:
+    """Those to keep of these checkpoints, which are given from the newest to the oldest."""
+    of_hour: dict[int, Manifest] = {}
+    for manifest in manifests:
+        if "saved_at" in manifest.about:
+            of_hour.setdefault(int(manifest.about["saved_at"] // 3600), manifest)
+    hourly = [of_hour[hour] for hour in sorted(of_hour, reverse=True)[: keep.hourly]]
+    with_loss = [manifest for manifest in manifests if "loss" in manifest.about]
+    best = sorted(with_loss, key=lambda manifest: manifest.about["loss"])[: keep.best]
+    names = {manifest.name for manifest in (*manifests[: max(keep.last, 1)], *hourly, *best)}
+    return [manifest for manifest in manifests if manifest.name in names]
 
 
 def _is_chunk(name: str, generation: int) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from trainers.checkpoint import store
@@ -21,7 +22,7 @@ from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.packing import store_tensors
 from trainers.checkpoint.parts import assembled, part_of
 from trainers.checkpoint.planning import agreed_shares, written
-from trainers.checkpoint.retention import collect
+from trainers.checkpoint.retention import Keep, collect
 from trainers.checkpoint.state import Encoder
 from trainers.checkpoint.writer import values, versions
 from trainers.errors import (
@@ -45,10 +46,12 @@ def save_together(
     peers: Exchange,
     items: Mapping[str, Any],
     position: Any,
-    keep: int,
+    keep: Keep | int,
     before_commit: Callable[[], None],
+    about: Mapping[str, float] = MappingProxyType({}),
 ) -> ManifestName:
-    """Like trainers.checkpoint.writer.save, called by every rank with its own state. All return the same name.
+    """Like trainers.checkpoint.writer.save, called by every rank with its own state. All return the same name; `about`
+    is that of rank 0.
 
     If one rank cannot reach the store, StoreUnavailable or StoreThrottled is raised on all, and the run may go on. For
     other errors of one rank, the others raise PeerLost.
@@ -71,7 +74,7 @@ def save_together(
     def commit() -> dict[str, Any]:
         if peers.rank != 0:
             return {}
-        committed = store.commit(root, assembled(job, name, plan, parts, versions()))
+        committed = store.commit(root, assembled(job, name, plan, parts, versions(), about))
         collect(root, job, name.generation, keep)  # the others wait for the answer: nobody writes
         return {"name": str(committed)}
 

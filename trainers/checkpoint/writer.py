@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy
@@ -11,6 +12,7 @@ import torch
 
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.packing import Described, Values, write_checkpoint
+from trainers.checkpoint.retention import Keep
 from trainers.checkpoint.state import Encoder, tensor_bytes
 from trainers.objects.opening import Root
 
@@ -22,7 +24,8 @@ def save(
     *,
     items: Mapping[str, Any],
     position: Any,
-    keep: int,
+    keep: Keep | int,
+    about: Mapping[str, float] = MappingProxyType({}),
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
     """Write a checkpoint of `items` (by component) and the data `position`; durable on return.
@@ -30,15 +33,17 @@ def save(
     `before_commit` may raise to prevent the commit. Returns the name of the committed checkpoint. Raises StateError,
     CheckpointFull, CheckpointReadOnly and FencedError; then nothing is committed.
     """
-    described, tensors = encoded(items, position)
+    described, tensors = encoded(items, position, about)
     return write_checkpoint(root, job, name, described, values(tensors), keep=keep, before_commit=before_commit)
 
 
-def encoded(items: Mapping[str, Any], position: Any) -> tuple[Described, list[tuple[str, torch.Tensor]]]:
+def encoded(
+    items: Mapping[str, Any], position: Any, about: Mapping[str, float] = MappingProxyType({})
+) -> tuple[Described, list[tuple[str, torch.Tensor]]]:
     """A state as JSON, and its tensors by path, which are not copied. Raises StateError."""
     encoder = Encoder()
     nodes = {key: encoder.encode(value, key) for key, value in items.items()}
-    return Described(nodes, encoder.encode(position, "position"), versions()), encoder.tensors
+    return Described(nodes, encoder.encode(position, "position"), versions(), dict(about)), encoder.tensors
 
 
 def values(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Values]:

@@ -8,6 +8,7 @@ preemption notice) is written at once: what is under way is left off, unless it 
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from trainers.checkpoint.background import Background, Ended
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.background_together import BackgroundTogether
 from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.retention import Keep
 from trainers.checkpoint.together import save_together
 from trainers.checkpoint.writer import encoded, save
 from trainers.errors import (
@@ -51,9 +53,10 @@ class Saves:
         self._background: Background | BackgroundTogether | None = None
         self._together: BackgroundTogether | None = None
         spec = context.spec
+        self._keep = Keep(spec.keep, spec.keep_hourly, spec.keep_best)
         if spec.max_in_flight > 0:
             patience, alone = (HURRIED.connect_s, HURRIED.request_s, HURRIED.tries), peers.size == 1
-            where = (spec.checkpoint_root, spec.job_id, spec.keep, spec.control_dir)
+            where = (spec.checkpoint_root, spec.job_id, self._keep, spec.control_dir)
             settings = Settings(*where, patience, peers.rank, peers.size)
             most = spec.max_in_flight if alone else 1
             own = Background(settings, most=most, monotonic=context.timers.monotonic)
@@ -84,7 +87,7 @@ class Saves:
         if background is not None and background.possible:
             if self.step != step and background.ready:
                 with self._context.journal.saving():
-                    begun = background.begin(self._name(step), self._captured)
+                    begun = background.begin(self._name(step), self._captured, self._about())
                 if begun:
                     self._cadence.began(now())
             if background.possible:
@@ -153,7 +156,8 @@ class Saves:
                     self._name(step),
                     items=items,
                     position=position,
-                    keep=spec.keep,
+                    keep=self._keep,
+                    about=self._about(),
                     before_commit=self._require_lease,
                 )
                 ended_s = now()
@@ -166,6 +170,12 @@ class Saves:
         """Write nothing more."""
         if self._background is not None:
             self._background.close()
+
+    def _about(self) -> dict[str, float]:
+        """What a manifest says about the checkpoint of now."""
+        loss = self._context.journal.progress.loss
+        found = {"saved_at": round(self._context.timers.wall(), 3)}
+        return found if loss is None or not math.isfinite(loss) else {**found, "loss": loss}
 
     def _name(self, step: int) -> ManifestName:
         spec = self._context.spec

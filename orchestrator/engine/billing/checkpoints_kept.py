@@ -70,4 +70,4 @@ def _tell(ctx: Context, tx: Tx, job: Job, target: Run, usage: Usage) -> None:
 
 def room_bytes(job: Job, found: ManifestInfo) -> int:
     """Bytes for all checkpoints that the job keeps, each of the size found."""
-    return found.size_bytes * job.spec.checkpoint.keep
+    return found.size_bytes * job.spec.checkpoint.most_kept

@@ -65,6 +65,8 @@ def trainer_spec(
         steps=train.steps,
         epochs=train.epochs,
         keep=spec.checkpoint.keep,
+        keep_hourly=spec.checkpoint.keep_hourly,
+        keep_best=spec.checkpoint.keep_best,
         max_overhead=spec.checkpoint.max_overhead,
         max_in_flight=spec.checkpoint.max_in_flight,
         threads=spec.reproducible.threads,

@@ -73,7 +73,7 @@ def transition_costs(
     disk_s = nodes * by_provider(market, lambda card: disk_nano_usd(card, 0, MONTH_MS) / _MONTH_S)
     storage_s, uploads_s, restore = disk_s, none, none
     if demand.checkpoint_bytes:
-        stored = demand.checkpoint_bytes * spec.checkpoint.keep
+        stored = demand.checkpoint_bytes * spec.checkpoint.most_kept
         kept_s = by_provider(market, lambda card: storage_nano_usd(card, [(0, stored)], 0, MONTH_MS) / _MONTH_S)
         storage_s = disk_s + kept_s
         if bucket is not None:

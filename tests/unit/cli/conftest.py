@@ -15,6 +15,9 @@ from orchestrator.cli.app import app
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from tests.unit.services.recorded_history import Past, record
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.place import job_store
 
 Run = Callable[..., Result]
 
@@ -58,10 +61,28 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Past]:
             (folder / left).parent.mkdir(parents=True)
             (folder / left).write_bytes(b"of another year")
             os.utime(folder / left, (0, 0))
+        saved(folder / "checkpoints", past.gpt)
         installation.store.backup(folder / "saved.db")
     finally:
         installation.close()
     return folder, past
+
+
+def saved(root: Path, job: str) -> None:
+    """Two checkpoints of generation 3 with most of their data in common, and one that does not count."""
+    store.prepare(root, job)
+    for generation in (1, 3):
+        store.write_fence(root, job, generation, None)
+    for generation, step, loss in ((3, 800, 0.5), (3, 1000, 0.25), (1, 390, 0.75)):
+        tensors = []
+        for number, data in enumerate((b"the same", f"{generation}-{step}".encode())):
+            piece = Piece(store.write_chunk(root, job, data, generation), 0, len(data))
+            tensors.append(TensorEntry(f"model.{number}", "uint8", (len(data),), (piece,)))
+        name, about = ManifestName(generation, step, 1), {"saved_at": 1.75e9 + step, "loss": loss}
+        items = {"model": {"weight": {"$": "tensor", "v": 0}, "tied": {"$": "tensor", "v": 0}, "rows": [1, 2]}}
+        position = {"epochs_done": 2, "steps_done": step}
+        manifest = Manifest(job, name, 1, position, items, tuple(tensors), {}, about=about)
+        job_store(root, job).put(store.manifest_key(name), manifest.to_bytes())
 
 
 @pytest.fixture

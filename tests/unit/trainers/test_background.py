@@ -315,10 +315,12 @@ def test_a_stop_gives_up_the_checkpoint_under_way_and_saves_the_present_step(tmp
         context = present_context()
         assert context is not None
         assert context.session is not None
+        background = context.session._saves._background
+        assert background is not None
         if context.session._saves.under_way:
             run.control.request_stop()
-        else:
-            time.sleep(0.01)  # for the process to start and make memory
+        elif background._room:
+            until(lambda: background.ready)  # the process has started and made memory
 
     assert run.train(before_step=stop) == "checkpointed_and_stopped"
     reported = run.progress()

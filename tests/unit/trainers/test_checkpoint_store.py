@@ -10,7 +10,7 @@ import pytest
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
-from trainers.checkpoint.retention import collect
+from trainers.checkpoint.retention import Keep, collect, selected
 from trainers.errors import (
     CheckpointError,
     CheckpointFull,
@@ -310,3 +310,35 @@ def test_a_checkpoint_is_as_open_as_the_place_that_the_user_chose(
         os.umask(before)
     assert (root / "made" / "job" / "chunks").stat().st_mode & 0o7777 == folder
     assert (root / "made" / "job" / "fence" / "1").stat().st_mode & 0o777 == file
+
+
+def kept(about, keep):
+    """The steps that are kept of checkpoints of step 1, 2, ..., given what is known of each."""
+    manifests = [
+        Manifest(JOB, ManifestName(1, step, 1), 1, None, {}, (), {}, about=each) for step, each in enumerate(about, 1)
+    ]
+    return sorted(manifest.name.step for manifest in selected(manifests[::-1], keep))
+
+
+def test_the_last_of_each_hour_and_the_best_are_kept_besides_the_last_ones():
+    hours = [0.2, 0.9, 1.1, 1.5, 4.0, 4.1, 4.2]
+    losses = [0.5, 0.1, 0.3, float(7), 0.2, 0.4, 0.6]
+    about = [{"saved_at": 3600 * hour, "loss": loss} for hour, loss in zip(hours, losses, strict=True)]
+    assert kept(about, Keep(1)) == [7]
+    assert kept(about, Keep(2, hourly=2)) == [4, 6, 7]
+    assert kept(about, Keep(1, hourly=9)) == [2, 4, 7]
+    assert kept(about, Keep(1, best=2)) == [2, 5, 7]
+    assert kept(about, Keep(0, best=1)) == [2, 7], "one is kept in any case"
+    assert kept([{}, {"loss": 1.0}, {}], Keep(1, hourly=5, best=1)) == [2, 3], "as far as it is known"
+
+
+def test_what_is_kept_for_its_loss_keeps_its_chunks(root):
+    store.write_fence(root, JOB, 1, None)
+    for step, loss in ((1, 0.5), (2, 0.1), (3, 0.9), (4, 0.8)):
+        piece = Piece(store.write_chunk(root, JOB, str(step).encode(), 1), 0, 1)
+        entry = TensorEntry("t", "uint8", (1,), (piece,))
+        name = ManifestName(1, step, 1)
+        store.commit(root, Manifest(JOB, name, 1, None, {}, (entry,), {}, about={"loss": loss}))
+        collect(root, JOB, 1, Keep(1, best=1))
+    assert [name.step for name in store.manifests(root, JOB)] == [2, 4]
+    assert [store.verify(root, JOB, name).about["loss"] for name in store.manifests(root, JOB)] == [0.1, 0.8]

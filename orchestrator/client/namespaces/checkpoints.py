@@ -1,0 +1,39 @@
+"""client.checkpoints: the checkpoints of jobs, listed, verified, pruned and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.client.paths import path_of
+from orchestrator.client.session import Session
+from orchestrator.services.checkpoints import export, listing
+from orchestrator.services.checkpoints.views import CheckpointExported, CheckpointList, CheckpointsPruned
+
+
+class Checkpoints:
+    """Jobs write and prune them by themselves; this is for people."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self, job: str) -> CheckpointList:
+        """The checkpoints of a job, and whether all their data exist. Reads no data."""
+        return listing.checkpoints(self._session.installation, job)
+
+    def verify(self, job: str) -> CheckpointList:
+        """The same, after every byte was read and compared with its hash."""
+        return listing.checkpoints(self._session.installation, job, verify=True)
+
+    def prune(self, job: str, *, keep: int, hourly: int = 0, best: int = 0, dry_run: bool = False) -> CheckpointsPruned:
+        """Delete the checkpoints of a job that is not running, except the `keep` last ones, the last one of each of the
+        `hourly` latest hours, and the `best` ones by loss. Raises UsageError while it runs."""
+        installation = self._session.installation
+        return listing.prune(installation, job, keep=keep, hourly=hourly, best=best, dry_run=dry_run)
+
+    def export(
+        self, job: str, path: str | Path, *, checkpoint: str | None = None, replace: bool = False
+    ) -> CheckpointExported:
+        """Write the newest checkpoint that verifies, or the one of that name, to a file: the model to a .safetensors
+        file, everything that was attached to any other, for torch.load. Raises UsageError for a file that exists unless
+        `replace`, MissingExtraError."""
+        return export.export(self._session.installation, job, path_of(path), name=checkpoint, replace=replace)

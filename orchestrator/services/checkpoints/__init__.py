@@ -1,0 +1,1 @@
+"""A job's checkpoints, for people: listed, verified, pruned and exported."""

@@ -1,0 +1,104 @@
+"""Exports a checkpoint to a file that other programs read: with torch.load, or safetensors."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import MissingExtraError, NotFoundError, StoreError, UsageError
+from orchestrator.installation import Installation
+from orchestrator.services.checkpoints.listing import LARGEST, place_of, readable
+from orchestrator.services.checkpoints.views import CheckpointExported
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import ManifestName
+
+TORCH, SAFETENSORS = "torch", "safetensors"
+_OWN = ("given", "rng", "transient")
+"""What only a resume by Tradewind can use."""
+
+
+def export(
+    installation: Installation, ref: str, path: Path, *, name: str | None = None, replace: bool = False
+) -> CheckpointExported:
+    """Write the newest checkpoint of a job that verifies, or the one of that name, to a file. The end of `path` says
+    how: ".safetensors" has the tensors of the model; others are for torch.load, and have all parts that the program
+    attached, the step and the epoch.
+
+    The file appears when it is complete. Raises NotFoundError, StoreError, MissingExtraError, and UsageError for a file
+    that exists unless `replace`.
+    """
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists", hint="add --force to replace it")
+    try:
+        from trainers.checkpoint.reader import load
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "torch", "train") from error
+    job, root = place_of(installation, ref)
+    skipped: list[str] = []
+    with readable():
+        if name is None:
+            found = store.first_usable(
+                root, job.id, LARGEST, lambda each: load(root, job.id, each), lambda damage: skipped.append(str(damage))
+            )
+        else:
+            found = load(root, job.id, _named(root, job.id, name))
+    if found is None:
+        why = f": {skipped[0]}" if skipped else ""
+        raise NotFoundError(
+            f"{job.name} has no checkpoint that can be exported{why}", hint=f"tradewind checkpoints verify {job.name}"
+        )
+    parts = {key: value for key, value in found.items.items() if key not in _OWN}
+    of = SAFETENSORS if path.suffix == ".safetensors" else TORCH
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        if of == SAFETENSORS:
+            _write_safetensors(partial, parts["model"], {"job": job.id, "checkpoint": str(found.name)})
+        else:
+            import torch
+
+            torch.save({**parts, "step": found.name.step, "epoch": found.position["epochs_done"]}, partial)
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}", hint="name a file in a folder with space"
+        ) from error
+    return CheckpointExported(
+        job.name, job.id, str(found.name), found.name.step, str(path), of, path.stat().st_size, tuple(skipped)
+    )
+
+
+def _named(root: Any, job_id: str, text: str) -> ManifestName:
+    try:
+        wanted = ManifestName.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error), hint="tradewind checkpoints ls shows the names") from error
+    if wanted not in store.manifests(root, job_id):
+        raise NotFoundError(f"there is no checkpoint {text}", hint="tradewind checkpoints ls shows the names")
+    return wanted
+
+
+def _write_safetensors(path: Path, model: Any, about: dict[str, str]) -> None:
+    try:
+        save_file = import_module("safetensors.torch").save_file
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("safetensors", "export") from error
+    tensors = dict(_tensors(model, ""))
+    if not tensors:
+        raise UsageError("the model of this checkpoint has no tensors", hint="name a .pt file: it has everything else")
+    # tied tensors must not share memory there: each name has values of its own
+    save_file({key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path, metadata=about)
+
+
+def _tensors(value: Any, path: str) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors(item, f"{path}.{key}" if path else str(key))
