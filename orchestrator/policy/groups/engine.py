@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import rates, solve_exactly
 from orchestrator.policy.groups.program import Allocation, Program, Ratio
 
+LARGE = 30_000
+"""From so many ways of all classes on, a program is decomposed."""
 TOLERANCE = 1e-6
 """How much of a limit, a job's time or a need an answer may miss, relatively: ten times the solver's own."""
 
@@ -16,9 +19,18 @@ class Uncertified(AssertionError):
     used."""
 
 
-def solve(program: Program, *, limit_s: float = 60.0) -> Allocation:
-    """The best answer. Raises InfeasibleError if the limits contradict each other, and LimitError after `limit_s`."""
-    found = solve_exactly(program, limit_s=limit_s)
+def solve(program: Program, *, gap: float = 5e-3, limit_s: float = 60.0) -> Allocation:
+    """The best answer, exactly; of a large program of jobs that all differ, one within `gap` of the best, certified.
+
+    Raises InfeasibleError if the limits contradict each other, and LimitError after `limit_s`.
+    """
+    problem = program.problem
+    if problem.pairs is None and len(program.terms) == 1 and np.count_nonzero(problem.rate) > LARGE:
+        found = solve_decomposed(program, gap=gap, limit_s=limit_s)
+        if found.certificates[0].gap > gap:  # a ratio that limits of some jobs only decide
+            found = solve_exactly(program, limit_s=limit_s)
+    else:
+        found = solve_exactly(program, limit_s=limit_s)
     verify(program, found)
     return found
 

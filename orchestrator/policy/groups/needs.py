@@ -133,3 +133,33 @@ class WithFloor:
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
         """The best z at which these rates are enough for `jobs`."""
         return self.needs.reached(rates, jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """The needs of some of the jobs."""
+
+    needs: Needs
+    jobs: Integers
+
+    @property
+    def rising(self) -> bool:
+        """Whether needs grow with z."""
+        return self.needs.rising
+
+    @property
+    def linear(self) -> bool:
+        """Whether needs are linear in z."""
+        return self.needs.linear
+
+    def at(self, z: float) -> Floats:
+        """(jobs,): steps/s."""
+        return self.needs.at(z)[self.jobs]
+
+    def slope(self, z: float) -> Floats:
+        """(jobs,): the derivative of `at`."""
+        return self.needs.slope(z)[self.jobs]
+
+    def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
+        """The best z at which these rates are enough for `jobs` of these."""
+        return self.needs.reached(rates, self.jobs[jobs])

@@ -29,6 +29,11 @@ class Limits:
     amount: Floats
     of_pairs: Floats | None = None
 
+    def among(self, classes: Integers, most: Floats) -> Limits:
+        """The same limits for some classes, in this order, and so much of each."""
+        at = self.at[classes] if len(self.at) > 1 else self.at
+        return Limits(self.names, most, at, self.amount[classes] if len(self.amount) > 1 else self.amount)
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs:

@@ -1,0 +1,156 @@
+"""Large programs of jobs that all differ: prices from a sample, then a small program for each group of jobs.
+
+1. A sample of the jobs, with its part of every limit, is solved exactly. Its prices are close to the true ones.
+2. Each job's cheapest mixes at those prices, and at prices a little beside them, become its candidates (patterns.py).
+3. The jobs are dealt into groups (POP, Narayanan et al., SOSP 2021). Each gets the part of every limit that its jobs
+   would use at these prices, and what the groups before it left over, and chooses among its candidates by a linear
+   program. Its
+   prices bring more candidates, once.
+4. The mean of the groups' prices bounds the optimum (patterns.py, weak duality), which certifies the answer.
+
+A ratio becomes a total: to meet the needs a little below the bound, at the least use of the limits.
+
+If the certified gap of a total is not small enough, all groups choose together, again and again, each time with more
+candidates (column generation); that ends at the optimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policy.groups.exact import rates
+from orchestrator.policy.groups.linear import Contradiction
+from orchestrator.policy.groups.mixing import Mixed, choose
+from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage
+from orchestrator.policy.groups.priced import PricedRatio, PricedTotal
+from orchestrator.policy.groups.problem import Floats, Integers, Problem
+from orchestrator.policy.groups.program import Allocation, Certificate, Program, Total
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """`sample` and `group`: numbers of jobs. Candidates are also found `times` times at prices that are `beside` the
+    first
+    (standard deviation, relative), and `passes` times at a group's own."""
+
+    sample: int
+    group: int
+    times: int
+    beside: float
+    passes: int = 2
+
+
+FOR_TOTALS = Effort(200, 625, 6, 0.05)
+FOR_RATIOS = Effort(400, 1250, 4, 0.03)  # what is worst anywhere counts, so prices must be more precise
+AIMS = (0.4, 0.7)
+"""A ratio is aimed at so far from its bound, as parts of the gap that is allowed: what is left is for what groups
+lose."""
+ROUNDS = 20
+
+
+def solve_decomposed(program: Program, *, gap: float = 5e-3, limit_s: float = 60.0) -> Allocation:
+    """An answer whose certified gap is at most `gap`, for a program of one term and without pairs.
+
+    Raises Contradiction if the limits cannot all be kept, and OutOfTime.
+    """
+    (term,) = program.terms
+    problem = one_class_each(program.problem)
+    floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
+    order = _dealt(problem)
+    lot = np.random.default_rng(0).permutation(problem.jobs)
+    if isinstance(term, Total):
+        value = term.value[program.problem.class_of] * (-1.0 if term.most else 1.0)
+        total = PricedTotal(problem, value, floor)
+        prices = total.sampled(np.sort(lot[: FOR_TOTALS.sample]), limit_s)
+        found = _chosen(total, prices, order, FOR_TOTALS, gap, limit_s)
+        if total.gap(found) == np.inf:
+            raise Contradiction("the limits contradict each other", hint="relax a deadline, a budget or a quota")
+        sign = -1.0 if term.most else 1.0
+        certificate = Certificate(sign * total.reached(found), sign * total.bound, total.prices, total.weights)
+        return _allocation(problem, program.problem.class_of, found, 1.0, certificate)
+    ratio = PricedRatio(problem, term.needs, floor)
+    ratio.bounded(ratio.sampled(np.sort(lot[: FOR_RATIOS.sample]), limit_s))
+    for aim in AIMS:
+        total = ratio.aimed(aim * gap)
+        found = _chosen(total, np.zeros(len(problem.most)), order, FOR_RATIOS, np.inf, limit_s)
+        ratio.bounded(total.inside + total.prices)
+        certificate = ratio.certificate(found)
+        if certificate.gap <= gap:
+            break
+    return _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
+
+
+def _chosen(work: PricedTotal, prices: Floats, order: Integers, effort: Effort, gap: float, limit_s: float) -> Mixed:
+    """First by groups; then, while the gap is too large, all together."""
+    chance = np.random.default_rng(1)
+    around = [work.beside(prices, effort.beside * chance.standard_normal(len(prices))) for _ in range(effort.times)]
+    ways = work.problem.rate.shape[1]
+    candidates = joined([work.bounded(prices), *(work.mixes(each) for each in around)], ways)
+    found = _by_groups(work, candidates, order, effort, limit_s)
+    for _ in range(ROUNDS):
+        if not work.gap(found) > gap:
+            return found
+        more = joined([found.candidates, work.bounded(found.prices)], ways)
+        found = choose(work, more, work.problem.most, limit_s)
+    return found
+
+
+def _dealt(problem: Problem) -> Integers:
+    """The jobs in the order in which they are dealt into groups: at random, but jobs that share a limit of theirs
+    alone (such
+    as the budget of a user) one after the other."""
+    chance = np.random.default_rng(0)
+    order = chance.permutation(problem.jobs)
+    for limits in problem.limits:
+        if len(limits.at) > 1:
+            lot = np.append(chance.permutation(len(limits.most)), -1)
+            order = order[np.argsort(lot[limits.at.max(axis=1)][order], kind="stable")]
+    return order
+
+
+def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort: Effort, limit_s: float) -> Mixed:
+    """Each group chooses with its part of the limits and what is left over; its prices then bring more candidates."""
+    problem = work.problem
+    groups = np.array_split(order, max(1, round(len(order) / effort.group)))
+    of = np.empty(len(order), dtype=np.int64)
+    for number, jobs in enumerate(groups):
+        of[jobs] = number
+    demand = np.zeros((len(groups), len(problem.most)))
+    first = work.mixes(work.prices)
+    row, limit, amount = usage(problem, first)
+    np.add.at(demand, (of[first.job[row]], limit), amount)
+    even = np.array([len(jobs) for jobs in groups])[:, None] / len(order)
+    total = demand.sum(axis=0)
+    parts = np.where(total > 0, demand / np.where(total > 0, total, 1.0), even)
+    left, used = np.zeros(len(problem.most)), np.zeros(len(problem.most))
+    done: list[Mixed] = []
+    for number, jobs in enumerate(groups):
+        most = parts[number] * problem.most + left
+        part = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, limit_s)
+        for _ in range(effort.passes):
+            more = work.mixes_of(part.prices, np.sort(jobs))
+            part = choose(work, joined([part.candidates, more], problem.rate.shape[1]), most, limit_s)
+        left = work.left_over(most, part.used)
+        used = used + part.used
+        done.append(part)
+    prices = (parts * np.array([each.prices for each in done])).sum(axis=0)
+    work.bounded(prices)
+    together = joined_parts([each.candidates for each in done])
+    return Mixed(together, np.concatenate([each.part for each in done]), used, prices)
+
+
+def joined_parts(several: list[Patterns]) -> Patterns:
+    """Those of different jobs, one after the other."""
+    names = ("job", "first", "first_time", "second", "second_time", "slope")
+    return Patterns(*(np.concatenate([getattr(each, name) for each in several]) for name in names))
+
+
+def _allocation(problem: Problem, of: Integers, found: Mixed, scale: float, certificate: Certificate) -> Allocation:
+    """`problem` has a class for each job; `of` (jobs,): the classes of the program that was asked."""
+    shares = found.candidates.shares(problem.rate.shape, found.part) * scale
+    nothing: Floats = np.zeros(0)
+    times = np.zeros((int(of.max(initial=-1)) + 1, shares.shape[1]))
+    np.add.at(times, of, shares)
+    return Allocation(times, nothing, shares, rates(problem, shares, nothing), (certificate,))

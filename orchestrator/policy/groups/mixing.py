@@ -1,0 +1,76 @@
+"""How much of its time each job follows each of its candidate mixes, within given limits: a small linear program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from orchestrator.policy.groups.linear import Linear, solve
+from orchestrator.policy.groups.patterns import Patterns, usage
+from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
+
+
+class Work(Protocol):
+    """What is to be optimized: see priced.py."""
+
+    problem: Problem
+
+    def worth(self, candidates: Patterns) -> Floats:
+        """(candidates,): what each costs."""
+        ...
+
+    def exceeding(self, most: Floats) -> tuple[Integers, Integers, Floats, Floats]:
+        """Columns by which limits can be exceeded: cells (limit, column, amount), and the cost of each column."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """`part` (candidates,) of its job's time; `used` (limits,); `prices` (limits,) at which the choice is optimal."""
+
+    candidates: Patterns
+    part: Floats
+    used: Floats
+    prices: Floats
+
+
+def choose(work: Work, candidates: Patterns, most: Floats, limit_s: float) -> Mixed:
+    """The best parts within `most` (limits,). A job with one candidate follows it."""
+    _, position = np.unique(candidates.job, return_inverse=True)
+    row, limit, amount = usage(work.problem, candidates)
+    alone = np.bincount(position)[position] == 1
+    fixed = np.bincount(limit[alone[row]], amount[alone[row]], minlength=len(most))
+    several = np.flatnonzero(~alone)
+    column = np.full(len(candidates), -1)
+    column[several] = np.arange(len(several))
+    shared, who = np.unique(position[several], return_inverse=True)
+    there = ~alone[row]
+    over_limit, over_column, over_amount, over_cost = work.exceeding(most)
+    cells_row = [who, len(shared) + limit[there], len(shared) + over_limit]
+    cells_column = [column[several], column[row[there]], len(several) + over_column]
+    cells = [np.ones(len(several)), amount[there], -over_amount]
+    cost = np.concatenate([work.worth(candidates.of(several)), over_cost])
+    scale = float(np.abs(cost).max(initial=0.0)) or 1.0
+    sizes = np.where(most > 0, most, 1.0)
+    row_size = np.concatenate([np.ones(len(shared)), sizes])
+    rows = np.concatenate(cells_row)
+    found = solve(
+        Linear(
+            cost / scale,
+            np.zeros(len(cost)),
+            np.full(len(cost), np.inf),
+            np.concatenate([np.ones(len(shared)), np.full(len(most), -np.inf)]),
+            np.concatenate([np.ones(len(shared)), (most - fixed) / sizes]),
+            rows,
+            np.concatenate(cells_column),
+            np.concatenate(cells) / row_size[rows],
+        ),
+        limit_s=limit_s,
+        simplex=True,
+    )
+    part = np.ones(len(candidates))
+    part[several] = np.clip(found.x[: len(several)], 0, 1)
+    prices = np.maximum(-found.dual[len(shared) :], 0.0) * scale / sizes
+    return Mixed(candidates, part, summed(limit, amount * part[row], len(most)), prices)
