@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from providers.azure.codes import CODES
 from providers.azure.provider import AzureProvider
 from providers.azure.session import Connections
 from providers.errors import (
@@ -41,6 +42,11 @@ CALLS: dict[str, Ask] = {
     "quotas": lambda provider, name: provider.quotas(),
     "networks": lambda provider, name: provider.networks("tw-1"),
 }
+ONE_OF_EACH: dict[tuple[type[ProviderError], str], str] = {}
+for _code, _meaning in CODES.items():
+    ONE_OF_EACH.setdefault((_meaning.kind, _meaning.scope), _code)
+NOTHING_THERE = ("ResourceNotFound", "ResourceGroupNotFound")
+"""No error where something is looked for, renewed or ended."""
 FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
     "throttled": ({"answer": error("TooManyRequests", "slower", 429, {"Retry-After": "7"})}, ThrottledError),
     "denied": ({"answer": error("AuthorizationFailed", DENIED, 403)}, PermissionDeniedError),
@@ -110,6 +116,33 @@ def test_whatever_request_fails_it_is_named_and_the_same_call_works_again(
         assert not account.arm.alive()
         assert not account.arm.beside
     assert failed > 0
+
+
+@pytest.mark.parametrize("call", sorted(CALLS))
+def test_each_refusal_has_its_class_and_scope_and_changes_nothing(
+    arm_clients: tuple[LoopbackServer, LoopbackServer, Connections], call: str
+) -> None:
+    """One provider meets them all at its first request, and works afterwards."""
+    account = opened(*arm_clients, "tw-1")
+    (name,) = account.connect().launch(spec())
+
+    def state() -> list[object]:
+        return [(each.name, dict(each.tags)) for each in account.arm.every()]
+
+    before = state()
+    for (kind, scope), code in ONE_OF_EACH.items():
+        account.server.requests.clear()
+        fails_at(account, 0, {"answer": error(code, "said Azure", 400)})
+        if code in NOTHING_THERE and call not in ("launch", "quotas"):
+            CALLS[call](account.connect(regions=("eastus",)), name)
+        else:
+            with pytest.raises(ProviderError) as raised:
+                CALLS[call](account.connect(regions=("eastus",)), name)
+            assert (type(raised.value), raised.value.scope) == (kind, scope), code
+            assert raised.value.retryable == issubclass(kind, ThrottledError | UnavailableError), code
+        assert state() == before, code
+        account.server.faults.clear()
+    CALLS[call](account.connect(regions=("eastus",)), name)
 
 
 @pytest.mark.parametrize("call", ["launch", "renew", "terminate"])

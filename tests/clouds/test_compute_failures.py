@@ -10,9 +10,12 @@ from providers.errors import (
     CutOffError,
     PermissionDeniedError,
     ProviderError,
+    SetupError,
+    ThrottledError,
     TimedOutError,
     UnavailableError,
 )
+from providers.gcp.codes import CODES
 from providers.gcp.session import Connections
 from tests.clouds.gce_project import HOUR_S, NOW_MS, Project, spec, the_machine
 from tests.clouds.gcp import error
@@ -26,6 +29,24 @@ CALLS = {
     "terminate": ("DELETE", "/instances/", lambda provider, name: provider.terminate(name)),
     "list_owned": ("GET", "/aggregated/instances", lambda provider, name: provider.list_owned("tw-1")),
 }
+MORE_CALLS = {
+    **CALLS,
+    "image of a launch": ("GET", "/images/", lambda provider, name: provider.launch(spec(token="token-2"))),
+    "network of a launch": ("GET", "/networks/", lambda provider, name: provider.launch(spec(token="token-2"))),
+    "quotas": ("GET", "/regions", lambda provider, name: provider.quotas()),
+    "networks": ("GET", "/firewalls", lambda provider, name: provider.networks("tw-1")),
+}
+ONE_OF_EACH: dict[tuple[type[ProviderError], str], str] = {}
+for _code, _meaning in CODES.items():
+    ONE_OF_EACH.setdefault((_meaning.kind, _meaning.scope), _code)
+BY_CALL: dict[tuple[str, str], type[ProviderError] | None] = {
+    ("launch", "alreadyExists"): UnavailableError,  # what has that name is not shown
+    ("image of a launch", "notFound"): SetupError,
+    ("network of a launch", "notFound"): SetupError,
+    ("renew", "notFound"): None,
+    ("terminate", "notFound"): None,
+}
+"""What a code becomes in a call for which it means something else; None: no error."""
 FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
     "throttled": ({"answer": error(429, "Quota exceeded for quota metric", "rateLimitExceeded")}, ProviderError),
     "denied": ({"answer": error(403, "Required 'compute.x' permission", "forbidden")}, PermissionDeniedError),
@@ -62,6 +83,33 @@ def test_a_failed_call_says_so_and_works_again_without_a_second_machine(
         assert not project.gce.left()
     if call == "renew":
         assert the_machine(project).metadata["tradewind-lives"] == f"{HOUR_S} from {NOW_MS}"
+
+
+@pytest.mark.parametrize("call", sorted(MORE_CALLS))
+def test_each_refusal_has_its_class_and_scope_and_changes_nothing(project: Project, call: str) -> None:
+    """One provider meets them all, and works afterwards."""
+    method, part, ask = MORE_CALLS[call]
+    (name,) = project.connect().launch(spec())
+
+    def state() -> tuple[object, ...]:
+        return [(each.row.name, dict(each.metadata)) for each in project.gce.vms], project.gce.left()
+
+    before = state()
+    for (kind, scope), code in ONE_OF_EACH.items():
+        project.server.requests.clear()
+        project.fails(method, part, times=None, answer=error(400, "said GCP", code))
+        expected = BY_CALL.get((call, code), kind)
+        if expected is None:
+            ask(project.connect(), name)
+        else:
+            with pytest.raises(ProviderError) as raised:
+                ask(project.connect(), name)
+            assert type(raised.value) is expected, (code, raised.value)
+            assert raised.value.retryable == issubclass(expected, ThrottledError | UnavailableError), code
+            assert raised.value.scope == scope or expected is not kind, code
+        assert state() == before, code
+        project.server.faults.clear()
+    ask(project.connect(), name)
 
 
 @pytest.mark.parametrize("call", ["launch", "renew", "terminate"])
