@@ -225,7 +225,7 @@ class PlanView:
     `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
     catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
     those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
-    `could_enable` says where it could.
+    `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
     """
 
     kind: ClassVar[str] = "plan"
@@ -244,6 +244,7 @@ class PlanView:
     enabling: tuple[Enabling, ...] = ()
     saving_unknown: str = ""
     not_rentable: tuple[NotRentable, ...] = ()
+    no_offers: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

@@ -64,8 +64,10 @@ def preview(
         if anywhere is False or not new or not _hopeless(view):
             return view
     elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced, compared=bool(anywhere))
-    if anywhere or all(decided.offer_id is not None for decided in elsewhere.decisions):
+    if anywhere:
         return elsewhere
+    if all(decided.offer_id is not None for decided in elsewhere.decisions):
+        return replace(elsewhere, not_rentable=view.not_rentable, no_offers=view.no_offers)
     return view
 
 
@@ -204,6 +206,7 @@ def plan_view(
         plan=plan,
         new_jobs=tuple(new),
         not_rentable=not_rentable(tx, installation.providers),
+        no_offers=tuple(name for name in sorted(installation.providers) if not _offers(tx, name)),
     )
 
 
@@ -331,9 +334,9 @@ def freshen(installation: Installation) -> None:
     """Polls the providers if prices are old: perhaps no control plane was running to collect them; and if one of them
     had nothing to offer: perhaps a setting has been corrected since."""
     with installation.store.read() as tx:
-        answers = [_last_answer(tx, name) for name in installation.providers]
+        nothing = not all(_offers(tx, name) for name in installation.providers)
         age_s = price_age_s(installation, tx, installation.clock.now_ms())
-    if age_s is None or age_s > STALE_AFTER_S or any(each is None or not each.offers_seen for each in answers):
+    if age_s is None or age_s > STALE_AFTER_S or nothing:
         collect(installation)
 
 
@@ -346,6 +349,12 @@ def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None
             return None
         ages.append((now_ms - last.finished_ms) / 1000)
     return max(ages, default=None)
+
+
+def _offers(tx: Tx, provider: str) -> int:
+    """How many offers a provider had when it answered last; 0 if it never did."""
+    last = _last_answer(tx, provider)
+    return 0 if last is None else last.offers_seen
 
 
 def _last_answer(tx: Tx, provider: str) -> PollRecord | None:

@@ -23,6 +23,7 @@ from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.views import OfferList
 from providers.catalog import load
 from providers.clock import VirtualClock
+from providers.fake import FakeProvider
 from tests.unit.services.recorded_history import ME, spec
 
 NOW = 1_795_000_000_000  # some days after the newest fact of the catalogue
@@ -215,6 +216,17 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
         apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+def test_a_plan_for_other_clouds_names_what_is_enabled_and_has_nothing_to_rent(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeProvider, "offers", lambda self: [])
+    monkeypatch.setattr(FakeProvider, "prices", lambda self: [])
+    view = plan.preview(installation, [spec()], anywhere=None)
+    assert view.anywhere
+    assert view.no_offers == ("fake",)
+    assert "fake: enabled, but nothing to rent there" in rendered(view, Screen())
 
 
 def test_a_cloud_that_nothing_can_rent_is_not_one_to_enable(installation: Installation) -> None:

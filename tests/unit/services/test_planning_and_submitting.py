@@ -56,8 +56,12 @@ def test_a_preview_asks_again_where_there_was_nothing_to_rent(
     with monkeypatch.context() as wrong:
         wrong.setattr(FakeProvider, "offers", lambda self: [])
         wrong.setattr(FakeProvider, "prices", lambda self: [])
-        assert plan.preview(installation, [spec()]).decisions[0].offer_id is None
-    assert plan.preview(installation, [spec()]).decisions[0].offer_id is not None
+        empty = plan.preview(installation, [spec()])
+        assert empty.decisions[0].offer_id is None
+        assert empty.no_offers == ("fake",)
+    again = plan.preview(installation, [spec()])
+    assert again.decisions[0].offer_id is not None
+    assert again.no_offers == ()
 
 
 def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_enough(installation: Installation) -> None:

@@ -77,9 +77,11 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     to_enable = [] if "not enabled" in less else [each for each in view.not_enabled if each not in view.no_provider]
     clouds, unrentable = ", ".join(to_enable), ", ".join(view.no_provider)
     closed = ", ".join(each.place for each in view.not_rentable)
+    none_of = ", ".join(view.no_offers)
     unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
+        f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
         "" if view.could_enable is None or "could enable" in less else _could_enable(view.could_enable, screen),
