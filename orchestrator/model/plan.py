@@ -102,7 +102,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TracedOption:
-    """Something that a job could do now: "start", "start and return" to the offer when its capacity is back, or "wait"
+    """Something that a job could do now: "start", "start and return" to the offer after the first loss, or "wait"
     for it (expected in `wait_s` market seconds). `cost_nano_usd` and `duration_s` to finish are expected values
     (None: not known). `value` is what was compared: a multiple of the best option's; or, for a job that runs, of the
     most at which a move pays ("stay" is 1)."""

@@ -21,6 +21,7 @@ from orchestrator.market.lazily import lazily
 from orchestrator.model import Objective
 from orchestrator.policy.demand import MoveLimits, Running
 from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.interruptions import before_a_loss
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Ranking
 
@@ -89,10 +90,10 @@ class _Move:
         """
         stays, goes = self.here.losses, self.there.losses
         if stays > 0:
-            return self.day * _before_a_loss(self.day * (stays + goes))
+            return self.day * before_a_loss(self.day * (stays + goes))
         if goes > 0 and self.forecast.demand.job.deadline_at_ms is None:
             return self.day
-        return _before_a_loss(goes)
+        return before_a_loss(goes)
 
     def costs(self, share: float) -> _Costs:
         """What counts at the mean prices over a share of the work."""
@@ -152,11 +153,6 @@ def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
     move = _Move.of(forecast, stay, go)
     costs = move.costs(move.lasts)
     return round(move.lasts * (costs.here - costs.there) - costs.moving)
-
-
-def _before_a_loss(losses: float) -> float:
-    """The expected share of the work that is done before the first of so many expected losses."""
-    return -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:

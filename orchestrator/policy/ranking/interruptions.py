@@ -10,6 +10,7 @@ mean. All pools where a job is lost have rates of their own, so the more of them
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +130,11 @@ def _outages(market: Market, rows: Rows) -> tuple[Floats, Floats]:
     wait_s = expected_wait_s(mean_outages_h(market, rows), at_ms=0, last_sign_ms=begins, until_ms=back)
     known: Floats = WEIGHT + market.returns[rows].astype(np.float64)
     return wait_s, known
+
+
+def before_a_loss(losses: float) -> float:
+    """The expected share of the work that is done before the first of so many expected losses."""
+    return -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
 
 
 def fallbacks(forecast: Forecast, open_at: Rows, limits: Limits) -> Rows:

@@ -1,8 +1,9 @@
 """Patience: whether a job that runs nowhere should wait for spot capacity to return instead of starting elsewhere.
 
 Waiting is an option like any other: the offer that is awaited, with its cost to finish, later by the expected wait.
-It is compared with the best offer that is open, and with running there until the awaited one is back: both pay for
-another start and perhaps for egress there and back. A job that runs somewhere never stops in order to wait.
+It is compared with the best offer that is open, and with running there until the first loss and then at the awaited
+one, which pays for another start and perhaps for egress there and back. A job that runs somewhere never stops in order
+to wait. Waits after later losses are decided then, by the same rule wherever the job is, so they count in no option.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
 capacity has been away already count, and so do those that the job has spent waiting, be it for other offers: where
@@ -15,18 +16,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
+from orchestrator.policy.ranking.interruptions import before_a_loss
 from orchestrator.policy.ranking.limits import budget_left, latest_start_s
 from orchestrator.policy.ranking.objectives import log_value, patient
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outages import MOST_WAIT, wait_seconds
-from orchestrator.policy.ranking.pool import Floats
 from orchestrator.policy.ranking.routes import Routes
 
 
@@ -48,7 +49,7 @@ class Wait:
 class Weighed:
     """An option with its expected nano-USD and seconds to finish, and its log objective (`value`, smaller is better).
 
-    "start" on the best open offer, "start and return" to the offer of `row` when it is back, or "wait" for it."""
+    "start" on the best open offer, "start and return" to the offer of `row` after the first loss, or "wait" for it."""
 
     action: Literal["start", "start and return", "wait"]
     row: int
@@ -80,7 +81,7 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     both = forecast.over([best, *rows.tolist(), *ranking.outlook.others])
     pool, mid = both.pool, both.mid
     # By the time of a loss, the others may be back: which offer is open now must not make one seem better.
-    cost, seconds = ranking.outlook.spreads(both, rows.tolist()).expected
+    cost, finish_s = ranking.outlook.spreads(both, rows.tolist()).expected
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
     wait_s = wait_seconds(pool.market, rows)
@@ -98,45 +99,48 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
         action: Literal["start", "start and return", "wait"],
         row: int,
         later_s: float,
-        dollars: float,
-        finish_s: float,
+        course: _Course,
         waited_s: float = 0.0,
     ) -> None:
-        value = log_value(by, dollars, finish_s + waited_s)
-        options.append(Weighed(action, row, later_s, dollars, finish_s, value))
+        value = log_value(by, course.cost, course.seconds + waited_s)
+        options.append(Weighed(action, row, later_s, course.cost, course.seconds + course.waits_s, value))
+
+    def course(place: int) -> _Course:
+        cell = int(pool.cell[place])
+        way = float(mid.price_s[place]) * float(both.move_billed_s[cell]) + float(both.move_fixed[cell])
+        seconds, losses = float(mid.seconds[place]), float(mid.losses[cell])
+        waits_s = float(finish_s[place]) - seconds
+        return _Course(float(cost[place]), seconds, waits_s, way, float(both.begin_s[cell]), before_a_loss(losses))
 
     options: list[Weighed] = []
-    option("start", best, 0.0, float(cost[at]), float(seconds[at]))
-    ways_back = Routes(demand, pool.market).to_sites(pool.market.place(best), demand.checkpoint_bytes)
+    start = course(at)
+    option("start", best, 0.0, start)
+    way_back = Routes(demand, pool.market).to_sites(pool.market.place(best), demand.checkpoint_bytes)
     found = (each[kept].tolist() for each in (rows, away, wait_s, away_s))
     for row, place, later_s, so_far_s in zip(*found, strict=True):
-        egress = float(ways_back[pool.site[pool.cell[place]]])
-        option("wait", row, later_s, float(cost[place]), float(seconds[place]) + later_s, so_far_s)
-        option("start and return", row, later_s, *_there_and_back(both, cost, seconds, at, place, later_s, egress))
+        there = course(place)
+        option("wait", row, later_s, there._replace(seconds=there.seconds + later_s), so_far_s)
+        option("start and return", row, later_s, start.then(there, float(way_back[pool.site[pool.cell[place]]])))
     return options
 
 
-def _there_and_back(
-    forecast: Forecast, whole: Floats, whole_s: Floats, there: int, back: int, away_s: float, egress: float
-) -> tuple[float, float]:
-    """(nano-USD, seconds) to finish if the job runs at one position of the pool until the other is back, then moves
-    there; its checkpoint's way costs `egress` (nano-USD). `whole` and `whole_s` are those of finishing at one
-    position."""
-    pool, mid = forecast.pool, forecast.mid
-    cell, home = int(pool.cell[there]), int(pool.cell[back])
-    begin_s, run_s = float(forecast.begin_s[cell]), float(mid.run_s[cell])
-    price_s = float(mid.price_s[there])
-    share = min(max(away_s - begin_s, 0.0) / run_s, 1.0) if run_s > 0 else 1.0
-    if share >= 1.0:
-        return float(whole[there]), float(whole_s[there])
-    way_there = price_s * float(forecast.move_billed_s[cell]) + float(forecast.move_fixed[cell])
-    way_back = float(mid.price_s[back]) * float(pool.start_s[home]) + egress
-    cost = way_there + share * (price_s * run_s + float(mid.run_charges[cell]))
-    rest_s = float(mid.run_s[home])
-    cost += way_back + (1 - share) * (float(mid.price_s[back]) * rest_s + float(mid.run_charges[home]))
-    # What follows losses besides restarts is counted at either place, by its share of the work.
-    cost += share * float(whole[there] - mid.cost[there]) + (1 - share) * float(whole[back] - mid.cost[back])
-    later_s = share * float(whole_s[there] - mid.seconds[there]) + (1 - share) * float(
-        whole_s[back] - mid.seconds[back]
-    )
-    return cost, max(away_s, begin_s) + (1 - share) * rest_s + later_s
+class _Course(NamedTuple):
+    """The course of a job at one offer: nano-USD and seconds to finish, later waits for capacity counted apart. Of
+    these, getting there costs `way` and takes `begin_s`; `share` of the work is done before the first loss."""
+
+    cost: float
+    seconds: float
+    waits_s: float
+    way: float
+    begin_s: float
+    share: float
+
+    def then(self, other: _Course, egress: float) -> _Course:
+        """This one until the first loss, then the other, where the checkpoint goes for `egress` (nano-USD). A restart
+        after the loss is in both."""
+        share, rest = self.share, 1 - self.share
+        return self._replace(
+            cost=self.way + share * (self.cost - self.way) + egress + rest * (other.cost - other.way),
+            seconds=self.begin_s + share * (self.seconds - self.begin_s) + rest * (other.seconds - other.begin_s),
+            waits_s=share * self.waits_s + rest * other.waits_s,
+        )

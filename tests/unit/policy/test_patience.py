@@ -71,7 +71,7 @@ def test_what_a_job_has_done_counts_towards_how_long_it_may_wait(case, shut):
     assert case.decide(Demand(case.job("job_2"), 1800)).action == "place"
 
 
-def test_going_where_the_checkpoint_is_until_a_machine_elsewhere_is_back_pays_for_its_way_there(case):
+def test_going_where_the_checkpoint_is_and_after_a_loss_elsewhere_pays_for_its_way_there(case):
     """The way to the open machine costs nothing, but the way back does."""
     cheap = case.offer("cheap", 1.00, spot=True, region="us-central1", provider="gcp")
     case.offer("other", 1.06, spot=True, region="asia-northeast1", provider="gcp")
@@ -84,6 +84,21 @@ def test_going_where_the_checkpoint_is_until_a_machine_elsewhere_is_back_pays_fo
     found = {each.action: each for each in weighed(demand, forecast, rank(demand, forecast, filtered), filtered)}
     assert TYPICAL.rate(lies_at, ("gcp", "us-central1", "")) * 50 > usd(1)
     assert found["start and return"].cost_nano_usd > found["wait"].cost_nano_usd
+
+
+def test_waits_after_later_losses_do_not_count_against_waiting_now(case):
+    """Where the job is lost every few hours, it may wait half of its time altogether: but so it may elsewhere."""
+    cheap = case.offer("cheap", 1.00, spot=True, region="us-central1", provider="gcp")
+    case.offer("other", 1.05, spot=True, region="us-east1", provider="gcp")
+    for minutes, kind in ((150, "launched"), (30, "lost"), (0, "refused")):
+        case.happened(cheap, kind, minutes)
+    lies_at = ("gcp", "us-central1", "us-central1a")
+    demand = Demand(
+        case.job(), 36 * 3600, 3600, checkpoint_bytes=7 * 10**9, checkpoint_s=60.0, checkpoint_at=lies_at, idle_s=1800.0
+    )
+    waits = case.decide(demand)
+    assert waits.action == "wait"
+    assert waits.finish_at_ms - case.now > 1.5 * 35 * 3_600_000, "they are in the finish that is shown"
 
 
 @pytest.mark.parametrize("objective", [FASTEST, Objective(0.2, 0.8)])
