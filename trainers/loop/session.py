@@ -26,6 +26,7 @@ from trainers.errors import StateError, TrainerError
 from trainers.loop.cadence import Cadence
 from trainers.loop.peers import Seen, peers_of, world
 from trainers.loop.rng import capture_rng, restore_rng, seed_all
+from trainers.loop.same_model import explained
 from trainers.loop.saves import Saves
 from trainers.loop.summing import sum_in_rank_order
 from trainers.loop.training_loop import Parts, TrainingLoop
@@ -383,9 +384,10 @@ class Session(TrainingLoop):
                 f"checkpoint {loaded.name} has {', '.join(held)}; the program attached {', '.join(sorted(parts))}",
                 hint="attach the same parts as the run that saved it",
             )
-        self._transient.restore_groups(loaded.items["transient"])
-        self._attached.restore(loaded.items, loaded.items["given"])
-        self._transient.restore(loaded.items["transient"])
+        with explained(parts, loaded.items):
+            self._transient.restore_groups(loaded.items["transient"])
+            self._attached.restore(loaded.items, loaded.items["given"])
+            self._transient.restore(loaded.items["transient"])
         if self.loader is not None:
             if "loader" not in loaded.position:
                 raise StateError(

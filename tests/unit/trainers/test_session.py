@@ -6,6 +6,7 @@ import random
 import re
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ class SimulatedRun:
         )
         self.root = root / "checkpoints"
         self.control = ControlDirectory(self.spec.control_dir)
-        self.model = torch.nn.Linear(1, 1)
+        self.model: Any = torch.nn.Linear(1, 1)
         torch.nn.init.zeros_(self.model.weight)
 
     def sleep(self, wall_s: float) -> None:
@@ -511,3 +512,38 @@ def test_another_process_of_the_job_cannot_attach(monkeypatch):
     monkeypatch.setenv(SPEC_VARIABLE, "spec.json")
     with pytest.raises(TrainerError, match="a process other than"):
         trainers.attach(model=None, optimizer=None, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("saved", "built", "told"),
+    [
+        (
+            lambda: torch.nn.Linear(2, 3),
+            lambda: torch.nn.Linear(2, 4),
+            r"model\.0\.weight has the shape \(3, 2\) in the checkpoint, but \(4, 2\) in the program",
+        ),
+        (
+            lambda: torch.nn.BatchNorm1d(2),
+            lambda: torch.nn.BatchNorm1d(2, track_running_stats=False),
+            r"has 0\.num_batches_tracked, 0\.running_mean, 0\.running_var, which the program lacks",
+        ),
+        (
+            lambda: torch.nn.Sequential(torch.nn.Linear(2, 2)),
+            lambda: torch.nn.Linear(2, 2),
+            r"has 0\.0\.bias, 0\.0\.weight, which the program lacks; the program has 0\.bias, 0\.weight",
+        ),
+    ],
+)
+def test_a_model_that_has_changed_is_refused_with_what_differs_on_both_sides(tmp_path, saved, built, told):
+    def trained(generation, part):
+        run = SimulatedRun(tmp_path, generation=generation, steps=2 * generation)
+        run.model = torch.nn.Sequential(part)
+        run.model.register_parameter("weight", torch.nn.Parameter(torch.zeros(1)))
+        return run.train()
+
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    assert trained(1, saved()) == "finished"
+    store.write_fence(tmp_path / "checkpoints", JOB, 2, "1-2-0")
+    with pytest.raises(StateError, match=told) as refused:
+        trained(2, built())
+    assert "submit a new job" in refused.value.hint

@@ -32,13 +32,21 @@ def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, 
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=200)
     # So large that growing overflows soon: which steps are skipped depends on the scaler's whole state.
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**122, growth_interval=3)
+    averaged = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
     loader = DataLoader(Augmented(), batch_size=4, shuffle=True, num_workers=workers)
-    run = trainers.attach(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, loader=loader)
+    run = trainers.attach(
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        scaler=scaler,
+        loader=loader,
+        extra={"averaged": averaged},
+    )
     if kill_at_sync:
         _kill_at_sync(kill_at_sync)
     for x, y in run.batches():
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            prediction = model(x)
+            prediction = model(x) + 0.1 * averaged.module[0](x).detach().mean()  # of an average, as a teacher's
         loss = functional.mse_loss(prediction.float(), y) * (1 + 0.2 * random.random() + 0.2 * numpy.random.rand())
         optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -47,6 +55,7 @@ def main(kill_after_step=0, kill_at_sync=0, workers=0, file_limit_after_step=0, 
         scaler.step(optimizer)
         scaler.update()
         scheduler.step()
+        averaged.update_parameters(model)
         run.step(loss)
         torch.rand(random.randint(1, 3))  # what follows run.step belongs to the step, too
         if run.steps_done == kill_after_step:
