@@ -16,6 +16,7 @@ from orchestrator.nodes import sealing
 from orchestrator.nodes.channel import Channel, places
 from orchestrator.nodes.messages import NodeFacts, NodeReport, Order
 from orchestrator.nodes.seating import take_seat
+from trainers.control import Risk
 from trainers.objects.folder import FolderStore
 from trainers.spec import SetupSpec
 
@@ -154,6 +155,13 @@ def test_secrets_are_sealed_to_each_machine(runtime: NodeRuntime, joined: list[M
         sealed = machine.channel.grant(run.grant)
         assert sealed is not None
         assert sealing.opened(machine.key, sealed, "run-1") == {"TOKEN": "a secret"}
+
+
+def test_every_machine_is_told_how_likely_it_is_lost(runtime: NodeRuntime, joined: list[Machine]) -> None:
+    ordered(runtime, lambda: runtime.prepare("run-1", "m", nodes=NODES))
+    ordered(runtime, lambda: runtime.risk("run-1", Risk(0.5, 2.0)))
+    runs = [machine.order().run for machine in joined]
+    assert [run and run.risk for run in runs] == [Risk(0.5, 2.0)] * NODES
 
 
 def test_an_order_for_a_run_goes_to_every_machine(runtime: NodeRuntime, joined: list[Machine]) -> None:
