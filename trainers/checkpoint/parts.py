@@ -115,7 +115,7 @@ def _differing(first: Mapping[str, Any], part: Mapping[str, Any], places: Sequen
 
 def put_part(root: Root, job: str, name: ManifestName, rank: int, attempt: str, part: Mapping[str, Any]) -> None:
     """Store the part of a rank, whose chunks are durable. `attempt` is the same on all ranks, and new each time."""
-    raw = json.dumps({"attempt": attempt, **part}, separators=(",", ":"), allow_nan=False).encode()
+    raw = json.dumps({"attempt": attempt, "rank": rank, **part}, separators=(",", ":"), allow_nan=False).encode()
     with named_errors():
         job_store(root, job).put(_key(name, rank), hashlib.sha256(raw).hexdigest().encode() + raw)
 
@@ -141,7 +141,7 @@ def await_parts(
         go_on()
         rank = len(found) + 1
         answer = objects.get(_key(name, rank), MOST_BYTES)
-        part = None if answer is None else _parsed(answer.data, attempt)
+        part = None if answer is None else _parsed(answer.data, rank, attempt)
         if part is not None:
             found.append(part)
         elif monotonic() > give_up_s:
@@ -162,12 +162,12 @@ def delete_parts(root: Root, job: str, upto: ManifestName) -> None:
         objects.delete(*(key for key, name in names.items() if name and ManifestName.parse(name[1]) <= upto))
 
 
-def _parsed(raw: bytes, attempt: str) -> dict[str, Any] | None:
-    """The part; None if it is that of another attempt, or not valid."""
+def _parsed(raw: bytes, rank: int, attempt: str) -> dict[str, Any] | None:
+    """The part; None if it is that of another rank or attempt, or not valid."""
     if hashlib.sha256(raw[64:]).hexdigest().encode() != raw[:64]:
         return None
     part: dict[str, Any] = json.loads(raw[64:])
-    return part if part.pop("attempt") == attempt else None
+    return part if (part.pop("rank"), part.pop("attempt")) == (rank, attempt) else None
 
 
 def _key(name: ManifestName, rank: int) -> str:
