@@ -83,13 +83,25 @@ def saved_by_all(folder: Path, name: ManifestName) -> ManifestName:
     barrier, said = threading.Barrier(RANKS), [b""] * RANKS
 
     def save(rank: int) -> ManifestName:
-        peers, items, position = Connected(rank, said, barrier), state(name.step, rank), {"step": name.step}
-        ready = {"peers": peers, "items": items, "position": position, "keep": 9, "before_commit": lambda: None}
-        return save_together(folder, JOB, name, **ready)
+        return save_together(
+            folder,
+            JOB,
+            name,
+            peers=connected(rank, said, barrier),
+            items=state(name.step, rank),
+            position={"step": name.step},
+            keep=9,
+            before_commit=lambda: None,
+        )
 
     with ThreadPoolExecutor(RANKS) as ranks:
         (committed,) = {*ranks.map(save, range(RANKS))}
     return committed
+
+
+def connected(rank: int, said: list[bytes], barrier: threading.Barrier) -> Any:
+    """One of the ranks, from its own point of view."""
+    return Connected(rank, said, barrier)  # type: ignore[no-untyped-call]
 
 
 def same(loaded: Loaded, rank: int) -> bool:

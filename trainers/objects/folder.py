@@ -415,6 +415,7 @@ def _written(path: str, write: Callable[[int], None]) -> str:
     try:
         os.fchmod(handle, _openness(folder) & 0o666)
         write(handle)
+        _announce("sync", temporary)
         os.fsync(handle)
     except BaseException:
         with suppress(OSError):
