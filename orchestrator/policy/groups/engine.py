@@ -19,9 +19,10 @@ class Uncertified(AssertionError):
     used."""
 
 
-def solve(program: Program, *, gap: float = 5e-3, limit_s: float = 60.0) -> Allocation:
+def solve(program: Program, *, gap: float = 5e-3, central: bool = False, limit_s: float = 60.0) -> Allocation:
     """The best answer, exactly; of a large program of jobs that all differ, one within `gap` of the best, certified.
 
+    `central`: where many answers are the best, one in their middle, which spares nobody's time without need.
     Raises InfeasibleError if the limits contradict each other, and LimitError after `limit_s`.
     """
     problem = program.problem
@@ -30,7 +31,7 @@ def solve(program: Program, *, gap: float = 5e-3, limit_s: float = 60.0) -> Allo
         if found.certificates[0].gap > gap:  # a ratio that limits of some jobs only decide
             found = solve_exactly(program, limit_s=limit_s)
     else:
-        found = solve_exactly(program, limit_s=limit_s)
+        found = solve_exactly(program, central=central, limit_s=limit_s)
     verify(program, found)
     return found
 

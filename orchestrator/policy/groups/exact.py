@@ -29,20 +29,23 @@ MANY_PAIRS = 500
 """Of more pairs than this, only those that help become columns."""
 
 
-def solve_exactly(program: Program, *, limit_s: float = 60.0) -> Allocation:
-    """The best answer, with a certificate for each term. Raises Contradiction and OutOfTime."""
+def solve_exactly(program: Program, *, central: bool = False, limit_s: float = 60.0) -> Allocation:
+    """The best answer, with a certificate for each term; `central` as in linear.solve.
+
+    Raises Contradiction and OutOfTime.
+    """
     problem = program.problem
     floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
     certificates: list[Certificate] = []
     times = together = shares = np.zeros(0)
     for term in program.terms:
         if isinstance(term, Ratio):
-            best = Ratios(problem, limit_s=limit_s).best(term.needs, floor)
+            best = Ratios(problem, central=central, limit_s=limit_s).best(term.needs, floor)
             times, together, shares, certificate = best.times, best.together, best.shares, best.certificate
             z = certificate.value
             floor = np.maximum(floor, term.needs.at(z * (1 - SLACK) if term.most else z * (1 + SLACK)))
         else:
-            times, together, certificate = _total(problem, term, floor, limit_s)
+            times, together, certificate = _total(problem, term, floor, central, limit_s)
             shares = split(problem, times, floor)
             problem = problem.and_limits(_as_limit(problem, term, certificate.value))
         certificates.append(certificate)
@@ -60,14 +63,16 @@ def rates(problem: Problem, shares: Floats, together: Floats) -> Floats:
     return found
 
 
-def _total(problem: Problem, term: Total, floor: Floats, limit_s: float) -> tuple[Floats, Floats, Certificate]:
+def _total(
+    problem: Problem, term: Total, floor: Floats, central: bool, limit_s: float
+) -> tuple[Floats, Floats, Certificate]:
     layout = columns(problem)
     asking = curves(problem, equal=_equal(problem, floor), asking=floor)
     asked = asking.asked(floor)
     cost = layout.flat(term.value, term.of_pairs) * (-1.0 if term.most else 1.0)
     scale = float(np.abs(cost).max(initial=0.0)) or 1.0
     program = _Build(layout, asking, None)
-    found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, limit_s)
+    found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, central, limit_s)
     multipliers = program.multipliers(found, scale)
     bound = bound_of_total(layout, asking, asked, cost, multipliers)
     value = float(cost @ found.x)
@@ -78,9 +83,9 @@ def _total(problem: Problem, term: Total, floor: Floats, limit_s: float) -> tupl
     )
 
 
-def _solved(linear: Linear, layout: Columns, basis: Any, limit_s: float) -> Solution:
+def _solved(linear: Linear, layout: Columns, basis: Any, central: bool, limit_s: float) -> Solution:
     if layout.pairs <= MANY_PAIRS:
-        return solve(linear, start=basis, limit_s=limit_s)
+        return solve(linear, start=basis, central=central, limit_s=limit_s)
     first = np.ones(len(linear.cost), dtype=bool)
     first[layout.singles : layout.singles + layout.pairs] = False
     return solve_by_columns(linear, first, each=2 * len(layout.problem.rate), limit_s=limit_s)
@@ -100,8 +105,8 @@ class Best:
 class Ratios:
     """Finds ratios of one problem, again and again: for other needs, each from the answer before."""
 
-    def __init__(self, problem: Problem, *, limit_s: float = 60.0, same: float = SAME) -> None:
-        self.problem, self.same = problem, same
+    def __init__(self, problem: Problem, *, limit_s: float = 60.0, same: float = SAME, central: bool = False) -> None:
+        self.problem, self.same, self._central = problem, same, central
         self.layout = columns(problem)
         self._fastest = fastest(self.layout)
         self._limit_s = limit_s
@@ -119,7 +124,7 @@ class Ratios:
             slope = asking.slope(at, both.slope(z))
             free = np.zeros(layout.singles + layout.pairs)
             linear = program.linear(asking.asked(at) - slope * z, slope, free)
-            found = _solved(linear, layout, basis, self._limit_s)
+            found = _solved(linear, layout, basis, self._central, self._limit_s)
             basis, before, z = found.basis, z, float(found.x[-1]) * program.scale
             if abs(z - before) <= self.same * abs(z) or (both.linear and not asking.above.any()):
                 break

@@ -53,11 +53,14 @@ class Solution:
     basis: Any
 
 
-def solve(linear: Linear, *, start: Any = None, simplex: bool = False, limit_s: float = 60.0) -> Solution:
-    """`simplex`: also if it is large. Raises Contradiction and OutOfTime."""
-    interior = len(linear.cost) >= LARGE and start is None and not simplex
+def solve(
+    linear: Linear, *, start: Any = None, simplex: bool = False, central: bool = False, limit_s: float = 60.0
+) -> Solution:
+    """`simplex`: also if it is large. `central`: of all optima, one in their middle, not at a corner (the
+    interior-point method). Raises Contradiction and OutOfTime."""
+    interior = central or (len(linear.cost) >= LARGE and start is None and not simplex)
     engine = _engine(linear, limit_s, "ipx" if interior else "simplex")
-    if start is not None:
+    if start is not None and not interior:
         engine.setBasis(start)
     x, dual = _run(engine, limit_s)
     return Solution(x, dual, None if interior else engine.getBasis())

@@ -1,0 +1,130 @@
+"""Simulates a fixed cluster that jobs share in rounds, under any policy for collections of jobs.
+
+The mechanism is that of Gavel (Narayanan et al., OSDI 2020, section 5): in each round of 360 s, the jobs with the
+highest priority run, where a job's priority on a type of GPU is its share divided by the part of that type's time
+that it has had. Types are filled from the first to the last; jobs with no share fill what is idle. A round ends with
+its last job. Shares are computed anew at the start of a round, if a job arrived or ended, 1,920 s after the last
+time or later. As there, checkpoints cost nothing. The results agree with Gavel's own simulator
+(tests/unit/arena/test_rounds.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.policy.groups import Collection, Supply, collection
+from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.problem import Floats
+
+ROUND_S, RECOMPUTED_S = 360.0, 1920.0
+CREDIT_S = ROUND_S / 2
+"""What each job is taken to have had of each type when shares are new: without it, the first round decides
+everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Jobs: `at_s` (jobs,), ascending; `rate` (jobs, types) steps/s; `gpus` (jobs,) that each takes; `steps`
+    (jobs,)."""
+
+    at_s: Floats
+    rate: Floats
+    gpus: Floats
+    steps: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`ended_s` (jobs,), `usd` for all GPU time used, `solved` how often shares were computed."""
+
+    ended_s: Floats
+    usd: float
+    solved: int
+
+
+class Cluster:
+    """A cluster in the middle of a simulation. `policy` gives shares (jobs, types) for the jobs that are there.
+
+    `shuffled`: types are filled in random order (seed 0), as Gavel does for policies that do not know how types differ.
+    """
+
+    def __init__(
+        self, jobs: Arrivals, supply: Supply, policy: Callable[[Collection], Floats], *, shuffled: bool = False
+    ) -> None:
+        self.jobs, self.supply, self.policy = jobs, supply, policy
+        self._chance = np.random.default_rng(0) if shuffled else None
+        shape = jobs.rate.shape
+        self._left, self._ended = jobs.steps.copy(), np.full(shape[0], np.nan)
+        self._share, self._owed, self._had = np.zeros(shape), np.zeros(shape), np.full(shape, CREDIT_S)
+        self._alone_s, self._alone_rate, self._then = np.zeros(shape[0]), np.ones(shape[0]), jobs.steps.copy()
+        self._now_s, self._solved_s, self._usd, self._solved = 0.0, -np.inf, 0.0, 0
+
+    def run(self) -> Outcome:
+        """Until all jobs have ended."""
+        arrived, changed = 0, False
+        while np.isnan(self._ended).any():
+            before = arrived
+            arrived = int(np.searchsorted(self.jobs.at_s, self._now_s + 1e-9, side="right"))
+            there = np.flatnonzero(np.isnan(self._ended[:arrived]))
+            if not len(there):
+                self._now_s = float(self.jobs.at_s[arrived])
+                continue
+            changed |= arrived > before
+            if changed and self._now_s - self._solved_s >= RECOMPUTED_S:
+                self._share_anew(there)
+                changed = False
+            changed |= self._round(*self._chosen(there))
+        return Outcome(self._ended, self._usd, self._solved)
+
+    def _share_anew(self, there: np.ndarray) -> None:
+        jobs, since_s = self.jobs, self._now_s - self._solved_s if self._solved else 0.0
+        self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
+        self._had[there] = CREDIT_S
+        self._alone_s[there] += (self._then[there] - self._left[there]) / self._alone_rate[there]
+        self._then[there] = self._left[there]
+        waiting = collection(
+            jobs.rate[there],
+            self.supply,
+            gpus=jobs.gpus[there],
+            steps=self._left[there],
+            age_s=self._now_s - jobs.at_s[there],
+            alone_s=self._alone_s[there],
+        )
+        self._share[:] = 0
+        self._share[there] = self.policy(waiting)
+        self._alone_rate[there] = alone(waiting)
+        self._solved_s, self._solved = self._now_s, self._solved + 1
+
+    def _chosen(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(jobs, the type of each) of the next round."""
+        share, owed, gpus = self._share[there], self._owed[there], self.jobs.gpus[there]
+        priority, free = share / self._had[there], np.ones(len(there), dtype=bool)
+        types = range(share.shape[1]) if self._chance is None else self._chance.permutation(share.shape[1])
+        chosen, on = [], []
+        for each in types:
+            room = float(self.supply.gpus[each])
+            can = free & (self.jobs.rate[there, each] > 0)
+            for job in np.lexsort((-share[:, each], -owed[:, each], -priority[:, each])):
+                if room <= 0:
+                    break
+                if can[job] and gpus[job] <= room:
+                    free[job], room = False, room - gpus[job]
+                    chosen.append(there[job])
+                    on.append(each)
+        return np.array(chosen), np.array(on)
+
+    def _round(self, jobs: np.ndarray, on: np.ndarray) -> bool:
+        """Whether a job ended."""
+        rate = self.jobs.rate[jobs, on]
+        steps = np.maximum(np.minimum(np.floor(rate * ROUND_S), self._left[jobs]), 1)
+        took_s = steps / rate
+        self._left[jobs] -= steps
+        self._had[jobs, on] += took_s
+        self._usd += float((took_s * self.jobs.gpus[jobs] * self.supply.usd_per_h[on]).sum()) / 3600
+        ended = self._left[jobs] <= 0
+        self._ended[jobs[ended]] = self._now_s + took_s[ended]
+        self._now_s += float(took_s.max())
+        return bool(ended.any())
