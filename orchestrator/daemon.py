@@ -14,7 +14,8 @@ import socket
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from random import SystemRandom
 from types import FrameType
 
@@ -220,10 +221,32 @@ def run(config: Config, *, once: bool = False, background: bool = False) -> int:
         )
         signal.signal(signal.SIGTERM, daemon.end)
         signal.signal(signal.SIGINT, daemon.end)
-        return daemon.run(once=once)
+        with nullcontext() if once else dashboard(installation, log):
+            return daemon.run(once=once)
     finally:
         installation.close()
         os.umask(umask)
+
+
+@contextmanager
+def dashboard(installation: Installation, log: ControlPlaneLog) -> Iterator[None]:
+    """Serve the dashboard during the block, if `web.port` is set. If that fails, the log says why; jobs matter more."""
+    port = installation.config.web.port
+    with ExitStack() as stack:
+        if port is not None:
+            try:
+                from orchestrator.client import Client
+                from orchestrator.services.caller import Caller
+                from orchestrator.web.serve import serving
+                from orchestrator.web.site import Site
+
+                site = Site(Client.over(installation, Caller("dashboard")))
+                log.say(f"the dashboard is at {stack.enter_context(serving(site, port))}")
+            except ImportError as error:
+                log.say(f"web.port is set, but {error.name} is not installed: pip install 'tradewind[web]'")
+            except TradewindError as error:
+                log.say(f"the dashboard is not served: {error}")
+        yield
 
 
 def main() -> int:

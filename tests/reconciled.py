@@ -109,11 +109,13 @@ def _columns(lines: Sequence[str], first: str, names: Iterable[str]) -> int:
 def on_the_page(view: ReportView) -> None:
     text = page(view)
     for total in view.totals:
-        table = next(each for each in re.findall(r"<table>.*?</table>", text) if f"Against {total.name}" in each)
+        table = next(
+            each for each in re.findall(r"<table.*?</table>", text, re.DOTALL) if f"Against {total.name}" in each
+        )
         assert total.definition in unescape(table)
         body, foot = table.split("<tfoot>")
-        rows = [_cells(row) for row in re.findall(r"<tr>.*?</tr>", body)[1:]]
-        feet = [_cells(row) for row in re.findall(r"<tr>.*?</tr>", foot)]
+        rows = [_cells(row) for row in re.findall(r"<tr>.*?</tr>", body, re.DOTALL)[1:]]
+        feet = [_cells(row) for row in re.findall(r"<tr>.*?</tr>", foot, re.DOTALL)]
         assert len(rows) == len(view.jobs)
         whole = [[nano(cell) for cell in row[1:4]] for row in (*rows, feet[0]) if "-" not in row[1:4]]
         assert all(paid + saved == baseline for paid, saved, baseline in whole)
@@ -130,6 +132,8 @@ def on_the_page(view: ReportView) -> None:
 
 
 def _cells(row: str) -> list[str]:
+    """The text of each cell, with amounts exact as they are on hover."""
+    row = re.sub(r'<data value="-?\d+" title="([^"]*)">.*?</data>', r"\1", row)
     return [unescape(re.sub("<.*?>", "", cell)) for cell in re.findall(r"<t[dh][^>]*>.*?</t[dh]>", row)]
 
 

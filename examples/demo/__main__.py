@@ -190,6 +190,9 @@ class Demo:
             f"(also: queue, events, logs, report --html out.html)",
             soft_wrap=True,
         )
+        self._console.print(
+            f"Open it in the browser: [bold].venv/bin/tradewind --state-dir {shown} dashboard[/]", soft_wrap=True
+        )
         return 1 if found else 0
 
 

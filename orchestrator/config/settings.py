@@ -236,6 +236,20 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
+    """The dashboard that the control plane serves."""
+
+    port: int | None = setting(
+        None,
+        "The control plane serves the dashboard on this port of 127.0.0.1, read-only (docs/dashboard.md). Needs "
+        "`tradewind[web]`.",
+        whole(1),
+        "8420",
+        "none: only `tradewind dashboard` serves it",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
     """How machines of other hosts reach `store_root`. They get credentials that are limited to their job."""
 
@@ -355,6 +369,7 @@ class Config:
     stalls: Stalls = field(default_factory=Stalls)
     secrets: Secrets = field(default_factory=Secrets)
     machines: Machines = field(default_factory=Machines)
+    web: Web = field(default_factory=Web)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -18,7 +18,7 @@ from orchestrator.services.jobs.current import job_views
 from orchestrator.services.views import JobView
 from orchestrator.store import CostFilter, JobFilter, SavingSum, Tx
 
-RUNNING_SHOWN = 20
+RUNNING_SHOWN = 8
 HIGHLIGHTS = 8
 RECENT_EVENTS = 600
 _TOLD = (
@@ -28,7 +28,7 @@ _TOLD = (
     "job.cancelled",
     "run.preempted",
     "run.lost",
-    "migration.cutover",
+    "migration.provision",
 )
 
 

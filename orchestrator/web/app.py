@@ -10,10 +10,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 
 from orchestrator.errors import NotFoundError, StoreError, StoreVersionError, TradewindError, UsageError
-from orchestrator.web.routes import costs, frame, job, jobs, market, overview, work
+from orchestrator.web.actions import COOKIE, same
+from orchestrator.web.routes import actions, costs, frame, job, jobs, live, market, overview, work
 from orchestrator.web.site import Site
 from providers.clock import SystemClock
 
@@ -40,6 +41,9 @@ def create_app(site: Site) -> FastAPI:
     """The dashboard over a site."""
     app = FastAPI(title="Tradewind dashboard", version=version("tradewind"), docs_url=None, redoc_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED_BYTES, compresslevel=5)
+    if site.token:
+        app.include_router(actions.routes(site))
+    app.include_router(live.routes(site))
     for each in (overview, jobs, job, costs, market, work):
         app.include_router(each.routes(site))
     app.include_router(frame.routes())
@@ -49,6 +53,8 @@ def create_app(site: Site) -> FastAPI:
         if not site.guarded and not _is_loopback(request.headers.get("host", "")):
             # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
             answer: Response = JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
+        elif site.guarded and not _open_to_all(request) and not same(request.cookies.get(COOKIE, ""), site.token):
+            answer = RedirectResponse("/enter", 303)
         else:
             answer = await call_next(request)
         for name, value in HEADERS.items():
@@ -63,6 +69,11 @@ def create_app(site: Site) -> FastAPI:
     for kind in (TradewindError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, failed)
     return app
+
+
+def _open_to_all(request: Request) -> bool:
+    """What is shown without the token: the page that asks for it."""
+    return request.url.path == "/enter" or request.url.path.startswith("/static/")
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -45,6 +46,20 @@ def server_of(site: Site) -> uvicorn.Server:
         timeout_graceful_shutdown=2,
     )
     return uvicorn.Server(config)
+
+
+@contextmanager
+def serving(site: Site, port: int = 0) -> Iterator[str]:
+    """The address of a site that a thread serves on loopback. Raises UsageError."""
+    with listen("127.0.0.1", port) as made:
+        server = server_of(site)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{made.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def serve(site: Site, host: str, port: int, *, opens: bool, tell: Callable[[str], None]) -> None:

@@ -21,18 +21,19 @@ THEMES = ("light", "dark")
 
 @dataclass(frozen=True)
 class Site:
-    """One dashboard. `demo`: it shows the generated fleet. `token`: what a browser must know to act, or to read if the
-    dashboard is open to other machines (`guarded`); "" without."""
+    """One dashboard. `demo`: it shows the generated fleet. `token`: what a browser must know to act (if it `acts` at
+    all), or to read if the dashboard is open to other machines (`guarded`); "" without."""
 
     client: Client
     demo: bool = False
     token: str = ""
     guarded: bool = False
+    acts: bool = False
 
     @property
     def may_act(self) -> bool:
         """Whether jobs can be paused, resumed and cancelled from the pages."""
-        return bool(self.token) and not self.demo
+        return self.acts and bool(self.token)
 
     def page(
         self,
@@ -45,6 +46,7 @@ class Site:
         command: str = "",
         status: int = 200,
         twins: bool = True,
+        message: str = "",
         **given: Any,
     ) -> HTMLResponse:
         """The page of a template."""
@@ -62,6 +64,7 @@ class Site:
             theme=theme if theme in THEMES else "",
             simulated=GENERATED if self.demo else SIMULATED if simulated else "",
             command=command,
+            message=message,
             live=not self.demo and status == 200,
             twin=twin if twins else None,
         )

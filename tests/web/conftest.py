@@ -22,6 +22,8 @@ from tests.unit.services.recorded_history import HOUR_MS, record, submit_job
 from tests.web.dashboard import Served, small_fleet
 
 HOSTILE = "<script>alert(1)</script>"
+EXACTLY = "document.querySelectorAll('data[title]').forEach(each => { each.textContent = each.title; })"
+"""Amounts are shown to the cent, and exactly on hover: sums are checked on the latter."""
 
 
 @dataclass
@@ -87,5 +89,6 @@ def opened(request: pytest.FixtureRequest, browser: Browser, view: ReportView, t
     shown.page.on("console", lambda message: shown.complaints.append(message.text))
     shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
     shown.page.goto(file.as_uri())
+    shown.page.evaluate(EXACTLY)
     yield shown
     context.close()

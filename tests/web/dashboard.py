@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec, new_id
 from orchestrator.services.caller import Caller
 from orchestrator.web.demo.fleet import Size
 from orchestrator.web.demo.opening import NOW_MS, demo_installation
-from orchestrator.web.serve import listen, server_of
+from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
 
 SMALL = Size(jobs=60, changes_per_day=2.0, periods_per_day=2)
@@ -48,20 +47,6 @@ class Served:
         status, _, body = self.get(path)
         assert status == 200, (status, body[:300])
         return json.loads(body)
-
-
-@contextmanager
-def serving(site: Site) -> Iterator[str]:
-    """The address of a site that is served by a thread."""
-    with listen("127.0.0.1", 0) as made:
-        server = server_of(site)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [made]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{made.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`dashboard`: the pages in a browser."""
 
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +25,17 @@ def dashboard(
         str, typer.Option(help="The address to listen on. Others than loopback need the printed token to read.")
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Let who knows the printed token pause, resume and cancel jobs.")
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Show a generated fleet of 1,000 jobs over three months (simulated).")
     ] = False,
 ) -> None:
     """Open the dashboard: costs, savings, jobs, the market and why jobs moved, in the browser.
 
-    It only reads, and answers to this machine only.
+    It only reads, and answers to this machine only, unless you ask for more; then it prints a token that a browser
+    has to enter.
     """
     try:
         from orchestrator.web.demo.opening import demo_installation
@@ -38,12 +43,18 @@ def dashboard(
         from orchestrator.web.site import Site
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web") from error
-    if host not in LOOPBACK:
-        raise UsageError(
-            f"{host} is not an address of this machine alone",
-            hint="listen on 127.0.0.1, and reach it through SSH: ssh -L 8420:127.0.0.1:8420 HOST",
-        )
+    if demo and (allow_actions or host not in LOOPBACK):
+        raise UsageError("the demo has nothing to act on, and is for this machine", hint="leave out --demo")
     out = Output(Format.TABLE)
+    guarded = host not in LOOPBACK
+    token = secrets.token_urlsafe(24) if allow_actions or guarded else ""
+    if guarded:
+        out.warn(
+            f"{host} may be reached from other machines, and HTTP is not encrypted",
+            "put a proxy with TLS in front, or listen on 127.0.0.1 and use: ssh -L 8420:127.0.0.1:8420 HOST",
+        )
+    if token:
+        out.note(f"token, shown once: {token}")
 
     def tell(address: str) -> None:
         out.note(f"the dashboard is at {address} (Ctrl-C ends it)")
@@ -56,7 +67,8 @@ def dashboard(
             serve(Site(client, demo=True), host, port, opens=not no_open, tell=tell)
         return
     with session(ctx) as (client, _):
-        serve(Site(client), host, port, opens=not no_open, tell=tell)
+        site = Site(client, token=token, guarded=guarded, acts=allow_actions)
+        serve(site, host, port, opens=not no_open, tell=tell)
 
 
 def _demo_folder() -> Path:

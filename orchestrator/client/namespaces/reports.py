@@ -140,6 +140,13 @@ class Reports:
         """The control plane, the sources of prices, flagged prices, quarantined jobs and machines."""
         return health.health(self._session.installation)
 
+    def mark(self) -> str:
+        """A text that differs once anything on the pages may have changed: an event, an entry or a price."""
+        with self._session.installation.store.read() as tx:
+            newest = tx.events(limit=1, newest_first=True)
+            booked, known = tx.total_nano_usd(), tx.market_changes()
+        return f"{newest[0].id if newest else ''} {booked} {known}"
+
     def clouds(self) -> tuple[str, ...]:
         """The providers that list offers."""
         with self._session.installation.store.read() as tx:

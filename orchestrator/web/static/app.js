@@ -23,3 +23,31 @@ document.addEventListener("click", event => {
   }
 });
 showTimes(document);
+
+// Live updates: the server says that something has changed, and the content is replaced by its newest state. A page that
+// is being used (a form, an opened part, a zoomed chart) is left alone and says that there is news.
+const live = document.body.dataset.live, state = document.getElementById("live-state");
+if (live && state && window.EventSource) {
+  const loaded = Date.now();
+  let connected = true, news = false, updated = loaded;
+  const inUse = () => document.querySelector("#content :focus:not([tabindex='-1']), #content details[open], .chart-home");
+  const say = () => {
+    const minutes = Math.floor((Date.now() - updated) / 60000);
+    state.textContent = !connected ? `; the dashboard does not answer: this page is ${minutes} min old`
+      : news ? "; there is news: reload the page" : ", live";
+  };
+  const source = new EventSource(live);
+  source.addEventListener("hello", () => { connected = true; say(); });
+  source.addEventListener("changed", async () => {
+    news = true;
+    if (!inUse() && window.htmx) {
+      await htmx.ajax("GET", location.pathname + location.search, { target: "#content", select: "#content", swap: "outerHTML" });
+      news = false;
+      updated = Date.now();
+      showTimes(document);
+    }
+    say();
+  });
+  source.onerror = () => { connected = false; say(); };
+  setInterval(say, 30000);
+}

@@ -13,6 +13,14 @@
   const local = () => { try { return localStorage.getItem("zone") === "local"; } catch { return false; } };
   const money = value => value == null ? "-" : "$" + (value >= 10 ? value.toFixed(2) : value.toPrecision(3));
 
+  // "27 Oct" or "06:00", in the zone that the reader chose
+  function shown(at, { min, max }) {
+    const zone = local() ? undefined : "UTC", moment = new Date(at * 1e3);
+    const midnight = moment.toLocaleTimeString("en-GB", { timeZone: zone }) === "00:00:00";
+    if (max - min > 3 * 86400 || midnight) return moment.toLocaleDateString("en-GB", { timeZone: zone, day: "numeric", month: "short" });
+    return moment.toLocaleTimeString("en-GB", { timeZone: zone, hour: "2-digit", minute: "2-digit" });
+  }
+
   async function draw(home) {
     const whole = home.dataset.series;
     const read = async url => { const answer = await fetch(url); if (!answer.ok) throw new Error(url); return answer.json(); };
@@ -34,7 +42,7 @@
       width: box.clientWidth || 600, height: 260,
       tzDate: at => local() ? new Date(at * 1e3) : uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.06] } },
-      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map(tick => "$" + +tick.toPrecision(3)) }],
+      axes: [{ ...axis, values: (chart, ticks) => ticks.map(tick => shown(tick, chart.scales.x)) }, { ...axis, size: 60, values: (_, ticks) => ticks.map(tick => "$" + +tick.toPrecision(3)) }],
       series: [{ label: "time" }, ...found.names.map((name, place) => ({
         label: name, stroke: color(`--c${place % 6 + 1}`), width: 1.75, paths: stepped, points: { show: false },
         value: (_, value) => money(value),

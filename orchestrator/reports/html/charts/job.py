@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.formats.html.markup import Html, element
 from orchestrator.reports.html.charts.frame import (
@@ -53,7 +53,7 @@ def timeline(row: JobReport, now_ms: int) -> Html | None:
         said += f"{money_text(each.cost_nano_usd)}, ended: {run.end or 'it runs'}"
         seen.append(said)
         marks.append(bar(begin, top, min(trained, stop) - begin, tall * 0.68, f"{color} soft", f"{said} (starting)"))
-        marks.append(bar(trained, top, stop - trained, tall * 0.68, color, said))
+        marks.append(bar(trained, top, stop - trained, tall * 0.68, f"{color} tint", said))
         if stop - begin > 70:
             words.append(
                 element(
@@ -73,16 +73,24 @@ def timeline(row: JobReport, now_ms: int) -> Html | None:
     return figure(title, made, key(names))
 
 
+def prices_paid(row: JobReport, now_ms: int) -> Html | None:
+    """The price of each run in dollars per hour while it was billed; None without prices."""
+    return _prices(row, {}, now_ms)
+
+
 def prices(page: JobPage) -> Html | None:
     """What 1,000 steps cost on each run's machine while it was billed, and dashed what they would have cost on the next
     best offers of the decision. Where a speed is not known, dollars per hour."""
-    facts = {each.run_id: each for each in page.facts}
-    runs = [each for each in page.report.runs if each.run.billed_from_ms is not None and each.prices]
+    return _prices(page.report, {each.run_id: each for each in page.facts}, page.at_ms)
+
+
+def _prices(row: JobReport, facts: Mapping[str, RunFacts], now_ms: int) -> Html | None:
+    runs = [each for each in row.runs if each.run.billed_from_ms is not None and each.prices]
     if not runs:
         return None
     rates = {each.run.id: _rate(facts.get(each.run.id)) for each in runs}
     per_step = all(rate is not None for rate in rates.values())
-    start, end = span_of(page.report, page.at_ms)
+    start, end = span_of(row, now_ms)
     across = Scale(start, end)
     own: list[_Line] = [(each, each.run.offer_id, each.prices, _unit(rates[each.run.id], per_step)) for each in runs]
     beaten: list[_Line] = [
@@ -102,11 +110,11 @@ def prices(page: JobPage) -> Html | None:
         low, high = (f"${pick(p for _, p in points) * unit:.3g}" for pick in (min, max))
         said = f"{'' if mine else 'instead of '}run {each.number}, {machine(name)}: {low} to {high}"
         corners = [
-            (across(min(max(at, each.run.billed_from_ms or 0), each.run.billed_to_ms or page.at_ms)), up(price * unit))
+            (across(min(max(at, each.run.billed_from_ms or 0), each.run.billed_to_ms or now_ms)), up(price * unit))
             for at, price in points
         ]
         color = color_of(name, runs) if mine else "c7 dash thin"
-        marks.append(steps(corners, across(each.run.billed_to_ms or page.at_ms), color, said))
+        marks.append(steps(corners, across(each.run.billed_to_ms or now_ms), color, said))
     x = [(across(at), word) for at, word in time_ticks(start, end, 7)]
     title = (
         "Price under each run, in dollars per 1,000 steps" if per_step else "Price under each run, in dollars per hour"

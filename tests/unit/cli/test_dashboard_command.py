@@ -1,0 +1,67 @@
+"""`tradewind dashboard`: what it refuses before it listens; and the control plane's own dashboard."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.cli.app import app
+from orchestrator.config import load_config
+from orchestrator.daemon import dashboard
+from orchestrator.installation import Installation
+from orchestrator.services.control_plane.background_log import ControlPlaneLog
+from orchestrator.store import Store
+from providers.clock import VirtualClock
+
+
+def test_the_demo_takes_no_orders_and_stays_on_this_machine() -> None:
+    for option in (["--allow-actions"], ["--host", "0.0.0.0"]):
+        done = CliRunner().invoke(app, ["dashboard", "--demo", *option])
+        assert done.exit_code == 2
+        assert "leave out --demo" in done.output
+
+
+def test_a_port_in_use_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(app, ["--state-dir", str(tmp_path), "dashboard", "--no-open", "--port", port])
+    assert done.exit_code == 2
+    assert port in done.output
+    assert "--port 0" in done.output
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Installation:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = load_config({"state_dir": str(tmp_path), "web.port": port}, environ={}, cwd=tmp_path)
+    clock = VirtualClock()
+    return Installation(config, clock, Store.open(config.store_url, clock), {})
+
+
+def test_the_control_plane_serves_the_dashboard_while_it_runs(installation: Installation) -> None:
+    address = f"http://127.0.0.1:{installation.config.web.port}/"
+    with dashboard(installation, ControlPlaneLog()), urlopen(address) as answer:
+        assert b"Open jobs" in answer.read()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(address)
+    installation.close()
+
+
+def test_a_port_in_use_does_not_keep_the_control_plane_from_running(
+    installation: Installation, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", installation.config.web.port or 0))
+        taken.listen()
+        with dashboard(installation, ControlPlaneLog()):
+            pass
+    assert "not served" in "".join(capfd.readouterr())
+    installation.close()

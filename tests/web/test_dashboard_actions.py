@@ -1,0 +1,112 @@
+"""Orders from the browser: only with the token, only from our own pages, and carried to the control plane as a
+command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from orchestrator.client import Client
+from orchestrator.services.caller import Caller
+from orchestrator.web.demo.fleet import Size
+from orchestrator.web.demo.opening import demo_installation
+from orchestrator.web.serve import serving
+from orchestrator.web.site import Site
+from tests.web.dashboard import Served
+
+TOKEN = "a-token-that-is-printed-once"
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with demo_installation(tmp_path_factory.mktemp("acting") / "fleet", Size(jobs=30, days=20)) as made:
+        made.store.resign(_leadership(made.store))  # nobody answers orders: none is waited for
+        client = Client.over(made, Caller("ann"))
+        with serving(Site(client, token=TOKEN, acts=True)) as url:
+            yield Served(url, client, made)
+
+
+def _leadership(store):
+    made = store.campaign(_holder(store))
+    assert made is not None
+    return made
+
+
+def _holder(store) -> str:
+    return store.leader().holder
+
+
+@pytest.fixture
+def job_id(acting: Served) -> str:
+    return next(each.id for each in acting.client.reports.jobs(limit=1000).jobs if each.state == "running")
+
+
+def orders(acting: Served) -> list[tuple[str, str | None, str]]:
+    with acting.installation.store.read() as tx:
+        return [(each.kind, each.job_id, each.actor) for each in tx.open_commands()]
+
+
+def test_an_order_needs_the_token_and_a_form_of_ours(acting: Served, job_id: str) -> None:
+    from urllib.request import Request, urlopen
+
+    def post(body: str, cookie: str = "") -> tuple[str, str]:
+        asked = Request(f"{acting.url}/jobs/{job_id}/act", body.encode(), {"Cookie": cookie} if cookie else {})
+        try:
+            with urlopen(asked) as answer:
+                return answer.url, answer.read().decode()
+        except OSError as error:
+            return "refused", str(error)
+
+    assert post("action=pause")[0].endswith("/enter")
+    assert post("action=pause", "tradewind_token=wrong")[0].endswith("/enter")
+    assert post("action=pause", f"tradewind_token={TOKEN}")[0] == "refused"
+    assert post("action=pause&csrf=0", f"tradewind_token={TOKEN}")[0] == "refused"
+    assert orders(acting) == []
+
+
+def test_a_person_enters_the_token_and_pauses_a_job(browser: Browser, acting: Served, job_id: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    try:
+        page = context.new_page()
+        page.goto(f"{acting.url}/enter")
+        page.fill("input[name=token]", "wrong")
+        page.click("text=Enter >> nth=-1")
+        assert "not the token" in page.inner_text("main")
+        page.fill("input[name=token]", TOKEN)
+        page.locator("form button").click()
+        assert page.url == f"{acting.url}/"
+        page.goto(f"{acting.url}/jobs/{job_id}")
+        page.get_by_role("button", name="Pause").click()
+        assert "will pause at its next step" in page.locator("[role=status]").inner_text()
+    finally:
+        context.close()
+    assert orders(acting) == [("pause", job_id, "user:ann")]
+    with acting.installation.store.write() as tx:
+        tx.close_command(tx.open_commands()[0].id, "done")
+
+
+def test_no_page_contains_the_token(acting: Served, job_id: str) -> None:
+    for path in ("/", "/jobs", f"/jobs/{job_id}", "/enter", "/health.json"):
+        _, _, body = acting.get(path, Cookie=f"tradewind_token={TOKEN}")
+        assert TOKEN.encode() not in body
+
+
+def test_a_dashboard_that_only_reads_has_no_buttons_and_takes_no_orders(fleet: Served) -> None:
+    job = next(each for each in fleet.client.reports.jobs(limit=1000).jobs if each.state == "running")
+    _, _, body = fleet.get(f"/jobs/{job.id}")
+    assert not re.search(rb"<form[^>]*method=.post", body)
+    assert fleet.get(f"/jobs/{job.id}/act")[0] in (404, 405)
+
+
+def test_a_dashboard_for_other_machines_shows_nothing_without_the_token(acting: Served) -> None:
+    with serving(Site(acting.client, token=TOKEN, guarded=True)) as url:
+        guarded = Served(url, acting.client, acting.installation)
+        for path in ("/", "/jobs.json", "/ledger.csv", "/live"):
+            _, _, body = guarded.get(path, Host="tradewind.example")
+            assert b"Enter the token" in body
+        status, _, body = guarded.get("/jobs.json", Host="tradewind.example", Cookie=f"tradewind_token={TOKEN}")
+        assert status == 200
+        assert b"job-table" in body
