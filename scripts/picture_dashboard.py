@@ -23,9 +23,7 @@ WIDE, NARROW = (1240, 900), (390, 844)
 SHOWN = {  # name: address, theme, window, whole page
     "overview": ("/", "light", WIDE, False),
     "job": ("/jobs/JOB", "dark", WIDE, False),
-    "costs": ("/costs", "light", WIDE, False),
     "market": ("/market?gpu=A100-40GB", "dark", WIDE, False),
-    "phone": ("/", "light", NARROW, False),
 }
 PAGES = ("/", "/jobs", "/jobs/JOB", "/costs", "/ledger", "/market", "/migrations", "/plans", "/policies", "/health")
 QUALITY = 82
