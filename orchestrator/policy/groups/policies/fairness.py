@@ -4,7 +4,6 @@
 
 proportional_m is the rate under shares in proportion to the cluster's GPUs. Source: Narayanan et al.,
 "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads" (Gavel), OSDI 2020, section 4.1 (LAS).
-Among the optima, the one with the most throughput, relative to what each is entitled to, is chosen.
 """
 
 from __future__ import annotations
