@@ -5,6 +5,7 @@ Quick tests first, whole simulations in virtual time next, then browsers, and re
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import shutil
@@ -63,6 +64,12 @@ def postgres() -> Iterator[Server]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end: without this, each full garbage collection would look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:

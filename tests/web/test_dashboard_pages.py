@@ -35,6 +35,8 @@ SMALLEST = """() => {
   }
   return least;
 }"""
+WIDER_THAN_ITS_CARD = """() => [...document.querySelectorAll("main .scroll")]
+  .filter(node => node.scrollWidth > node.clientWidth + 1).map(node => node.getAttribute("aria-label"))"""
 CUT_OFF = """() => [...document.querySelectorAll("main *")].filter(node => {
   const box = node.getBoundingClientRect();
   return box.width && box.right > innerWidth + 1 && !node.closest(".scroll, pre, .plot, caption");
@@ -67,6 +69,7 @@ def test_it_says_nothing_to_the_console_and_is_accessible(
         page.goto(fleet.url + path)
         asked = page.evaluate("performance.getEntriesByType('resource').map(each => each.name)")
         assert all(each.startswith(fleet.url) for each in asked)
+        assert page.evaluate(WIDER_THAN_ITS_CARD) == []
         page.evaluate(AXE.read_text(encoding="utf-8"))
         result = page.evaluate("axe.run()")
         found = [(each["id"], [node["html"][:120] for node in each["nodes"]][:3]) for each in result["violations"]]

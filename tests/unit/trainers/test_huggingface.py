@@ -7,8 +7,6 @@ import pytest
 from tests.unit.trainers.conftest import Job, opened_nursery
 from tests.unit.trainers.test_exact_resume import assert_equal_bits
 
-pytest.importorskip("transformers", reason="needs the extra `huggingface`")
-
 
 @pytest.fixture(scope="module")
 def loaded():

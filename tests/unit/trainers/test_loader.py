@@ -542,7 +542,7 @@ class Counting(IterableDataset):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("taken", [0, 3, 7])
 def test_an_iterable_data_set_goes_on_where_it_was_with_torchdatas_loader(workers, taken):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="needs the extra `streams`")
+    from torchdata import stateful_dataloader as stateful
 
     def loader():
         return resumable(stateful.StatefulDataLoader(Counting(), batch_size=4, num_workers=workers), seed=0)
