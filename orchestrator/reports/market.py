@@ -18,7 +18,7 @@ from orchestrator.model import Job
 from orchestrator.services.prices.history import gpu_kinds, instant_of
 from orchestrator.store import Interval, Tx
 from providers.hardware import GPUS
-from providers.offer import Offer, short_zone
+from providers.offer import Offer, OfferId, short_zone
 
 Unit = Literal["gpu", "tflop", "steps"]
 UNITS: Mapping[Unit, str] = {"gpu": "GPU-h", "tflop": "TFLOP-h", "steps": "1k steps"}
@@ -291,7 +291,7 @@ def _series(
 def _spread(rows: Sequence[MarketRow]) -> tuple[Spread, ...]:
     lowest: dict[tuple[str, bool], MarketRow] = {}
     for row in rows:
-        lowest.setdefault((row.offer_id.partition("/")[0], row.spot), row)
+        lowest.setdefault((OfferId.parse(row.offer_id).provider, row.spot), row)
     clouds = sorted({cloud for cloud, _ in lowest})
     made = []
     for cloud in clouds:

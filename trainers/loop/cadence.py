@@ -79,8 +79,10 @@ class Cadence:
         self._beside_s.clear()
 
     def late_s(self, now_s: float, deadline_s: float) -> float:
-        """How much time is missing for a save that takes as long as the latest; 0 if there is enough."""
-        return max(now_s + (self.save_s or 0.0) - deadline_s, 0.0)
+        """How much time is missing for a save that takes as long as the latest; 0 if there is enough. Also 0 once the
+        deadline has passed: a machine that outlives it may do so for long, and a save can only help.
+        """
+        return 0.0 if now_s >= deadline_s else max(now_s + (self.save_s or 0.0) - deadline_s, 0.0)
 
     def must_end(self, now_s: float, deadline_s: float) -> bool:
         """True if one more step and a save of twice the usual duration would exceed the deadline."""

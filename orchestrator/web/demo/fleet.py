@@ -39,7 +39,7 @@ from orchestrator.store import Tx
 from orchestrator.web.demo.lives import DAY_MS, Life, Stretch, candidates, lives
 from orchestrator.web.demo.market import MACHINES, SOURCE, ZONES, DemoMarket, market
 from providers.money import format_usd
-from providers.offer import short_zone
+from providers.offer import OfferId, short_zone
 from providers.price import PricePoint
 
 DAYS = 92
@@ -216,7 +216,7 @@ class _Writer:
             for upto in self._ends(run.billed_from_ms, end_ms):
                 made += accrue(job, run, prices, upto, last)
                 last = upto
-            if before is not None and before.offer_id.split("/")[:2] != run.offer_id.split("/")[:2]:
+            if before is not None and _region(before.offer_id) != _region(run.offer_id):
                 start, amount = run.billed_from_ms, round(2.4 * 90_000_000)
                 name = f"{run.id.replace('run_', 'le_')}-egress"
                 made.append(
@@ -456,3 +456,8 @@ def _write_losses(installation: Installation, life: Life, runs: Sequence[str]) -
         folder = installation.run_dir(run_id)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, points)))
+
+
+def _region(offer_id: str) -> tuple[str, str]:
+    named = OfferId.parse(offer_id)
+    return named.provider, named.region

@@ -69,7 +69,7 @@ def test_the_whole_job_file_becomes_a_spec(folder: Path, whole: str) -> None:
         budget_nano_usd=250 * 10**9,
         capacity=(CapacityType.SPOT, CapacityType.ON_DEMAND),
         where=Where(("aws", "gcp"), ("eu-*",)),
-        checkpoint=CheckpointSpec("s3://bucket/ck", 3, 0.035),
+        checkpoint=CheckpointSpec("s3://bucket/ck", 3, max_overhead=0.035),
         reproducible=Reproducible(1, True, 0),
         standby="none",
         probe=True,

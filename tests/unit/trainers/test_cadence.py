@@ -60,3 +60,11 @@ def test_a_step_beside_a_save_counts_for_the_last_moment_before_a_machine_ends(c
     cadence.stepped(4.0, beside=True)
     assert not cadence.must_end(200.0, 206.3)
     assert cadence.must_end(200.0, 206.2)
+
+
+def test_a_machine_that_outlives_its_deadline_saves():
+    cadence = Cadence(max_overhead=0.035, since_s=0.0)
+    cadence.saved(100.0, 150.0)
+    assert cadence.late_s(200.0, 230.0) == 20.0
+    assert cadence.late_s(230.0, 230.0) == 0.0
+    assert cadence.must_end(230.0, 230.0)
