@@ -10,7 +10,7 @@ At one operation of this, something happens, and the next time at the next opera
 - died, died after: the process ends before or after the operation
 - overtaken: the writer pauses; meanwhile another generation takes the job over, and saves twice
 
-Then whoever has the job saves once more, and it is restored. Operations are those of the file system in a folder (open,
+Then the owner saves once more, and that is restored. Operations are those of the file system in a folder (open,
 write, sync, link, rename, unlink, list), and requests in the folder and on three object stores (S3, Google Cloud
 Storage and Azure Blob Storage on loopback servers, tests/clouds). --quick: the folder only.
 """
@@ -154,7 +154,7 @@ def hand_over(root: ObjectStore, generation: int) -> None:
 
 
 def history(root: ObjectStore, number: int, way: str, files: bool, found: Found) -> bool:
-    """One history; False if there is no such operation."""
+    """Play one history; False if a save has fewer operations."""
     acknowledged: list[ManifestName] = []
     store.prepare(root, JOB)
     store.write_fence(root, JOB, 1, None)
@@ -187,7 +187,7 @@ def history(root: ObjectStore, number: int, way: str, files: bool, found: Found)
 
 
 def judge(root: ObjectStore, acknowledged: list[ManifestName], what: str, found: Found) -> None:
-    """Restore: the newest checkpoint that whoever has the job was told of, or a later one, with the bytes it saved."""
+    """Restore: the newest acknowledged checkpoint of the job's owner, or a later one, with the bytes it saved."""
     owner = store.fence(root, JOB)
     newest = max((name for name in acknowledged if owner and name.generation <= owner.generation), default=None)
     damages: list[DamagedCheckpoint] = []

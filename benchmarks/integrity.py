@@ -214,7 +214,7 @@ def judge_parts(folder: Path, what: str, found: Found) -> None:
 
 
 def repair(folder: Path, what: str, found: Found) -> None:
-    """The repair of the fences must bring back a run's start; a fence of which nothing is left needs to be told it."""
+    """The repair of the fences must bring back a run's start. A fence that is lost needs it as an argument."""
     starts = "1-20-1"
     repair_fences(folder, JOB, starts)
     loaded = load_newest(folder, JOB, NOW)

@@ -79,7 +79,7 @@ def lives(mean_s: MeanS, chance: random.Random) -> list[float]:
     while at < LASTS_S:
         ends = at + chance.expovariate(1 / mean_s(at))
         if at < LASTS_S / 2 < ends and mean_s(at) != mean_s(ends):
-            at = LASTS_S / 2  # the market changes: the rest is drawn anew, which makes no difference to what was before
+            at = LASTS_S / 2  # the market changes: losses after this instant are redrawn; earlier ones stay
             continue
         at = ends
         found.append(at - since)
