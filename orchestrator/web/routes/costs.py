@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from orchestrator.reports.costs import GROUPS, CostGroup, CostRow, CostView, EntryPage, costs_csv
 from orchestrator.reports.entries_csv import entries_csv
@@ -14,60 +15,78 @@ from orchestrator.store import CostFilter
 from orchestrator.web.look import address
 from orchestrator.web.site import Site, csv_twin, json_twin
 
-Text = Annotated[str | None, Query(max_length=200)]
-Time = Annotated[str | None, Query(max_length=40, description="Such as 30d or 2026-11-21")]
+Text = Annotated[str | None, Field(max_length=200)]
+Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 EXPORTED = 10_000
 NARROWING = {"project": "project", "owner": "owner", "kind": "kind", "cloud": "cloud"}
+
+
+class Narrowed(BaseModel):
+    """Whose costs, and of what."""
+
+    project: Text = None
+    owner: Text = None
+    kind: Text = None
+    cloud: Text = None
+
+    def only(self, job_id: str | None = None) -> CostFilter:
+        """The same for the store; an empty field of a form narrows nothing."""
+        project, owner, kind, cloud = (each or None for each in (self.project, self.owner, self.kind, self.cloud))
+        return CostFilter(project=project, owner=owner, kind=kind, provider=cloud, job_id=job_id)
+
+
+class Costs(Narrowed):
+    """The query of `/costs` and its twins."""
+
+    by: CostGroup = "project"
+    month: Text = None
+    since: Time = None
+    until: Time = None
+
+
+class Books(Narrowed):
+    """The query of `/ledger.csv`, and what all pages of the ledger share."""
+
+    month: Text = None
+    job: Text = None
+
+
+class BooksPage(Books):
+    """The query of `/ledger`."""
+
+    cursor: Annotated[str | None, Field(max_length=3000)] = None
+
+
+class BooksRows(BooksPage):
+    """The query of `/ledger.json`."""
+
+    limit: Annotated[int, Field(ge=1, le=EXPORTED)] = 100
 
 
 def routes(site: Site) -> APIRouter:
     """`/costs`, `/ledger` and their twins."""
     router = APIRouter()
 
-    def read(
-        by: CostGroup = "project",
-        month: Text = None,
-        since: Time = None,
-        until: Time = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-    ) -> tuple[CostView, dict[str, str | None]]:
-        only = CostFilter(project=project or None, owner=owner or None, kind=kind or None, provider=cloud or None)
-        view = site.client.reports.costs(by, month=month or None, since=since or None, until=until or None, only=only)
-        given = {"month": month, "since": since, "until": until}
-        return view, {**given, "project": project, "owner": owner, "kind": kind, "cloud": cloud}
-
-    def books(
-        month: Text = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-        job: Text = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> EntryPage:
-        job_id = site.client.jobs.get(job).id if job else None
-        only = CostFilter(
-            project=project or None, owner=owner or None, kind=kind or None, provider=cloud or None, job_id=job_id
+    def read(asked: Costs) -> CostView:
+        return site.client.reports.costs(
+            asked.by,
+            month=asked.month or None,
+            since=asked.since or None,
+            until=asked.until or None,
+            only=asked.only(),
         )
-        return site.client.reports.ledger(month=month or None, only=only, limit=limit, cursor=cursor)
+
+    def books(asked: Books, limit: int, cursor: str | None) -> EntryPage:
+        job_id = site.client.jobs.get(asked.job).id if asked.job else None
+        return site.client.reports.ledger(
+            month=asked.month or None, only=asked.only(job_id), limit=limit, cursor=cursor or None
+        )
 
     @router.get("/costs", include_in_schema=False)
-    def page(
-        request: Request,
-        by: CostGroup = "project",
-        month: Text = None,
-        since: Time = None,
-        until: Time = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-    ) -> Response:
-        view, given = read(by, month, since, until, project, owner, kind, cloud)
+    def page(request: Request, asked: Annotated[Costs, Query()]) -> Response:
+        view = read(asked)
+        by, since, until, narrowing = asked.by, asked.since, asked.until, asked.model_dump(include=set(NARROWING))
+        given = {"month": asked.month, "since": since, "until": until, **narrowing}
         named = "" if since or until else month_named(view.from_ms)
 
         def url(**changed: str | None) -> str:
@@ -80,7 +99,7 @@ def routes(site: Site) -> APIRouter:
                 return url(**{by: row.key, "by": "job"})
             if by == "month":
                 return url(month=row.key, by="project", since=None, until=None)
-            return address("/ledger", month=named, project=project, owner=owner, kind=kind, cloud=cloud)
+            return address("/ledger", month=named, **narrowing)
 
         option = period_of(view.at_ms, month=named or None, since=since or None, until=until or None).argument
         narrowed = [(name, value) for name, value in given.items() if name in NARROWING and value]
@@ -101,48 +120,21 @@ def routes(site: Site) -> APIRouter:
             row_url=row_url,
             filters=narrowed,
             cli=f"tradewind costs --by {by} {option}{extra}".strip(),
-            ledger_url=address("/ledger", month=named, project=project, owner=owner, kind=kind, cloud=cloud),
+            ledger_url=address("/ledger", month=named, **narrowing),
         )
 
     @router.get("/costs.json")
-    def as_json(
-        by: CostGroup = "project",
-        month: Text = None,
-        since: Time = None,
-        until: Time = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-    ) -> Response:
-        return json_twin(read(by, month, since, until, project, owner, kind, cloud)[0])
+    def as_json(asked: Annotated[Costs, Query()]) -> Response:
+        return json_twin(read(asked))
 
     @router.get("/costs.csv")
-    def as_csv(
-        by: CostGroup = "project",
-        month: Text = None,
-        since: Time = None,
-        until: Time = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-    ) -> Response:
-        return csv_twin(costs_csv(read(by, month, since, until, project, owner, kind, cloud)[0]), "costs")
+    def as_csv(asked: Annotated[Costs, Query()]) -> Response:
+        return csv_twin(costs_csv(read(asked)), "costs")
 
     @router.get("/ledger", include_in_schema=False)
-    def ledger(
-        request: Request,
-        month: Text = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-        job: Text = None,
-        cursor: Annotated[str | None, Query(max_length=3000)] = None,
-    ) -> Response:
-        view = books(month, project, owner, kind, cloud, job, 100, cursor or None)
-        given = {"month": month, "project": project, "owner": owner, "kind": kind, "cloud": cloud, "job": job}
+    def ledger(request: Request, asked: Annotated[BooksPage, Query()]) -> Response:
+        view = books(asked, 100, asked.cursor)
+        given = asked.model_dump(exclude={"cursor"})
         more = None if view.next_cursor is None else address("/ledger", **given, cursor=view.next_cursor)
         return site.page(
             request,
@@ -152,8 +144,8 @@ def routes(site: Site) -> APIRouter:
             simulated=site.client.reports.simulated,
             view=view,
             given={name: value or "" for name, value in given.items()},
-            period=month,
-            month=month or "",
+            period=asked.month,
+            month=asked.month or "",
             projects=site.client.reports.projects(),
             kinds=site.client.reports.kinds(),
             names=site.client.reports.names(each.job_id for each in view.entries),
@@ -161,31 +153,15 @@ def routes(site: Site) -> APIRouter:
         )
 
     @router.get("/ledger.json")
-    def ledger_json(
-        month: Text = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-        job: Text = None,
-        limit: Annotated[int, Query(ge=1, le=EXPORTED)] = 100,
-        cursor: Annotated[str | None, Query(max_length=3000)] = None,
-    ) -> Response:
-        return json_twin(books(month, project, owner, kind, cloud, job, limit, cursor or None))
+    def ledger_json(asked: Annotated[BooksRows, Query()]) -> Response:
+        return json_twin(books(asked, asked.limit, asked.cursor))
 
     @router.get("/ledger.csv")
-    def ledger_csv(
-        month: Text = None,
-        project: Text = None,
-        owner: Text = None,
-        kind: Text = None,
-        cloud: Text = None,
-        job: Text = None,
-    ) -> Response:
+    def ledger_csv(asked: Annotated[Books, Query()]) -> Response:
         parts: list[str] = []
         cursor: str | None = None
         while True:
-            view = books(month, project, owner, kind, cloud, job, EXPORTED, cursor)
+            view = books(asked, EXPORTED, cursor)
             text = entries_csv(view.entries)
             parts.append(text if not parts else text.partition("\n")[2])
             cursor = view.next_cursor

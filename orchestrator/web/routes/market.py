@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from orchestrator.reports.html.charts.market import drawable, heat, history
@@ -13,44 +14,51 @@ from orchestrator.store import JobFilter
 from orchestrator.web.look import address
 from orchestrator.web.site import Site, csv_twin, json_twin
 
-Text = Annotated[str | None, Query(max_length=200)]
-Time = Annotated[str, Query(max_length=40, description="Such as 30d or 2026-11-21")]
-Offers = Annotated[list[str] | None, Query(max_length=8)]
+Text = Annotated[str | None, Field(max_length=200)]
+Time = Annotated[str, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 Capacity = Literal["", "spot", "on-demand"]
 OPEN = ("running", "migrating", "starting", "queued")
 JOBS_OFFERED = 30
+
+
+class Prices(BaseModel):
+    """The query of `/market` and its twins."""
+
+    gpu: Text = None
+    unit: Unit = "gpu"
+    job: Text = None
+    cloud: Text = None
+    capacity: Capacity = ""
+    offer: Annotated[list[str], Field(max_length=8)] = []
+    since: Time = "30d"
+
+
+class Period(Prices):
+    """The query of `/market/series.json`."""
+
+    until: Text = None
 
 
 def routes(site: Site) -> APIRouter:
     """`/market`, its twins, and `/market/series.json`: the drawn prices, refined to a period."""
     router = APIRouter()
 
-    def read(
-        gpu: Text, unit: Unit, job: Text, cloud: Text, capacity: Capacity, offer: Offers, since: str, until: Text = None
-    ) -> MarketView:
+    def read(asked: Prices, until: str | None = None) -> MarketView:
         return site.client.reports.market(
-            gpu or None,
-            unit="gpu" if unit == "steps" and not job else unit,
-            job=job or None,
-            cloud=cloud or None,
-            spot={"": None, "spot": True, "on-demand": False}[capacity],
-            offers=offer or (),
-            since=since,
+            asked.gpu or None,
+            unit="gpu" if asked.unit == "steps" and not asked.job else asked.unit,
+            job=asked.job or None,
+            cloud=asked.cloud or None,
+            spot={"": None, "spot": True, "on-demand": False}[asked.capacity],
+            offers=asked.offer,
+            since=asked.since,
             until=until or None,
         )
 
     @router.get("/market", include_in_schema=False)
-    def page(
-        request: Request,
-        gpu: Text = None,
-        unit: Unit = "gpu",
-        job: Text = None,
-        cloud: Text = None,
-        capacity: Capacity = "",
-        offer: Offers = None,
-        since: Time = "30d",
-    ) -> Response:
-        view = read(gpu, unit, job, cloud, capacity, offer, since)
+    def page(request: Request, asked: Annotated[Prices, Query()]) -> Response:
+        view = read(asked)
+        cloud, capacity, since = asked.cloud, asked.capacity, asked.since
         kept = {
             "gpu": view.gpu,
             "unit": view.unit,
@@ -83,39 +91,15 @@ def routes(site: Site) -> APIRouter:
         )
 
     @router.get("/market.json")
-    def as_json(
-        gpu: Text = None,
-        unit: Unit = "gpu",
-        job: Text = None,
-        cloud: Text = None,
-        capacity: Capacity = "",
-        offer: Offers = None,
-        since: Time = "30d",
-    ) -> Response:
-        return json_twin(read(gpu, unit, job, cloud, capacity, offer, since))
+    def as_json(asked: Annotated[Prices, Query()]) -> Response:
+        return json_twin(read(asked))
 
     @router.get("/market.csv")
-    def as_csv(
-        gpu: Text = None,
-        unit: Unit = "gpu",
-        job: Text = None,
-        cloud: Text = None,
-        capacity: Capacity = "",
-        since: Time = "30d",
-    ) -> Response:
-        return csv_twin(market_csv(read(gpu, unit, job, cloud, capacity, None, since)), "market")
+    def as_csv(asked: Annotated[Prices, Query()]) -> Response:
+        return csv_twin(market_csv(read(asked)), "market")
 
     @router.get("/market/series.json")
-    def series(
-        gpu: Text = None,
-        unit: Unit = "gpu",
-        job: Text = None,
-        cloud: Text = None,
-        capacity: Capacity = "",
-        offer: Offers = None,
-        since: Time = "30d",
-        until: Text = None,
-    ) -> Response:
-        return JSONResponse(drawable(read(gpu, unit, job, cloud, capacity, offer, since, until)))
+    def series(asked: Annotated[Period, Query()]) -> Response:
+        return JSONResponse(drawable(read(asked, asked.until)))
 
     return router
