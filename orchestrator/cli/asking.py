@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 def answer() -> str:
@@ -25,12 +26,17 @@ def answer() -> str:
 @contextmanager
 def _signals() -> Iterator[int]:
     """A file descriptor that can be read after each signal."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    reader, writer = _pipe()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
         yield reader
     finally:
         signal.set_wakeup_fd(before)
-        os.close(reader)
-        os.close(writer)
+
+
+@cache
+def _pipe() -> tuple[int, int]:
+    """One for the life of the process: of a pipe per question, Ctrl-C in the wrong moment would leave one open."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    return reader, writer

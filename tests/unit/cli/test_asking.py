@@ -9,6 +9,8 @@ import sys
 
 QUESTIONS = 20_000
 ASKS = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))  # a file that a lost moment leaves open is noticed soon
 from orchestrator.cli.output import Output
 for number in range(1, {QUESTIONS} + 1):
     try:
@@ -27,7 +29,10 @@ def test_no_ctrl_c_is_lost_however_early_it_is_pressed() -> None:
     try:
         while asked < QUESTIONS:
             assert select.select([terminal], [], [], 60)[0], f"question {asked} did not end"
-            said += os.read(terminal, 4096)
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:
+                raise AssertionError(f"ended after question {asked}: {said.decode()}") from None
             if f"question {asked + 1}?".encode() in said:  # an interrupted write may show it twice
                 asked, said = asked + 1, b""
                 os.write(terminal, b"\x03")
