@@ -37,7 +37,7 @@ from orchestrator.model import CHEAPEST, JobSpec, Where
 from providers.errors import ProviderError
 from providers.fake import Behaviour
 from providers.hardware import GIB
-from providers.instance import Instance
+from providers.instance import Instance, InstanceState
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, Timings, memory_folder, train_spec
@@ -47,6 +47,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 RUNS, QUICK_RUNS, REGIONS, SILENT = 200, 60, 20, 5
 CALL_S = 2.0
+CLOUD_CALL = Delay(CALL_S / 2, CALL_S / 2)
 TICK_S = 0.1  # between two ticks, as in the daemon while machines are up
 BRING_UP_S, QUIET_S, NOTICE_EVERY_S, NOTICES, QUICK_NOTICES = 90.0, 20.0, 2.0, 40, 8
 REAL_S, QUICK_REAL_S = 20.0, 5.0
@@ -124,7 +125,10 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
             timings=Timings(step_s=1.0, prepare_s=2.0, restore_s=1.0, checkpoint_every_s=30.0),
             overrides={"limits.max_instances": 2 * runs, "limits.max_usd_per_hour": 1e6},
         )
-        home.wires.rate, home.wires.slow = 1.0, (Delay(CALL_S / 2, CALL_S / 2),)
+        prompt = home.wires.delay  # of the store of checkpoints
+        vars(home.wires)["delay"] = lambda place, key: (
+            CLOUD_CALL if place[0] == "fake" and not home.wires.silent(place, key) else prompt(place, key)
+        )
         for number in range(runs):
             own = number % REGIONS
             where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
@@ -176,7 +180,7 @@ def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> Non
 
 
 def _spared(machine: Instance) -> bool:
-    return machine.alive and machine.notice_deadline_ms is None
+    return machine.state is InstanceState.RUNNING and machine.notice_deadline_ms is None
 
 
 def real(seconds: float) -> tuple[list[float], int]:

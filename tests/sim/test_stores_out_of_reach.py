@@ -120,3 +120,12 @@ def test_answers_and_effects_that_come_ticks_later_change_nothing(
     assert home.job(job).state == "finished"
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
     check_truth(home)
+
+
+def test_the_first_of_many_jobs_does_not_wait_until_the_store_was_asked_about_all(home: SimulatedInstallation) -> None:
+    """One question about each is enough: second ones would queue behind the first ones of all jobs."""
+    home.wires.slow, home.wires.rate, home.wires.about = (Delay(1.0, 1.0),), 1.0, f"{PLACE}:"
+    jobs = [home.submit(f"job-{number}", steps=40) for number in range(20)]
+    home.run_for(4.0)
+    assert [each for each in jobs if home.migrations(each)], "no job is on its way"
+    assert not all(home.migrations(each) for each in jobs), "no job had to wait: nothing was tested"

@@ -84,7 +84,8 @@ class CheckpointCatalog(Protocol):
         ...
 
     def taken(self, root: Root, job_id: str) -> int:
-        """The newest generation that was ever fenced or voided; 0 if none. A new one must be newer."""
+        """The newest generation that was ever fenced or voided; 0 if none. A new one must be newer. Raises
+        CheckpointDamaged if the newest fence can't be read."""
         ...
 
     def fenced(self, root: Root, job_id: str) -> int:
@@ -155,7 +156,9 @@ class FileCatalog:
     def taken(self, root: Root, job_id: str) -> int:
         """See CheckpointCatalog.taken."""
         try:
-            return max(generations(self._open(root), job_id), default=0)
+            opened = self._open(root)
+            checkpoint_store.fence(opened, job_id)
+            return max(generations(opened, job_id), default=0)
         except TrainerError as error:
             raise _unusable(error) from error
 

@@ -124,8 +124,7 @@ def is_asked(ctx: Context, job: Job) -> bool:
 
 
 def _taken(ctx: Context, job: Job) -> int:
-    root, catalog = ctx.checkpoint_root(job), _catalog(ctx, job)
-    return max(catalog.taken(root, job.id), catalog.fenced(root, job.id))
+    return _catalog(ctx, job).taken(ctx.checkpoint_root(job), job.id)
 
 
 def _catalog(ctx: Context, job: Job) -> AskedCatalog:
