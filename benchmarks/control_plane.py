@@ -3,11 +3,12 @@
     python benchmarks/control_plane.py [--quick] [--json]
     python benchmarks/control_plane.py --agents [--quick] [--json]    only the real agents
 
-In virtual time, with the real engine and store: every call to the cloud takes 2 s, and those to five regions are never
-answered from some moment on. Machines in the other regions are given notice, one after the other. Measured are the CPU
-time of each tick without that of the simulated cloud and trainers (CPU time depends less on the load of the machine
-than wall time), the virtual time from a notice until the control plane has recorded it, and the memory of the process
-with the simulation. Then the same calls are made by threads of this process in real time.
+In virtual time, with the real engine and store: every call to the cloud takes 2 s (to the store of checkpoints
+50 ms), and those to five regions are never answered from some moment on. Machines that train in the other regions are
+given notice, one after the other. Measured are the CPU time of each tick without that of the simulated cloud and
+trainers (CPU time depends less on the load of the machine than wall time), the virtual time from a notice until the
+control plane has recorded it, and the memory of the process with the simulation. Then the same calls are made by
+threads of this process in real time.
 
 With real agents (benchmarks._agents, where it says what of them is simulated): 50 of them as processes of this host,
 which a control plane in real time drives through a folder and then through a bucket of an S3 server on loopback; the
@@ -24,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -32,7 +34,7 @@ from benchmarks._agents import Driven, drive
 from benchmarks._claims import Claim, show
 from benchmarks.crash_fuzz import empty_database
 from orchestrator.daemon import keep_what_is_loaded
-from orchestrator.engine.calls import Calls, Threads
+from orchestrator.engine.calls import Calls, Place, Threads
 from orchestrator.model import CHEAPEST, JobSpec, Where
 from providers.errors import ProviderError
 from providers.fake import Behaviour
@@ -47,7 +49,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 RUNS, QUICK_RUNS, REGIONS, SILENT = 200, 60, 20, 5
 CALL_S = 2.0
-CLOUD_CALL = Delay(CALL_S / 2, CALL_S / 2)
+CLOUD_CALL, STORE_CALL = Delay(CALL_S / 2, CALL_S / 2), Delay(0.025, 0.025)
 TICK_S = 0.1  # between two ticks, as in the daemon while machines are up
 BRING_UP_S, QUIET_S, NOTICE_EVERY_S, NOTICES, QUICK_NOTICES = 90.0, 20.0, 2.0, 40, 8
 REAL_S, QUICK_REAL_S = 20.0, 5.0
@@ -109,6 +111,13 @@ class Stopwatch:
         return timed
 
 
+def delay(home: SimulatedInstallation, place: Place, key: str) -> Delay:
+    """Of a call: what a cloud or the store of checkpoints needs. Neither is made in the tick, which threads spare."""
+    if home.wires.silent(place, key):
+        return Delay(inf, inf)
+    return CLOUD_CALL if place[0] == "fake" else STORE_CALL
+
+
 def region(number: int) -> str:
     return f"region-{number:02}"
 
@@ -125,10 +134,7 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
             timings=Timings(step_s=1.0, prepare_s=2.0, restore_s=1.0, checkpoint_every_s=30.0),
             overrides={"limits.max_instances": 2 * runs, "limits.max_usd_per_hour": 1e6},
         )
-        prompt = home.wires.delay  # of the store of checkpoints
-        vars(home.wires)["delay"] = lambda place, key: (
-            CLOUD_CALL if place[0] == "fake" and not home.wires.silent(place, key) else prompt(place, key)
-        )
+        vars(home.wires)["delay"] = partial(delay, home)
         for number in range(runs):
             own = number % REGIONS
             where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
@@ -153,7 +159,7 @@ def _notice(home: SimulatedInstallation, watch: Stopwatch, number: int, found: M
     """Give a machine notice, of each region that answers and has one in turn, and tick on for NOTICE_EVERY_S, or until
     that is recorded."""
     heard = [region(each) for each in range(SILENT, REGIONS)]
-    spared = [each for each in home.cloud.instances() if _spared(each)]
+    spared = [each for each in home.cloud.instances() if _spared(home, each)]
     there = {where: each for each in reversed(spared) for where in heard if f"/{where}/" in each.offer_id}
     given_s, machine = home.clock.monotonic_s(), there[sorted(there)[number % len(there)]]
     run_id = machine.tags["tradewind-run"]
@@ -179,8 +185,11 @@ def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> Non
     home.clock.advance(TICK_S)
 
 
-def _spared(machine: Instance) -> bool:
-    return machine.state is InstanceState.RUNNING and machine.notice_deadline_ms is None
+def _spared(home: SimulatedInstallation, machine: Instance) -> bool:
+    """Whether its job trains, and no notice was given. (Notice in a start is recorded as aborted, or much later.)"""
+    if machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
+        return False
+    return home.read(lambda tx: tx.run(machine.tags["tradewind-run"])).state == "training"
 
 
 def real(seconds: float) -> tuple[list[float], int]:
