@@ -112,7 +112,7 @@ class Stopwatch:
 
 
 def delay(home: SimulatedInstallation, place: Place, key: str) -> Delay:
-    """Of a call: what a cloud or the store of checkpoints needs. Neither is made in the tick, which threads spare."""
+    """How long a call takes to a cloud or to the store of checkpoints. None runs in the tick: the daemon uses threads."""
     if home.wires.silent(place, key):
         return Delay(inf, inf)
     return CLOUD_CALL if place[0] == "fake" else STORE_CALL
@@ -186,7 +186,7 @@ def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> Non
 
 
 def _spared(home: SimulatedInstallation, machine: Instance) -> bool:
-    """Whether its job trains, and no notice was given. (Notice in a start is recorded as aborted, or much later.)"""
+    """Whether its job trains, and no notice was given. A notice during a start is not measured."""
     if machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return False
     return home.read(lambda tx: tx.run(machine.tags["tradewind-run"])).state == "training"

@@ -157,7 +157,7 @@ class FileCatalog:
         """See CheckpointCatalog.taken."""
         try:
             opened = self._open(root)
-            checkpoint_store.fence(opened, job_id)
+            checkpoint_store.fence(opened, job_id)  # raises if it is damaged: such a job is not worth a machine
             return max(generations(opened, job_id), default=0)
         except TrainerError as error:
             raise _unusable(error) from error
