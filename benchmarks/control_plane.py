@@ -112,7 +112,7 @@ class Stopwatch:
 
 
 def delay(home: SimulatedInstallation, place: Place, key: str) -> Delay:
-    """How long a call takes to a cloud or to the store of checkpoints. None runs in the tick: the daemon uses threads."""
+    """How long a call to a cloud or the store of checkpoints takes. None runs in the tick: the daemon uses threads."""
     if home.wires.silent(place, key):
         return Delay(inf, inf)
     return CLOUD_CALL if place[0] == "fake" else STORE_CALL
