@@ -186,10 +186,10 @@ def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> Non
 
 
 def _spared(home: SimulatedInstallation, machine: Instance) -> bool:
-    """Whether its job trains, and no notice was given. A notice during a start is not measured."""
+    """Whether it runs, its job trains or starts on it, and no notice was given."""
     if machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return False
-    return home.read(lambda tx: tx.run(machine.tags["tradewind-run"])).state == "training"
+    return home.read(lambda tx: tx.run(machine.tags["tradewind-run"])).end is None
 
 
 def real(seconds: float) -> tuple[list[float], int]:

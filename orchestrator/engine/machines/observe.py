@@ -1,8 +1,8 @@
 """Observe: records once per tick what providers report about machines and what trainers report about themselves.
 
 Runs end here: finished, failed, preempted, lost, paused, cancelled. A silent run is only suspected. It is declared lost
-when its provider confirms that the machine is gone, or when its lease has expired, by when it has fenced itself. Runs
-that have not taken over yet belong to their migration.
+when its provider confirms that the machine is gone, or when its lease has expired, by when it has fenced itself. Of
+runs that have not taken over yet only notices are recorded; otherwise they belong to their migration.
 """
 
 from __future__ import annotations
@@ -86,16 +86,10 @@ def observe(ctx: Context) -> Seen:
     need_place = _record(ctx, live)
     changed = False
     for run in live:
-        if run.state in ("training", "quiesced"):
-            seen = contained(
-                ctx,
-                Compartment.OBSERVE,
-                partial(_current, ctx, jobs, run),
-                Seen(),
-                job_id=run.job_id,
-            )
-            changed |= seen.changed
-            need_place |= seen.need_place
+        look = _current if run.state in ("training", "quiesced") else _not_training_yet
+        seen = contained(ctx, Compartment.OBSERVE, partial(look, ctx, jobs, run), Seen(), job_id=run.job_id)
+        changed |= seen.changed
+        need_place |= seen.need_place
     return Seen(changed, need_place)
 
 
@@ -151,6 +145,13 @@ def _unwritten(ctx: Context, run: Run, trouble: SiteError) -> None:
     with ctx.write() as tx:
         message = f"its machine cannot be given orders: {trouble} ({trouble.hint})"
         ctx.event(tx, "site.unavailable", message, ctx.work.jobs[run.job_id], run=run)
+
+
+def _not_training_yet(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
+    """Record a notice for a machine that starts, or waits as a standby. Its migration then gives it up (abandoned)."""
+    instance = ctx.instance(run)
+    noticed = instance is not None and _notice(ctx, jobs[run.job_id], run, instance)
+    return Seen(noticed, noticed)
 
 
 def _current(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:

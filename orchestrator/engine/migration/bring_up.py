@@ -284,7 +284,8 @@ def _end_attempts_before(ctx: Context, target: Run) -> None:
 
 
 def abandoned(ctx: Context, move: Move) -> bool:
-    """Abort the migration if its target's machine is gone or was given notice, and record that about the offer.
+    """Abort the migration if its target's machine is gone, and record that about the offer, or was given notice, which
+    engine.machines.observe has recorded.
 
     A recovery tries another offer at once. One whose machine failed by itself is at fault: the next one there would
     probably fail, too. Returns whether it was aborted.
@@ -294,15 +295,15 @@ def abandoned(ctx: Context, move: Move) -> bool:
     cause: Cause = "taken"
     if ctx.lost(target):
         reason = instance.end_reason if instance is not None else None
-        sign, why = "lost", f"the new machine ended ({reason.value if reason is not None else 'gone'})"
+        why = f"the new machine ended ({reason.value if reason is not None else 'gone'})"
         if reason is EndReason.FAILED:
             cause = "ready"
     elif instance is not None and instance.notice_deadline_ms is not None:
-        sign, why = "notice", "the provider gave notice for the new machine"
+        return abort(ctx, move, "the provider gave notice for the new machine", cause=cause, at_once=True)
     else:
         return False
     if move.migration.step is Step.CUTOVER:
         voided(ctx, move)  # before anything is recorded: it may take several ticks
     with ctx.write() as tx:
-        tx.add_availability(target.offer_id, ctx.now_ms, sign, target.id, why)
+        tx.add_availability(target.offer_id, ctx.now_ms, "lost", target.id, why)
     return abort(ctx, move, why, cause=cause, at_once=True)

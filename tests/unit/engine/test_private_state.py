@@ -12,6 +12,7 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.config.private import private_folder
 from orchestrator.engine.node_runtime import node_runtime
+from orchestrator.engine.orders import NotRead
 from orchestrator.errors import StoreError
 from orchestrator.installation import open_installation
 from orchestrator.nodes.cluster import Cluster
@@ -50,7 +51,12 @@ def test_the_files_of_a_rays_cluster_and_of_the_control_objects_are_their_owners
     with closing(open_installation(config, starts=True)) as installation:
         runtime = node_runtime(installation)
         runtime.bootstrap(token="token")
-        runtime.prepare("run-1", "token")
+        while True:
+            try:
+                runtime.prepare("run-1", "token")
+                break
+            except NotRead:  # as the control plane, which asks again in its next tick
+                os.sched_yield()
         runtime.close()
         assert [*(config.state_dir / "control").glob("*/token/order")]
         assert modes(config.state_dir) == {}
