@@ -39,6 +39,7 @@ class Compartment(StrEnum):
     JUDGE = "judge"  # whether a run's report is plausible
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
+    TELL_RISK = "tell risk"  # to a run, how often its machines are expected to be lost
     STOPPING = "stopping"  # a job's pausing, cancelling, spending limits
     PROMOTE_STANDBY = "promote a standby"
     ENSURE_STANDBY = "ensure a standby"

@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.engine.compartment import Compartment
 
 ENGINE = Path(__file__).parents[2] / "orchestrator" / "engine"
-MANY = ("ctx.work.", "providers.values()", "in live", "in in_need", "_regions(ctx")
+MANY = ("ctx.work.", "providers.values()", "in live", "in asked", "in in_need", "_regions(ctx")
 SHUT_OFF = ("contained(", "contained_writes(")
 OF_ONE_JOB = {  # called for one job, inside its compartment
     "stopping._end_now",

@@ -27,6 +27,7 @@ OF_A_JOB = [
     Compartment.JUDGE,
     Compartment.RECORD,
     Compartment.OBSERVE,
+    Compartment.TELL_RISK,
     Compartment.STOPPING,
     Compartment.PROMOTE_STANDBY,
     Compartment.ENSURE_STANDBY,

@@ -7,7 +7,10 @@ figures have changed by a quarter: the interval follows the root of them, and ea
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from functools import partial
 
+from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.errors import SiteError
 from orchestrator.market import Market
@@ -16,6 +19,7 @@ from providers.billing.charges import Location, checkpoint_objects
 from trainers.control import Risk
 
 TELL_EVERY_S = 30.0
+AT_ONCE = 20  # runs in one tick, so that none takes long
 _CHANGED = math.log(1.25)
 WRITE_NANO_USD = {"aws": 5_000, "gcp": 5_000, "azure": 6_500}
 """One write request by the list prices of 2026-11 in the home region: S3 standard PUT, Cloud Storage standard class A,
@@ -23,31 +27,33 @@ Blob hot LRS write."""
 
 
 def tell_risks(ctx: Context) -> bool:
-    """Tell the training runs what is new. Changes nothing in the store."""
+    """Tell the training runs what is new, some of them in each tick. Changes nothing in the store."""
     runs = [run for run in ctx.work.runs if run.end is None and run.state in ("training", "quiesced")]
-    begun = [run for run in runs if ctx.due(f"risk/{run.id}", math.inf)]
-    if not begun and not (runs and ctx.due("risk", TELL_EVERY_S)):
+    asked = ctx.few_due("risk", runs, lambda run: run.id, TELL_EVERY_S, AT_ONCE)
+    if not asked:
         return False
     with ctx.installation.store.read() as tx:
-        used = [run.offer_id for run in runs]
-        market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, used)
-        facts = tx.job_facts_of({run.job_id for run in runs})
-    for run in runs:
-        found = _risk(ctx, market, run, facts[run.job_id].checkpoint_bytes or 0)
-        if found is None or not _differs(ctx.risks.get(run.id), found):
-            continue
-        try:
-            ctx.runtime.risk(run.id, found)
-        except SiteError:
-            continue  # it is told later
-        ctx.risks[run.id] = found
+        market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, [run.offer_id for run in runs])
+    for run in asked:
+        contained(ctx, Compartment.TELL_RISK, partial(_tell, ctx, market, run), None, job_id=run.job_id)
     return False
 
 
-def _risk(ctx: Context, market: Market, run: Run, size_bytes: int) -> Risk | None:
+def _tell(ctx: Context, market: Market, run: Run) -> None:
+    found = _risk(ctx, market, run)
+    if found is None or not _differs(ctx.risks.get(run.id), found):
+        return
+    with suppress(SiteError):  # it is told later
+        ctx.runtime.risk(run.id, found)
+        ctx.risks[run.id] = found
+
+
+def _risk(ctx: Context, market: Market, run: Run) -> Risk | None:
     row, factor = market.listing.row(run.offer_id), ctx.installation.clock.factor
     if row is None:
         return None
+    with ctx.installation.store.read() as tx:
+        size_bytes = tx.job_facts(run.job_id).checkpoint_bytes or 0
     losses_per_h = float(market.hazard[row]) * run.nodes * factor
     bucket, price = ctx.bucket_of(ctx.work.jobs[run.job_id]), int(market.price[row]) * run.nodes
     market_s = charge_s(bucket, size_bytes, price)
