@@ -58,8 +58,8 @@ class Compartment(StrEnum):
     SWEEP = "sweep"  # a provider's machines that no run accounts for
 
 
-_OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry")
-"""Tables whose rows belong to one job; offers and prices belong to no job."""
+_OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry", "plan")
+"""Tables whose rows belong to one job, or are read for one; offers and prices belong to no job."""
 
 BATCH = 10
 """Jobs written in one transaction: fewer commits than one each, and no long wait for other writers."""

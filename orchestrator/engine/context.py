@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -93,7 +94,7 @@ class Context:
     reports: dict[str, RunReport] = field(default_factory=dict)
     pacing: dict[str, float] = field(default_factory=dict)
     markets: MarketReader = field(default_factory=MarketReader)
-    speeds: SpeedReader = field(default_factory=SpeedReader)
+    speeds: SpeedReader = field(default_factory=partial(SpeedReader, unreadable=lambda *_: None))
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
     announced: dict[str, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from orchestrator.model import Job, Step
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.jobs import current as job_views
 from orchestrator.store import Store
-from tests.sim.harness import SimulatedInstallation, check_truth
+from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
 
 OF_A_JOB = [
     Compartment.JUDGE,
@@ -391,3 +391,20 @@ def test_a_damaged_shared_row_is_blamed_on_no_job(home: SimulatedInstallation) -
     assert not home.events(job, "job.quarantined") + home.events(other, "job.quarantined")
     _write(home, "UPDATE offer SET capacity_type = 'spot'")
     home.until_state(other, "finished")
+
+
+@pytest.mark.parametrize(("table", "column"), [("event", "data"), ("perf_point", "steps"), ("plan", "document")])
+def test_what_is_learned_from_a_job_and_cannot_be_read_stops_no_decision_about_another(
+    home: SimulatedInstallation, table: str, column: str
+) -> None:
+    first = home.submit("first", steps=60)
+    home.until_step(first, 30)
+    home.ask("migrate", first, offer_id=RESERVE.id)
+    home.until(lambda: len(home.events(first, "migration.cutover")) == 2)
+    home.until_step(first, 50)
+    if table == "event":
+        _write(home, "DROP TRIGGER event_refuses_update")  # as a bad sector, which asks no trigger
+    _write(home, f"UPDATE {table} SET {column} = x'ff'")
+    second = home.submit("second", steps=10)
+    home.until_state(second, "finished")
+    assert not home.events(second, "job.quarantined")

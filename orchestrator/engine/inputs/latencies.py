@@ -86,7 +86,7 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
     prior = LatencyPrior(
         (_SAVE_WALL_S + _RESTORE_WALL_S) * config.providers.clock_factor, 3.0, "one save and one restore", 3.0
     )
-    reported = ((event.job_id or "", event.data.get(HANDOVER)) for event in tx.cutovers(HANDOVERS))
+    reported = ((job_id, data.get(HANDOVER)) for job_id, data in tx.cutovers(HANDOVERS))
     return learned(prior, ((job_id, gap) for job_id, gap in reported if isinstance(gap, int | float) and gap > 0))
 
 

@@ -6,14 +6,20 @@ from collections.abc import Collection, Mapping
 
 from orchestrator.perf import InstanceKind, Observation, Series, by_kind
 from orchestrator.store import Tx
+from orchestrator.store.rows import Unreadable
 
 Measurements = Mapping[str, Mapping[InstanceKind, Series]]
 
 
 class SpeedReader:
-    """Reads the measurements of jobs, and caches those of the last read. Not thread-safe."""
+    """Reads the measurements of jobs, and caches those of the last read. Not thread-safe.
 
-    def __init__(self) -> None:
+    `unreadable` is called for those that cannot be read, which are left out: many jobs learn from one. Without it,
+    `read` raises RowError.
+    """
+
+    def __init__(self, unreadable: Unreadable | None = None) -> None:
+        self._unreadable = unreadable
         self._known: dict[str, tuple[object, Mapping[InstanceKind, Series]]] = {}
         self._at_ms = 0
 
@@ -25,7 +31,7 @@ class SpeedReader:
         marks = tx.perf_marks(job_ids)
         known = {job_id: each for job_id, each in self._known.items() if marks.get(job_id) == each[0]}
         points: dict[str, list[Observation]] = {}
-        for row in tx.perf(None if job_ids is None else marks.keys() - known.keys()):
+        for row in tx.perf(None if job_ids is None else marks.keys() - known.keys(), self._unreadable):
             if row.at_ms <= now_ms:
                 seen = Observation(row.job_id, row.gpu, row.gpu_count, row.steps_per_s, row.steps, row.at_ms)
                 points.setdefault(row.job_id, []).append(seen)

@@ -43,7 +43,7 @@ from orchestrator.store import Tx
 from providers.instance import EndReason, Instance
 
 PROGRESS_EVERY_S = 0.5
-RECORDED_AT_ONCE = 20  # runs in one tick, so that none takes long
+RECORDED_AT_ONCE = 10  # runs in one tick, so that none takes long
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
 SHORTEST_STEP_S = 1e-9
@@ -287,7 +287,7 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     first = f"measured/{run.id}" not in ctx.pacing
     ctx.pacing[f"measured/{run.id}"] = report.step
     if (offer := tx.offer(run.offer_id)) is not None:
-        known = bool(tx.perf([run.job_id]))
+        known = bool(tx.perf_marks([run.job_id]))
         per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:

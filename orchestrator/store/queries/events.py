@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, func, or_, select
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import dumps
 from orchestrator.model import Event
 from orchestrator.store.market.offers import batches
@@ -32,7 +33,12 @@ _NEWEST = select(*_EVENT).where(
     event.c.seq.in_(select(_NEWEST_SEQ).where(job.c.id.in_(bindparam("job_ids", expanding=True))))
 )
 _SEQ = select(event.c.seq).where(event.c.id == bindparam("event_id"))
-_CUTOVERS = select(*_EVENT).where(CUTOVER).order_by(event.c.seq.desc()).limit(bindparam("limit"))
+_CUTOVERS = (
+    select(event.c.job_id, event.c.id, event.c.data)
+    .where(CUTOVER)
+    .order_by(event.c.seq.desc())
+    .limit(bindparam("limit"))
+)
 
 
 _OF_MIGRATION = (
@@ -132,9 +138,13 @@ class EventRows(Transaction):
             raise NotFoundError(f"there is no event {event_id}")
         return seq
 
-    def cutovers(self, limit: int) -> list[Event]:
-        """The latest cutovers of all jobs, newest first."""
-        return self._query(_CUTOVERS, {"limit": limit})
+    def cutovers(self, limit: int) -> list[tuple[str, Mapping[str, object]]]:
+        """(job id, data) of the latest cutovers of all jobs, newest first; unreadable ones are left out."""
+        found: list[tuple[str, Mapping[str, object]]] = []
+        for job_id, event_id, data in self._connection.execute(_CUTOVERS, {"limit": limit}):
+            with suppress(UnreadableRowError):  # it is one of many, of another job
+                found.append((str(job_id), mapping("event", event_id, data)))
+        return found
 
     def _query(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
         return [_event(row) for row in self._connection.execute(query, values).all()]

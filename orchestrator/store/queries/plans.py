@@ -16,7 +16,7 @@ from orchestrator.formats.codec import Codec
 from orchestrator.model import Placement, Plan
 from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, document, quickly, record, values_of
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, Unreadable, document, quickly, record, values_of
 from orchestrator.store.schema import perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
 from providers.hardware import GPUS
@@ -229,13 +229,25 @@ class PlanRows(Transaction):
             rows = self._connection.execute(_PERF_MARKS_OF_JOBS, {"job_ids": sorted(job_ids)}).all()
         return {str(row[0]): tuple(row[1:]) for row in rows}
 
-    def perf(self, job_ids: Collection[str] | None = None) -> list[PerfPoint]:
-        """All measurements in the order of writing, of all jobs or of these."""
+    def perf(self, job_ids: Collection[str] | None = None, unreadable: Unreadable | None = None) -> list[PerfPoint]:
+        """All measurements in the order of writing, of all jobs or of these. `unreadable` is called for unreadable
+        ones, which are skipped; without it, RowError is raised."""
         if job_ids is None:
             rows = self._connection.execute(_PERF).all()
         else:
             rows = self._connection.execute(_PERF_OF_JOBS, {"job_ids": sorted(job_ids)}).all() if job_ids else []
-        return quickly(rows, _PERF_SHAPES, _measured, _perf)
+
+        def read(row: Row[Any]) -> PerfPoint | None:
+            try:
+                return _perf(row)
+            except UnreadableRowError as error:
+                if unreadable is None:
+                    raise
+                unreadable(str(row.job_id), error)
+                return None
+
+        found = quickly(rows, _PERF_SHAPES, _measured, read)
+        return [each for each in found if each is not None]
 
 
 def _measured(job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int) -> PerfPoint:
