@@ -26,13 +26,17 @@ class Incident:
 
 def incidents(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> tuple[Incident, ...]:
     """The most serious first."""
-    found = [*_control_plane(installation, open_jobs), *_jobs(open_jobs), *_prices(installation, tx)]
+    found = [*_control_plane(installation, tx, open_jobs), *_jobs(open_jobs), *_prices(installation, tx)]
     return tuple(sorted(found, key=lambda each: each.level != "error"))
 
 
-def _control_plane(installation: Installation, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
+def _control_plane(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
     if open_jobs and not control_plane(installation).running:
-        yield Incident("error", "No control plane runs: jobs train on, but none is moved or booked.", "tradewind up")
+        told = "No control plane runs: jobs train on, but none is moved or booked."
+        if newest := tx.events(limit=1, newest_first=True):
+            age_h = max(0, installation.clock.now_ms() - newest[0].at_ms) / 3_600_000
+            told += f" The newest event is {age_h:.1f} hours old."
+        yield Incident("error", told, "tradewind up")
 
 
 def _jobs(open_jobs: Sequence[JobView]) -> Iterator[Incident]:

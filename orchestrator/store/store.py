@@ -69,6 +69,11 @@ class Store:
         """Random identity of this installation, created with the store; valid as a tag value in every cloud."""
         return self._install_id
 
+    def require_current(self) -> None:
+        """Raises StoreVersionError if a newer version has upgraded the store since it was opened, StoreError."""
+        with self._transaction(writes=False) as connection:
+            require_current(connection, self._backend.place)
+
     @contextmanager
     def read(self) -> Iterator[Tx]:
         """A read-only transaction on one consistent snapshot. Raises StoreError."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -44,8 +44,9 @@ def create_app(site: Site) -> FastAPI:
     if site.token:
         app.include_router(actions.routes(site))
     app.include_router(live.routes(site))
+    readable = [Depends(site.client.store.require_current)]  # it may be upgraded while the dashboard runs
     for each in (overview, jobs, job, costs, market, work):
-        app.include_router(each.routes(site))
+        app.include_router(each.routes(site), dependencies=readable)
     app.include_router(frame.routes())
 
     @app.middleware("http")

@@ -17,6 +17,11 @@ class Store:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    def require_current(self) -> None:
+        """For a program that runs for long. Raises StoreVersionError if a newer version has upgraded the store since it
+        was opened, StoreError."""
+        self._session.installation.store.require_current()
+
     def check(self) -> StoreDiagnosis:
         """What is wrong with the store. Changes nothing."""
         return check.check(self._session.config)

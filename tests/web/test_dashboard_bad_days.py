@@ -1,0 +1,87 @@
+"""An empty store, one that a newer version has upgraded or that is gone, no control plane, a period of a century: each
+has a page that says what is the matter."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator.client import Client
+from orchestrator.config import load_config
+from orchestrator.installation import open_installation
+from orchestrator.model import Event, Job, JobSpec, TrainSpec
+from orchestrator.services.caller import Caller
+from orchestrator.web.serve import serving
+from orchestrator.web.site import Site
+from tests.web.dashboard import Served
+
+PAGES = ("/", "/jobs", "/costs", "/ledger", "/market", "/migrations", "/plans", "/policies", "/health")
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Served]:
+    config = load_config({"state_dir": str(tmp_path / "state")}, environ={}, cwd=tmp_path)
+    with closing(open_installation(config, starts=True)) as made:
+        client = Client.over(made, Caller("tester"))
+        with serving(Site(client)) as url:
+            yield Served(url, client, made)
+
+
+def database(served: Served) -> Path:
+    return served.installation.config.state_dir / "tradewind.db"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_without_data_says_so(empty: Served, path: str) -> None:
+    status, _, body = empty.get(path)
+    assert status == 200
+    assert any(each in body for each in (b"No ", b"no jobs yet", b"Nothing ")), body.decode()
+    for twin in (".json", ".csv"):
+        assert empty.get(("/overview" if path == "/" else path) + twin)[0] == 200
+
+
+def test_a_store_that_a_newer_version_has_upgraded_meanwhile(empty: Served) -> None:
+    with closing(sqlite3.connect(database(empty))) as connection:
+        connection.execute("UPDATE schema_revision SET version_num = '20991231_0000_ffffff'")
+        connection.commit()
+    status, headers, body = empty.get("/")
+    assert (status, headers["content-type"].split(";")[0]) == (503, "text/html")
+    assert b"A newer store" in body
+    assert b"restart with the version that upgraded it" in body
+    status, _, body = empty.get("/costs.json")
+    assert status == 503
+    assert "was upgraded while it was in use" in json.loads(body)["error"]["message"]
+
+
+def test_a_store_that_is_gone(empty: Served) -> None:
+    database(empty).rename(database(empty).with_suffix(".away"))
+    status, _, body = empty.get("/jobs")
+    assert status == 503
+    assert b"The store does not answer" in body
+    assert b"Try again" in body
+
+
+def test_without_a_control_plane_the_first_page_says_how_old_it_is(empty: Served) -> None:
+    at_ms = empty.installation.clock.now_ms() - 30 * HOUR_MS
+    job = Job("job_A", JobSpec("left", TrainSpec("a:b", None, {}, "/", {}, (), 100, None)), "me", at_ms, "running")
+    with empty.installation.store.write() as tx:
+        tx.add_job(job)
+        tx.add_event(Event("ev_A", at_ms, "job.submitted", "submitted", "user:me", job.id))
+    (incident,) = [each for each in empty.json("/overview.json")["incidents"] if each["level"] == "error"]
+    assert incident["remedy"] == "tradewind up"
+    assert incident["what"].startswith("No control plane runs")
+    assert "The newest event is 30." in incident["what"]
+    assert incident["what"].encode() in empty.get("/")[2]
+
+
+@pytest.mark.parametrize("path", ["/costs", "/market"])
+def test_a_period_of_a_century_is_refused_with_the_longest_one(empty: Served, path: str) -> None:
+    status, _, body = empty.get(f"{path}?since=1926-01-01&until=2026-01-01")
+    assert status == 400
+    assert b"at most 3660 days" in body
