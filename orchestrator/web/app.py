@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -30,6 +31,24 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_ERROR = {
+    "type": "object",
+    "required": ["schema", "error"],
+    "properties": {
+        "schema": {"const": "tradewind/error/v1"},
+        "error": {
+            "type": "object",
+            "required": ["message", "hint"],
+            "properties": {"message": {"type": "string"}, "hint": {"type": "string"}},
+        },
+    },
+}
+_PROBLEMS = {400: "invalid", 404: "not found", 409: "not possible", 422: "invalid", 503: "the store does not answer"}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": told, "content": {"application/json": {"schema": _ERROR}}}
+    for status, told in _PROBLEMS.items()
+}
+"""What a twin answers instead of a document, for OpenAPI."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 LEAST_COMPRESSED_BYTES = 800
 log = logging.getLogger("tradewind.dashboard")
@@ -39,7 +58,13 @@ Next = Callable[[Request], Awaitable[Response]]
 
 def create_app(site: Site) -> FastAPI:
     """The dashboard over a site."""
-    app = FastAPI(title="Tradewind dashboard", version=version("tradewind"), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Tradewind dashboard",
+        version=version("tradewind"),
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEMS,
+    )
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED_BYTES, compresslevel=5)
     if site.token:
         app.include_router(actions.routes(site))

@@ -76,11 +76,17 @@ def json_twin(view: View) -> JSONResponse:
     return JSONResponse(to_json(view), headers={"Cache-Control": "no-store"})
 
 
-def csv_twin(text: str | Iterable[str], name: str) -> Response:
+class Csv(Response):
+    """A table as CSV."""
+
+    media_type = "text/csv"
+
+
+def csv_twin(text: str | Iterable[str], name: str) -> Csv:
     """A table as CSV, under a fixed file name."""
     body = text if isinstance(text, str) else "".join(text)
     headers = {"Content-Disposition": f'attachment; filename="tradewind-{name}.csv"', "Cache-Control": "no-store"}
-    return Response(body, media_type="text/csv; charset=utf-8", headers=headers)
+    return Csv(body, headers=headers)
 
 
 Reader = Callable[..., Any]

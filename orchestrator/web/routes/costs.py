@@ -13,7 +13,7 @@ from orchestrator.reports.html.charts.costs import by_day
 from orchestrator.reports.periods import month_named, months_around, period_of
 from orchestrator.store import CostFilter
 from orchestrator.web.look import address
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]
 Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
@@ -127,7 +127,7 @@ def routes(site: Site) -> APIRouter:
     def as_json(asked: Annotated[Costs, Query()]) -> Response:
         return json_twin(read(asked))
 
-    @router.get("/costs.csv")
+    @router.get("/costs.csv", response_class=Csv)
     def as_csv(asked: Annotated[Costs, Query()]) -> Response:
         return csv_twin(costs_csv(read(asked)), "costs")
 
@@ -156,7 +156,7 @@ def routes(site: Site) -> APIRouter:
     def ledger_json(asked: Annotated[BooksRows, Query()]) -> Response:
         return json_twin(books(asked, asked.limit, asked.cursor))
 
-    @router.get("/ledger.csv")
+    @router.get("/ledger.csv", response_class=Csv)
     def ledger_csv(asked: Annotated[Books, Query()]) -> Response:
         parts: list[str] = []
         cursor: str | None = None

@@ -13,7 +13,7 @@ from orchestrator.reports.html.charts import job as charts
 from orchestrator.reports.job_page import JobPage
 from orchestrator.services.views import LogLine
 from orchestrator.web.actions import proof_of
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 LOG_LINES = 80
 Ref = Annotated[str, Path(min_length=1, max_length=200, description="The id of a job, the beginning of one, or a name")]
@@ -30,7 +30,7 @@ def routes(site: Site) -> APIRouter:
     def as_json(ref: Ref) -> Response:
         return json_twin(read(ref))
 
-    @router.get("/jobs/{ref}.csv")
+    @router.get("/jobs/{ref}.csv", response_class=Csv)
     def as_csv(ref: Ref) -> Response:
         return csv_twin(entries_csv(reversed(read(ref).entries)), "job")
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from orchestrator.reports.job_list import ROWS, JobTable, jobs_csv
 from orchestrator.store import JobFilter
 from orchestrator.web.look import address
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
 STATES = tuple((name, name or "any") for name in ("", "open", "ended", *OPEN, "finished", "failed", "cancelled"))
@@ -62,7 +62,7 @@ def routes(site: Site) -> APIRouter:
     def as_json(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest", skip: Skip = 0) -> Response:
         return json_twin(read(q, state, project, sort, skip, ROWS))
 
-    @router.get("/jobs.csv")
+    @router.get("/jobs.csv", response_class=Csv)
     def as_csv(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest") -> Response:
         return csv_twin(jobs_csv(read(q, state, project, sort, 0, 10_000)), "jobs")
 

@@ -12,7 +12,7 @@ from orchestrator.reports.html.charts.market import drawable, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
 from orchestrator.store import JobFilter
 from orchestrator.web.look import address
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]
 Time = Annotated[str, Field(max_length=40, description="Such as 30d or 2026-11-21")]
@@ -94,7 +94,7 @@ def routes(site: Site) -> APIRouter:
     def as_json(asked: Annotated[Prices, Query()]) -> Response:
         return json_twin(read(asked))
 
-    @router.get("/market.csv")
+    @router.get("/market.csv", response_class=Csv)
     def as_csv(asked: Annotated[Prices, Query()]) -> Response:
         return csv_twin(market_csv(read(asked)), "market")
 

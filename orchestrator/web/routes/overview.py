@@ -11,7 +11,7 @@ from orchestrator.formats.csv_cells import table
 from orchestrator.reports.html.charts.costs import by_day
 from orchestrator.reports.overview import Overview, Saving
 from orchestrator.reports.periods import month_named, months_around
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Month = Annotated[str | None, Query(max_length=20, description="Such as 2026-11 (UTC); without it, this month")]
 
@@ -46,7 +46,7 @@ def routes(site: Site) -> APIRouter:
     def as_json(month: Month = None) -> Response:
         return json_twin(read(month))
 
-    @router.get("/overview.csv")
+    @router.get("/overview.csv", response_class=Csv)
     def as_csv(month: Month = None) -> Response:
         columns = [field.name for field in fields(Saving) if field.name != "name"]
         rows = ([getattr(each, name) for name in columns] for each in read(month).savings)

@@ -14,7 +14,7 @@ from orchestrator.reports.html.charts.market import gantt
 from orchestrator.reports.moves import moves_csv
 from orchestrator.services.views import Explanation
 from orchestrator.web.look import address
-from orchestrator.web.site import Site, csv_twin, json_twin
+from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Query(max_length=200)]
 Time = Annotated[str, Query(max_length=40, description="Such as 7d or 2026-11-21")]
@@ -50,7 +50,7 @@ def routes(site: Site) -> APIRouter:
     def migrations_json(job: Text = None, since: Time = "7d") -> Response:
         return json_twin(reports.moves(job or None, since=since))
 
-    @router.get("/migrations.csv")
+    @router.get("/migrations.csv", response_class=Csv)
     def migrations_csv(job: Text = None, since: Time = "7d") -> Response:
         return csv_twin(moves_csv(reports.moves(job or None, since=since)), "migrations")
 
@@ -63,7 +63,7 @@ def routes(site: Site) -> APIRouter:
     def plans_json() -> Response:
         return json_twin(reports.plan_in_force())
 
-    @router.get("/plans.csv")
+    @router.get("/plans.csv", response_class=Csv)
     def plans_csv() -> Response:
         return csv_twin(decisions_csv(reports.plan_in_force()), "plans")
 
@@ -94,7 +94,7 @@ def routes(site: Site) -> APIRouter:
     def policies_json() -> Response:
         return json_twin(reports.backtests())
 
-    @router.get("/policies.csv")
+    @router.get("/policies.csv", response_class=Csv)
     def policies_csv() -> Response:
         return csv_twin(backtests_csv(reports.backtests()), "policies")
 
@@ -117,7 +117,7 @@ def routes(site: Site) -> APIRouter:
     def health_json() -> Response:
         return json_twin(reports.health())
 
-    @router.get("/health.csv")
+    @router.get("/health.csv", response_class=Csv)
     def as_csv() -> Response:
         return csv_twin(health_csv(reports.health()), "health")
 
