@@ -386,14 +386,14 @@ class NodeRuntime:
         heard = self._heard(token)
         if self._lender is not None and (public_key := self._public_key(heard, token)) is not None:
             self._lender.lend(token, public_key)
-        if heard.report is None and heard.garbled is None:
-            return None
         silent_s = max(0.0, heard.read_s - heard.since_s - self._beat_s)
         if heard.garbled is not None:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report
-        assert report is not None
         run, number = self._orders.wanted(token)
+        if report is None:  # deleted, if it was to train: nobody else would see the end of its lease
+            trains = run is not None and run.run_id == run_id and run.spec is not None and heard.read_s > 0.0
+            return RunReport(run_id, "silent", silent_s=silent_s) if trains else None
         if run is None or run.run_id != run_id:
             return RunReport(run_id, "absent", silent_s=silent_s)
         if report.order < number and report.run_id != run_id:

@@ -16,6 +16,8 @@ store may be a folder of this host, which is how `local` works, or a bucket.
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,8 +35,9 @@ MOST_SECRET_BYTES = 4 << 20
 NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
 NEARBY_POLL_S = 0.02
 REPORT = "report"
-MOST_NODES_DIGITS = 4
 MOST_EPOCH_DIGITS = 15
+_MACHINES = re.compile(rb"(?P<token>[0-9A-Za-z_-]+)(?: (?P<nodes>[1-9][0-9]{0,3}))?")
+_GIVEN_UP = "wait: the machine is given up after a minute, and its job continues elsewhere"
 _EPOCH = "epoch"
 _T = TypeVar("_T")
 
@@ -63,7 +66,7 @@ class Garbled(Exception):
 
 
 class DamagedOrder(SiteError):
-    """The order of a machine is not one that a control plane can have written: it concerns that machine only."""
+    """What the control plane keeps of one machine or run is not what it can have written: it concerns that one only."""
 
 
 class Channel:
@@ -91,7 +94,7 @@ class Channel:
         except CodecError as error:
             raise DamagedOrder(
                 f"the order {self._store.where(f'{self.token}/order')} is damaged: {error}",
-                hint="end the machine with `tradewind reap`; its job continues elsewhere",
+                hint=_GIVEN_UP,
             ) from error
 
     def replace_order(self, order: Order, version: str) -> str:
@@ -189,12 +192,15 @@ def put_run(store: ObjectStore, run_id: str, token: str, nodes: int = 1) -> None
 
 
 def machines_of(store: ObjectStore, run_id: str) -> tuple[str, ...]:
-    """The `places` of the machines that execute a run, by rank; none if none were asked to. Raises ObjectStoreError."""
-    found = store.get(f"runs/{run_id}", MOST_BYTES)
+    """The `places` of the machines that execute a run, by rank; none if none were asked to. Raises ObjectStoreError,
+    DamagedOrder."""
+    key = f"runs/{run_id}"
+    found = store.get(key, MOST_BYTES)
     if found is None:
         return ()
-    token, _, nodes = found.data.decode(errors="replace").partition(" ")
-    return places(token, int(nodes) if nodes.isdecimal() and len(nodes) <= MOST_NODES_DIGITS else 1)
+    if (machines := _MACHINES.fullmatch(found.data)) is None:
+        raise DamagedOrder(f"{store.where(key)} is damaged: it does not name the machines of a run", hint=_GIVEN_UP)
+    return places(machines["token"].decode(), int(machines["nodes"] or 1))
 
 
 def raise_epoch(store: ObjectStore, epoch: int) -> int:
@@ -224,8 +230,11 @@ def runs_known(store: ObjectStore) -> list[str]:
 
 
 def forget_run(store: ObjectStore, run_id: str) -> None:
-    """Remove what is kept of a run whose machines have ended. Raises ObjectStoreError, SiteError."""
-    machines = machines_of(store, run_id)
+    """Remove what is kept of a run whose machines have ended, as far as that is known. Raises ObjectStoreError,
+    SiteError."""
+    machines: tuple[str, ...] = ()
+    with suppress(DamagedOrder):
+        machines = machines_of(store, run_id)
     ordered = [order.run for order, _ in (Channel(store, place).order() for place in machines) if order is not None]
     if machines and all(run is None or run.run_id == run_id for run in ordered):  # else: another attempt on them
         store.delete(*(each.key for each in store.list(machines[0].partition("/")[0])))

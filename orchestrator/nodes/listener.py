@@ -24,9 +24,9 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is known of a machine. Of its newest report, `since_s` is when it was first seen and `read_s` when it was
-    seen last (time.monotonic()): time without a successful read is not counted as silence. `garbled`
-    says why its newest object is not valid, `trouble` why the store could not be read just now."""
+    """What is known of a machine. Of its newest report, or that there is none, `since_s` is when it was first seen and
+    `read_s` when it was seen last (time.monotonic(); 0: never): time without a successful read is not counted as
+    silence. `garbled` says why its newest object is not valid, `trouble` why the store could not be read just now."""
 
     facts: NodeFacts | None = None
     report: NodeReport | None = None
@@ -117,5 +117,5 @@ class Listener:
         except ObjectStoreError as error:
             watched.heard = replace(before, trouble=error)
             return
-        same = report == before.report and before.garbled is None
+        same = report == before.report and before.garbled is None and before.read_s > 0.0
         watched.heard = Heard(facts, report, before.since_s if same else now, now)

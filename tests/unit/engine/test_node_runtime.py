@@ -343,6 +343,27 @@ def test_silence_is_measured_by_the_readers_own_clock_whatever_the_machine_says_
     until(lambda: (later := report(runtime)) is not None and later.silent_s > found.silent_s)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["the same", "the next"])
+def test_a_machine_whose_report_is_deleted_is_silent(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine, late: bool
+) -> None:
+    """By any control plane: otherwise nobody would see the end of its lease."""
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "prepared"}, order=1)
+    runtime.start(RunSpec("run-1", "job-1", 1, {}, {}))
+    machine.says("run-1", {"state": "training"}, order=2)
+    until(lambda: state(runtime) == "training")
+    machine.channel._store.delete("m/report")
+    asked = open_runtime() if late else runtime
+    until(lambda: (found := report(asked)) is not None and found.state == "silent" and found.silent_s > 0.0)
+    found = report(asked)
+    assert found is not None
+    assert found.silent_s < PATIENCE_S
+    machine.says("run-1", {"state": "training"}, order=2)
+    until(lambda: state(asked) == "training")
+
+
 def test_a_store_that_cannot_be_read_is_an_error_and_no_sign_about_the_run(
     runtime: NodeRuntime, machine: Machine, tmp_path: Path
 ) -> None:
@@ -474,6 +495,20 @@ def test_a_machine_that_damages_its_own_order_is_judged_even_if_it_is_the_only_o
     successor = open_runtime()
     successor.lead(2)
     until(lambda: state(successor) == "malformed")
+
+
+@pytest.mark.parametrize("words", [b"", b"\xff\xfe \x00 9", b"m 0", b"m 12345", b"../m", b"m\n"])
+def test_a_run_whose_machines_are_not_known_is_judged_even_if_it_is_the_only_one(
+    runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine, words: bytes
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training"}, order=1)
+    machine.channel._store.put("runs/run-1", words)
+    successor = open_runtime()
+    until(lambda: state(successor) == "malformed")
+    successor.forget("run-1")
+    assert successor.known() == []
 
 
 def test_a_damaged_key_is_refused(runtime: NodeRuntime, tmp_path: Path) -> None:
