@@ -60,8 +60,12 @@ _SECRET_NAMES = (
     ),
     *("token", "tokens", "token.txt", "token.json", "tokens.json", "*.token", "*_token", "*-token"),
     *("secrets", "secrets.*", "secret.*", "service-account*.json", "service_account*.json"),
+    *("password.txt", "passwords.txt", "api_key", "api_key.txt", "*_api_key", "*_api_key.txt", "*.tfvars"),
+    *("kubeconfig", "*.kubeconfig", "rclone.conf", ".renviron"),
 )
-_SECRET_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".azure", ".gcloud", ".kube", ".docker", ".huggingface"})
+_SECRET_FOLDERS = frozenset(
+    {".aws", ".ssh", ".gnupg", ".azure", ".gcloud", ".kube", ".docker", ".huggingface", ".secrets", "secrets"}
+)
 _NO_SECRET = ("*.pub", "*.example", "*.sample", "*.template", "*.dist")
 _PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----", re.MULTILINE)
 _LOOKED_AT_BYTES = 4096
@@ -85,8 +89,8 @@ def contents(folder: Path, *, without: Sequence[Path] = ()) -> Contents:
     ignored = _ignored(folder)
     apart = {_identity(os.stat(each)) for each in without if os.path.exists(each)}
     found = _Found(folder, os.path.realpath(folder))
-    for path, entry in _below(folder, ignored, apart):
-        found.add(path, entry)
+    for path, status in _below(folder, ignored, apart):
+        found.add(path, status)
         if len(found.files) + len(found.folders) > MOST_FILES:
             raise _refused(f"{folder} has more than {MOST_FILES:,} files", "leave data out")
     if found.size_bytes > MOST_BYTES:
@@ -123,13 +127,12 @@ class _Found:
         self.links: list[str] = []
         self.size_bytes = 0
 
-    def add(self, path: str, entry: os.DirEntry[str]) -> None:
-        """What has been deleted meanwhile is left out. Raises UsageError for what cannot be packed."""
+    def add(self, path: str, status: os.stat_result) -> None:
+        """A link that has been deleted meanwhile is left out. Raises UsageError for what cannot be packed."""
         with suppress(FileNotFoundError):
-            self._add(path, entry)
+            self._add(path, status)
 
-    def _add(self, path: str, entry: os.DirEntry[str]) -> None:
-        status = entry.stat(follow_symlinks=False)
+    def _add(self, path: str, status: os.stat_result) -> None:
         if stat.S_ISLNK(status.st_mode):
             _inside(self._folder, path)
             self.links.append(path)
@@ -175,8 +178,8 @@ def _ignored(folder: Path) -> tuple[Pattern, ...]:
 
 def _below(
     folder: Path, ignored: Sequence[Pattern], apart: set[tuple[int, int]]
-) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Every entry at any depth that is not ignored, with its path relative to `folder`."""
+) -> Iterator[tuple[str, os.stat_result]]:
+    """The path relative to `folder` of everything at any depth that is not ignored, and what it is."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -185,17 +188,22 @@ def _below(
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name in IGNORED or is_ignored(ignored, path, is_folder=is_folder):
                 continue
-            if is_folder and _is_one_of(apart, entry):
+            status = _status(folder, path, entry)
+            if status is None or (is_folder and _identity(status) in apart):
                 continue
-            yield path, entry
+            yield path, status
             if is_folder:
                 waiting.append(path)
 
 
-def _is_one_of(folders: set[tuple[int, int]], entry: os.DirEntry[str]) -> bool:
-    with suppress(FileNotFoundError):
-        return bool(folders) and _identity(entry.stat(follow_symlinks=False)) in folders
-    return False
+def _status(folder: Path, path: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None: deleted meanwhile."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # nobody may search the folder, or the path is too long
+        raise _refused(f"{folder / path} cannot be read: {error.strerror}", "make it readable", path) from error
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -128,6 +128,7 @@ def test_the_ignored_folders_stay_behind_whatever_the_file_says(tmp_path: Path) 
         *((path, b"x", True) for path in (".env", ".env.local", "deploy/server.PEM", "id_rsa", "keys/id_ed25519")),
         *((path, b"x", True) for path in (".aws/config", "a/.ssh/known_hosts", "credentials", "gcp-credentials.json")),
         *((path, b"x", True) for path in ("hf_token", "token", "secrets.yaml", ".netrc", "tls.key")),
+        *((path, b"x", True) for path in ("secrets/prod.yaml", "openai_api_key.txt", "kubeconfig", "prod.tfvars")),
         ("notes.txt", b"-----BEGIN OPENSSH PRIVATE KEY-----\nabc", True),
         ("bag.txt", b"Bag Attributes\n-----BEGIN PRIVATE KEY-----\nabc", True),
         *((path, b"x", False) for path in (".env.example", "id_rsa.pub", "tokenizer.json", "token.py", "keys.py")),
@@ -246,6 +247,21 @@ def test_a_link_that_vanishes_before_it_is_packed_is_named(tmp_path: Path) -> No
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         contents(tmp_path / "nowhere")
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    name = "d" * 200
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(os.pathconf(tmp_path, "PC_PATH_MAX") // len(name) + 1):
+        os.mkdir(name, dir_fd=folder)
+        above, folder = folder, os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(above)
+    os.close(folder)
+    with pytest.raises(UsageError, match="cannot be read: File name too long") as caught:
+        contents(tmp_path)
+    assert ".tradewindignore" in caught.value.hint
+    (tmp_path / ".tradewindignore").write_text(f"/{name}\n")
+    assert contents(tmp_path).files == (".tradewindignore",)
 
 
 def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:
