@@ -14,16 +14,51 @@ import pytest
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.inputs import snapshot
 from orchestrator.ledger import usage_of
-from orchestrator.model import CheckpointSpec, Job
+from orchestrator.model import CheckpointSpec, Job, Resources
 from orchestrator.policy.ranking.transition_costs import transition_costs
 from orchestrator.prices.recorded import import_prices
 from providers.billing.charges import CHARGE_KINDS, egress_nano_usd, egress_rate, requests_nano_usd
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer
+from tests.rig.wires import Delay
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
+
+
+SLOW = Delay(1.0, 1.0)
+
+
+def test_a_run_on_several_machines_is_booked_although_one_of_them_ended_before_its_bill_began(
+    home: SimulatedInstallation,
+) -> None:
+    """Where calls take time, prices are never known up to now: books that wait for that stay open for ever."""
+    job = home.submit(steps=20, resources=Resources(nodes=2))
+    home.wires.rate, home.wires.slow = 1.0, (SLOW,)
+    home.until(lambda: bool(home.runs(job)) and home.runs(job)[-1].instance_id is not None)
+    (run,) = home.runs(job)
+    home.cloud.crash(run.instance_ids[0])
+    home.settle()
+    began = [bill.from_ms for bill in home.cloud.bills() if bill.instance_id in run.instance_ids]
+    assert None in began
+    assert set(began) != {None}
+    check_truth(home)
+
+
+def test_a_machine_that_its_provider_forgets_is_booked_until_it_was_missed(install: Install) -> None:
+    home = install(behaviour=replace(BRISK, forget_s=0.5))
+    job = home.submit(steps=30)
+    run = home.until_step(job, 7)
+    home.wires.rate, home.wires.slow = 1.0, (SLOW,)
+    home.cloud.crash(home.machine(run).id)
+    crashed_ms = home.clock.now_ms()
+    home.settle()
+    booked = home.runs(job)[0]
+    assert booked.billed_to_ms is not None
+    assert crashed_ms <= booked.billed_to_ms <= crashed_ms + 60_000
+    entries = home.read(lambda tx: tx.entries(run_id=run.id))
+    assert max(entry.period_end_ms for entry in entries) == booked.billed_to_ms
 
 
 def test_nothing_is_booked_past_the_prices_that_are_known_and_all_of_it_later(home: SimulatedInstallation) -> None:

@@ -56,10 +56,9 @@ def settle(
     """Close the books of a run whose machines are confirmed gone and whose usage the provider knows (`meter`). Returns
     False while its prices are not all known.
 
-    `machines` are its machines with their billed intervals (`as_described`); one without an end is taken to end now. A
-    machine that never became billable gets an empty interval. The run is over, whatever it waited for. Closed books
-    stay closed, except that an earlier run's are corrected if the machine turns out to have ended while that run still
-    had it.
+    `machines` are its machines with their billed intervals (`as_described`). A machine that never became billable gets
+    an empty interval. The run is over, whatever it waited for. Closed books stay closed, except that an earlier run's
+    are corrected if the machine turns out to have ended while that run still had it.
     """
     now_ms = installation.clock.now_ms()
     ended = [each if each.billed_to_ms is not None else replace(each, billed_to_ms=now_ms) for each in machines]
@@ -147,14 +146,16 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             settle(installation, leadership, run, machines)
 
 
-def as_described(machine: Member, instance: Instance | None, now_ms: int) -> Member:
-    """A machine that is gone with the interval for which its provider bills it; if the provider no longer knows it, it
-    is billed at most until now."""
+def as_described(machine: Member, instance: Instance | None, gone_ms: int) -> Member:
+    """A machine that is gone with the interval for which its provider bills it; if the provider no longer knows it, or
+    knows no end, it is billed at most until it was found to be gone. That has to be the same instant each time: prices
+    are never known up to now."""
     if machine.instance_id is None:
         return machine
     if instance is None:
-        return replace(machine, billed_to_ms=now_ms)
-    return replace(machine, billed_from_ms=instance.billed_from_ms, billed_to_ms=instance.billed_to_ms)
+        return replace(machine, billed_to_ms=gone_ms)
+    ended_ms = gone_ms if instance.billed_to_ms is None else instance.billed_to_ms
+    return replace(machine, billed_from_ms=instance.billed_from_ms, billed_to_ms=ended_ms)
 
 
 def _wait_until(installation: Installation, at_ms: int) -> None:

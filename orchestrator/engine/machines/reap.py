@@ -159,5 +159,6 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 
 def _settle(ctx: Context, run: Run) -> bool:
-    ended = [as_described(each, ctx.instances.get(each.instance_id or ""), ctx.now_ms) for each in run.machines]
+    gone_ms = ctx.now_ms - round(ctx.waited_s(f"gone/{run.id}") * 1000 * ctx.installation.clock.factor)
+    ended = [as_described(each, ctx.instances.get(each.instance_id or ""), gone_ms) for each in run.machines]
     return settle(ctx.installation, ctx.leadership, run, ended)
