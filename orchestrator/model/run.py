@@ -158,7 +158,8 @@ class Migration:
     """One move. `token` is derived from (migration, attempt) and stored before the launch that uses it.
 
     `manifest` names the checkpoint that the target starts from (None: from scratch), chosen at CHECKPOINT or RESTORE.
-    `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result.
+    `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result. `disk_gb` is what each
+    try of the launch asks for (LaunchSpec.disk_gb, GiB); None before the first one.
     """
 
     id: str
@@ -177,3 +178,4 @@ class Migration:
     plan_id: str | None = None
     expected_saving_nano_usd: int = 0
     error: str | None = None
+    disk_gb: int | None = None

@@ -158,6 +158,7 @@ migration = Table(
     Column("plan_id", Word),
     Column("expected_saving_nano_usd", Number, nullable=False),
     Column("error", Prose),
+    Column("disk_gb", Integer),
     UniqueConstraint("token", name="migration_token"),
     Index("migration_job", "job_id"),
     Index("migration_open", "job_id", sqlite_where=MIGRATION_OPEN, postgresql_where=MIGRATION_OPEN),

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.engine.migration import bring_up
-from orchestrator.model import Step
+from orchestrator.model import JobSpec, Step
+from providers import traits
 from providers.base import LaunchSpec
 from providers.fake import FakeProvider, Fault
 from providers.instance import InstanceState
-from tests.sim.harness import BRISK, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, SimulatedInstallation, check_truth, train_spec
 
 
 def given_up(home: SimulatedInstallation, fault: Fault) -> str:
@@ -110,4 +111,24 @@ def test_a_refusal_says_nothing_of_an_earlier_launch_that_was_not_answered(
         home.cloud.crash(late)  # before any list shows it
     home.settle()
     assert home.read(lambda tx: tx.run(given_up.target_run_id)).instance_id == late
+    check_truth(home)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_size_of_a_disk_is_the_same_at_each_try_of_a_launch(
+    home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Checkpoints are measured between two tries: with another size, the token would be refused, and the machine of the
+    first try ended."""
+    monkeypatch.setitem(traits._OF, "fake", replace(traits.traits_of("fake"), shares_host=False))
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    job = home.submit_job(JobSpec("job", replace(train_spec(), code="0" * 64)))
+    home.until(lambda: bool(home.cloud.bills()))
+    with home.store.write() as tx:
+        tx.set_job_facts(job.id, checkpoint_bytes=40 << 30)
+    if dies:
+        home.start()
+    home.settle()
+    assert [each.step for each in home.migrations(job)] == [Step.DONE]
+    assert len(home.cloud.bills()) == 1
     check_truth(home)

@@ -69,7 +69,7 @@ def provision(ctx: Context, move: Move) -> bool:
             return True
         spec = launch_spec(ctx, migration, move.job, user_data)
         try:
-            if not _counted(ctx, move):
+            if not _counted(ctx, move, spec.disk_gb):
                 return False
         except LimitError as error:
             return abort(ctx, move, str(error))
@@ -77,13 +77,15 @@ def provision(ctx: Context, move: Move) -> bool:
     return answer is not None and _launched(ctx, move, answer)
 
 
-def _counted(ctx: Context, move: Move) -> bool:
-    """Count a launch before it is made, so that an abort knows whether a machine may exist. Raises LimitError."""
+def _counted(ctx: Context, move: Move, disk_gb: int) -> bool:
+    """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep the size of its
+    disk for the next try. Raises LimitError."""
     migration = move.migration
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
         check_limits(ctx, tx, migration.offer_id, nodes=move.target.nodes, besides=move.target.id)
         ctx.waited_s(f"launching/{migration.id}")
-        return tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=migration.attempt + 1)
+        tried = migration.attempt + 1
+        return tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb)
 
 
 def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool:
@@ -134,9 +136,8 @@ def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) -> LaunchSpec:
-    """The launch request of a migration: the same each time, as its token requires. Only if the size of checkpoints
-    becomes known between two tries does the second one ask for another disk: then it is refused, and what the first one
-    may have rented is ended."""
+    """The launch request of a migration: the same each time, as its token requires. So the size of the disk is that of
+    the first try, also if the job's checkpoints turn out to be larger before the next one."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -150,11 +151,15 @@ def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) ->
             "tradewind-project": job.project,
         },
         time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
-        disk_gb=0 if shares_host(migration.offer_id) else _disk_gb(ctx, job),
+        disk_gb=_disk_gb(ctx, migration, job),
     )
 
 
-def _disk_gb(ctx: Context, job: Job) -> int:
+def _disk_gb(ctx: Context, migration: Migration, job: Job) -> int:
+    if migration.disk_gb is not None:
+        return migration.disk_gb
+    if shares_host(migration.offer_id):
+        return 0
     with ctx.installation.store.read() as tx:
         size_bytes = tx.job_facts(job.id).checkpoint_bytes
         if size_bytes is None:

@@ -109,6 +109,7 @@ class MigrationFields(TypedDict, total=False):
     token: str
     manifest: str | None
     error: str | None
+    disk_gb: int
 
 
 class RunRows(Transaction):

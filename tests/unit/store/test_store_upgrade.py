@@ -158,9 +158,9 @@ def test_an_upgrade_from_the_first_revision_with_work_under_way_and_back(
         with old.write() as tx:
             tx.add_job(job())
             tx.set_job_state("job_A", "starting")
-            known = {name: value for name, value in columns(run()).items() if value not in (None, [], ())}
-            tx._connection.execute(insert(schema.run), known)  # a later version's columns are not there
-            tx.add_migration(migration())
+            for table, row in ((schema.run, run()), (schema.migration, migration())):
+                known = {name: value for name, value in columns(row).items() if value not in (None, [], ())}
+                tx._connection.execute(insert(table), known)  # a later version's columns are not there
             tx.add_command("pause", "job_A", {}, "user:ann")
         with transaction(backend, writes=False) as connection:
             assert current_revision(connection) == FIRST
