@@ -2,8 +2,7 @@
 
 Rules: time (market ms) and money (nano-USD) are integers. Everything that a query filters by is a column; JSON text is
 only for documents (a job's spec, a plan, labels, event data). Triggers protect the tables in APPEND_ONLY. Runs,
-migrations and commands belong to the project, owner and labels of their job; ledger entries and events have their own
-copies because they are read without the job.
+migrations and commands belong to the project, owner and labels of their job; ledger entries and events keep copies.
 """
 
 from __future__ import annotations
