@@ -7,9 +7,11 @@
 #
 # It costs at most about 5 cents: one machine with 2 cores for at most 30 minutes (spot, below 4 cents an hour), its disk
 # and its public address (about 2 cents), and some requests. limits.max_usd_per_hour is 0.10. Whatever happens, it ends
-# the machine and removes the network at the end, and looks whether anything is left.
+# the machine and removes the network at the end, and looks whether anything is left. The bucket keeps what the job wrote:
+# the command that deletes it is shown, if this made it.
 #
-# Needs: tradewind with the cloud's extra, credentials (tradewind doctor --policy aws), and a bucket of yours.
+# Needs: tradewind with the cloud's extra, credentials (tradewind doctor --policy aws), and a bucket of yours or a name for
+# a new one.
 # Results: tradewind-verify-CLOUD-DATE/, with replies that name no account, and nothing else of yours.
 set -euo pipefail
 
@@ -76,6 +78,7 @@ clean_up() {
     echo "FAILED: the network is not removed: tradewind down --cloud $cloud in $results" | tee -a summary
     failed=$((failed + 1))
   }
+  grep -h " is kept: " log | sort -u || true
   echo "$passed passed, $failed failed; everything is in $results"
   [[ $failed == 0 ]] || exit 1
 }
@@ -93,7 +96,7 @@ open("tradewind.toml", "w").write(text)
 END
 cp "$here/../examples/gpt.py" "$here/../examples/gpt.yaml" . # a small model, trained on CPUs in a minute
 
-check "the network is made" tradewind up --cloud "$cloud"
+check "the network and the bucket are made" tradewind up --cloud "$cloud"
 check "the account may do all that is needed" tradewind doctor --cloud "$cloud"
 check "offers with prices" tradewind offers --cloud "$cloud"
 check "a job runs on a rented machine" timeout "${minutes}m" tradewind submit gpt.yaml --yes --wait

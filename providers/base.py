@@ -4,7 +4,8 @@ A provider starts machines with the `user_data` that it is given and never reads
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
 Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
-`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `LimitsByQuota`, `NamesClosed`); callers test for them with isinstance.
+`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `MakesBuckets`, `DeletesVersions`, `LimitsByQuota`, `NamesClosed`);
+callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
 
 from providers.billing.charges import Usage
+from providers.bucket import Bucket
 from providers.closed import Closed
 from providers.errors import ProviderError
 from providers.instance import Instance
@@ -270,6 +272,45 @@ class NeedsNetworks(Protocol):
 
         Raises UnavailableError while something is still used, e.g. by a machine that is ending.
         """
+        ...
+
+
+@runtime_checkable
+class MakesBuckets(Protocol):
+    """Makes the bucket that holds an installation's orders, reports and checkpoints: private, without versions, with
+    nothing kept of what is deleted, and with a rule that removes what interrupted uploads leave.
+
+    - it is tagged with the installation (`tradewind-install`) in the call that creates it; a bucket without this tag is
+      used as it is, and neither changed nor removed;
+    - `make_bucket` and `remove_bucket` may be called again at any time, also after they were killed at any call, and
+      raise UnavailableError for what needs time: call them again.
+
+    `name` is that of the bucket; at Azure, of the storage account and the container: `account/container`. `progress` is
+    called with a line about what was made, removed or kept.
+    """
+
+    def bucket(self, install: str, name: str) -> Bucket | None:
+        """What is there; None if nothing is. Raises ProviderError, SetupError for a name that somebody else has."""
+        ...
+
+    def make_bucket(self, install: str, name: str, region: str, progress: Callable[[str], None]) -> None:
+        """Make it in this region, or correct the rules of one that was made for this installation. Raises
+        ProviderError, SetupError for a name that somebody else has."""
+        ...
+
+    def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
+        """Remove it if it was made for this installation and is empty; else say what is kept, and the command that
+        removes it. Raises ProviderError."""
+        ...
+
+
+@runtime_checkable
+class DeletesVersions(Protocol):
+    """Knows whether a rule that only the management of the cloud shows deletes former versions of objects."""
+
+    def deletes_versions(self, name: str, prefix: str) -> bool:
+        """Whether all those below `prefix` of a bucket are deleted some day; `name` as in MakesBuckets. Raises
+        ProviderError."""
         ...
 
 

@@ -21,6 +21,7 @@ class Use(StrEnum):
     PRICES = "prices"
     MACHINES = "machines"
     NETWORKS = "networks"
+    BUCKET = "bucket"
     STORE = "store"
 
 
@@ -55,7 +56,8 @@ POLICIES = {name: f"providers.{name}.calls" for name in ("aws", "gcp", "azure")}
 
 
 def cloud_policy(cloud: str, uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
-    """The least policy for these uses. `store` is used with Use.STORE. Calls nothing. Raises NotFoundError."""
+    """The least policy for these uses. Use.BUCKET and Use.STORE are left out without `store`. Calls nothing. Raises
+    NotFoundError."""
     if cloud not in POLICIES:
         raise NotFoundError(f"there is no cloud named {cloud!r}", hint=f"known: {', '.join(POLICIES)}")
     return cast("PolicyDocument", importlib.import_module(POLICIES[cloud]).policy(uses, store))

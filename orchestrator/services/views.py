@@ -31,6 +31,7 @@ from orchestrator.model import (
     Trace,
 )
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable
+from providers.bucket import Bucket
 from providers.money import about_usd
 from providers.network import Network
 from providers.offer import short_zone
@@ -454,8 +455,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class CloudPolicy:
-    """The least policy for Tradewind at a cloud, in the form of the cloud's own tools; `apply` is the command that
-    creates it from a file."""
+    """The least policy for a cloud, in the form of the cloud's own tools; `apply` is the command that creates it."""
 
     kind: ClassVar[str] = "policy"
 
@@ -467,11 +467,12 @@ class CloudPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NetworkList:
-    """What clouds have for machines of this installation, by cloud and region."""
+    """What clouds have for this installation: networks by region, and the bucket of `store_root` if it is theirs."""
 
     kind: ClassVar[str] = "networks"
 
     networks: tuple[Network, ...]
+    buckets: tuple[Bucket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

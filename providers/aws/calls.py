@@ -68,6 +68,23 @@ CALLS = (
         )
     ),
     *(
+        Call(name, Use.BUCKET)
+        for name in (
+            "s3:CreateBucket",
+            "s3:TagResource",
+            "s3:GetBucketTagging",
+            "s3:GetBucketLocation",
+            "s3:GetBucketPublicAccessBlock",
+            "s3:PutBucketPublicAccessBlock",
+            "s3:GetBucketVersioning",
+            "s3:PutBucketVersioning",
+            "s3:GetLifecycleConfiguration",
+            "s3:PutLifecycleConfiguration",
+            "s3:ListBucket",
+            "s3:DeleteBucket",
+        )
+    ),
+    *(
         Call(name, Use.STORE)
         for name in (
             "s3:GetObject",
@@ -118,10 +135,14 @@ def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
             wanted = permissions(CALLS, use)
             statements.append(_allow(sid, [each for each in wanted if each not in _RESTRICTED]))
             statements += _restricted([each for each in wanted if each in _RESTRICTED])
+    if Use.BUCKET in uses and store is not None:
+        bucket = f"arn:aws:s3:::{store.bucket}"
+        statements.append(_allow("TradewindMakesItsBucket", permissions(CALLS, Use.BUCKET), bucket))
     if Use.STORE in uses and store is not None:
         statements += _of_store(store)
     text = json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
-    apply = "aws iam put-user-policy --user-name USER --policy-name tradewind --policy-document file://policy.json"
+    apply = "aws iam create-policy --policy-name tradewind --policy-document file://policy.json; aws iam "
+    apply += "attach-user-policy --user-name USER --policy-arn arn:aws:iam::ACCOUNT:policy/tradewind"
     return PolicyDocument(text, "json", apply)
 
 

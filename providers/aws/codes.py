@@ -1,6 +1,7 @@
 """AWS's error codes and what they mean here: the one table of them.
 
 Sources: [codes] "Error codes for the Amazon EC2 API" (docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html);
+[s3] "Error responses" (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html);
 [common] "Common error types" of the query protocol (docs.aws.amazon.com/ec2/latest/APIReference/CommonErrors.html);
 [sdk] the codes that botocore itself repeats (botocore/data/_retry.json); [seen] not documented there, but sent. Codes
 that are missing here are errors of the request.
@@ -37,6 +38,7 @@ NO_NETWORK = (
     "InvalidSecurityGroupID.NotFound",
     "Gateway.NotAttached",
 )
+NO_BUCKET = ("NoSuchBucket",)
 MADE_BEFORE = (
     "Resource.AlreadyAssociated",
     "RouteAlreadyExists",
@@ -46,6 +48,7 @@ MADE_BEFORE = (
 )
 
 
+_BUCKET = "correct store_root in tradewind.toml: 3 to 63 small letters, digits, dashes and dots"
 _CAPACITY = "it is tried in other zones, with other types and later"
 _QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
 _IMAGE = "correct providers.aws.image in tradewind.toml: an AMI belongs to one region; a parameter works in all"
@@ -98,6 +101,11 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("VpcLimitExceeded InternetGatewayLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
     yield from row("SubnetLimitExceeded SecurityGroupLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
     yield from row("InvalidAvailabilityZone InvalidInstanceType", NotFoundError, "request", "codes")
+    for code in NO_BUCKET:
+        yield from row(code, NotFoundError, "request", "s3")
+    yield from row("OperationAborted", UnavailableError, "region", "s3", "another change is going on: repeat it")
+    yield from row("InvalidBucketName", SetupError, "account", "s3", _BUCKET)
+    yield from row("TooManyBuckets", QuotaError, "account", "s3", "remove others, or ask AWS for more")
     yield from row("InternalError InternalFailure ServerInternal", UnavailableError, "region", "codes")
     yield from row("ServiceUnavailable Unavailable", UnavailableError, "region", "codes")
 

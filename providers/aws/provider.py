@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from providers.aws.buckets import Buckets
 from providers.aws.calls import INSTALL
 from providers.aws.codes import NO_INSTANCE, NO_NETWORK, USED_TOKEN
 from providers.aws.images import Images
@@ -23,6 +24,7 @@ from providers.aws.session import Connections, error_code, to_provider_error
 from providers.aws.settings import Settings
 from providers.aws.user_data import user_data
 from providers.base import LaunchSpec, Quota
+from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.closed import Closed
 from providers.errors import ConflictError, ProviderError, UnavailableError
@@ -54,6 +56,7 @@ class AwsProvider:
         self._market = Market(settings, self._connections, clock)
         self._images = Images(self._connections, clock)
         self._networks = Networks(self._connections, clock)
+        self._buckets = Buckets(self._connections)
         self._quotas = Quotas(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
@@ -213,6 +216,23 @@ class AwsProvider:
                 self._networks.tear_down(install, region, progress)
 
         in_each([found.region for found in self.networks(install) if found.parts], remove)
+
+    # --- MakesBuckets ---
+
+    def bucket(self, install: str, name: str) -> Bucket | None:
+        """See MakesBuckets."""
+        with self._converted(""):
+            return self._buckets.bucket(install, name)
+
+    def make_bucket(self, install: str, name: str, region: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        with self._converted(region):
+            self._buckets.make_bucket(install, name, region, progress)
+
+    def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        with self._converted(""):
+            self._buckets.remove_bucket(install, name, progress)
 
     # --- launching ---
 

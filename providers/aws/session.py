@@ -140,17 +140,33 @@ def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
         return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
     if meaning.kind is PermissionDeniedError:
         told = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch also needs others
-        action = told[1] if told else meaning.action or f"{_prefix(error)}:{error.operation_name}"
+        action = told[1] if told else meaning.action or _action(error.operation_name)
         hint = f"`tradewind doctor --policy aws` prints the whole policy; this is missing: {statement_of(action)}"
         return PermissionDeniedError(message, action=action, hint=hint)
     after_s = retry_after_s(about.get("HTTPHeaders", {})) if meaning.kind is ThrottledError else None
     return meaning.kind(message, hint=meaning.hint, scope=meaning.scope, retry_after_s=after_s)
 
 
-def _prefix(error: exceptions.ClientError) -> str:
-    pricing = {"GetProducts", "DescribeServices", "ListPriceLists", "GetAttributeValues"}
-    if error.operation_name in pricing:
-        return "pricing"
-    return {"GetCallerIdentity": "sts", "GetParameter": "ssm", "ListServiceQuotas": "servicequotas"}.get(
-        error.operation_name, "ec2"
-    )
+def _action(operation: str) -> str:
+    """The permission that an operation needs first."""
+    return _ACTIONS.get(operation, f"ec2:{operation}")
+
+
+_ACTIONS = {
+    **{name: f"pricing:{name}" for name in ("GetProducts", "DescribeServices", "ListPriceLists", "GetAttributeValues")},
+    "GetCallerIdentity": "sts:GetCallerIdentity",
+    "GetParameter": "ssm:GetParameter",
+    "ListServiceQuotas": "servicequotas:ListServiceQuotas",
+    **{
+        name: f"s3:{name}"
+        for name in (
+            *("CreateBucket", "DeleteBucket", "GetBucketTagging", "GetBucketLocation"),
+            *("GetBucketVersioning", "PutBucketVersioning"),
+        )
+    },
+    "GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",
+    "PutPublicAccessBlock": "s3:PutBucketPublicAccessBlock",
+    "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
+    "PutBucketLifecycleConfiguration": "s3:PutLifecycleConfiguration",
+    "ListObjectsV2": "s3:ListBucket",
+}

@@ -43,14 +43,25 @@ CALLS = (
             *("Microsoft.Compute/sshPublicKeys/read", "Microsoft.Compute/sshPublicKeys/delete"),
         )
     ),
+    *(
+        Call(f"Microsoft.Storage/storageAccounts/{what}", Use.BUCKET)
+        for what in (
+            *("read", "write", "delete", "blobServices/read", "blobServices/write"),
+            *(f"blobServices/containers/{what}" for what in ("read", "write", "delete")),
+            *("fileServices/shares/read", "queueServices/queues/read", "tableServices/tables/read"),
+            "managementPolicies/read",
+        )
+    ),
 )
 """Those for prices are included in the role Reader. Retail prices need no account. Which of those for interfaces,
 addresses and disks a machine needs that is created with them in one request is not documented: to be checked with a
 real account."""
 
 
-def policy(uses: Collection[Use], _store: Store | None = None) -> PolicyDocument:
+def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
     """The role for these uses, as `az role definition create` reads it."""
+    if store is None:
+        uses = [each for each in uses if each is not Use.BUCKET]
     role = {
         "Name": "Tradewind",
         "IsCustom": True,

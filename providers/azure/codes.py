@@ -5,7 +5,8 @@ troubleshooting/common-deployment-errors); [vm] "Troubleshoot allocation failure
 (learn.microsoft.com/troubleshoot/azure/virtual-machines) and "Understand common error messages" there; [spot] "Error
 messages for Azure Spot Virtual Machines" (learn.microsoft.com/azure/virtual-machines/error-codes-spot); [karpenter]
 the codes that Azure's own autoscaler tells apart (github.com/Azure/karpenter-provider-azure, pkg/providers/instance/
-offerings); [seen] not documented there, but sent. Codes that are missing here are judged by their HTTP status.
+offerings); [storage] "Status and error codes" and "Blob service error codes" (learn.microsoft.com/rest/api/
+storageservices); [seen] not documented there, but sent. Codes that are missing here are judged by their HTTP status.
 
 The HTTP status says less than the code: a lack of capacity is 409, like a name that is taken, or arrives in a long
 operation that is answered with 200.
@@ -35,8 +36,11 @@ from providers.meaning import Meaning, row
 NO_RESOURCE = ("ResourceNotFound", "NotFound")
 NO_NETWORK = "InvalidResourceReference"
 NO_GROUP = "ResourceGroupNotFound"
-ABSENT = (*NO_RESOURCE, NO_GROUP)
+NO_PART = ("ContainerNotFound", "ManagementPolicyNotFound")
+ABSENT = (*NO_RESOURCE, *NO_PART, NO_GROUP)
 """That a resource does not exist, or its whole group."""
+TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountAlreadyExists")
+"""That another subscription has a storage account of this name."""
 
 
 IN_USE = (
@@ -50,7 +54,8 @@ _QUOTA = "ask for more: az quota, or Quotas in the portal; or end other machines
 _IMAGE = "correct providers.azure.image in tradewind.toml: publisher:offer:sku:version, or the id of an image"
 _GROUP = "create it: tradewind up --cloud azure; or correct providers.azure.resource_group in tradewind.toml"
 _NETWORK = "make it: tradewind up --cloud azure"
-_REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network)"
+_REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network, Microsoft.Storage)"
+_ACCOUNT = "correct AZURE_STORAGE_ACCOUNT_NAME: 3 to 24 small letters and digits"
 _SUBSCRIPTION = "check AZURE_SUBSCRIPTION_ID and the state of the subscription: az account list"
 _POLICY = "a policy of the organisation forbids it: ask for an exemption, or use another region or size"
 
@@ -71,6 +76,12 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("PreconditionFailed ConditionNotMet", ConflictError, "request", "seen")
     for code in NO_RESOURCE:
         yield from row(code, NotFoundError, "request", "arm")
+    for code in TAKEN:
+        yield from row(code, ConflictError, "account", "arm")
+    yield from row("AccountNameInvalid", SetupError, "account", "arm", _ACCOUNT)
+    yield from row("ContainerBeingDeleted", UnavailableError, "request", "storage", "wait until it is deleted")
+    for code in NO_PART:
+        yield from row(code, NotFoundError, "request", "storage")
     yield from row(NO_GROUP, SetupError, "account", "arm", _GROUP)
     yield from row(NO_NETWORK, SetupError, "region", "seen", _NETWORK)
     for code in IN_USE:

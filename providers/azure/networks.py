@@ -3,8 +3,7 @@
 All is found by its tag INSTALL, which the PUT that creates it sets; names follow from the installation and the region,
 so that a repeated PUT makes nothing twice. The network security group has no rules of its own: Azure's own ones let
 machines of the network reach each other, and nothing in from elsewhere. The resource group is removed only if Tradewind
-made it and nothing else is in it. azure-mgmt-compute does not know these resources: requests are plain REST, through
-its pipeline.
+made it and nothing else is in it.
 """
 
 from __future__ import annotations
@@ -15,17 +14,14 @@ from typing import Any
 
 from providers.azure import rows
 from providers.azure.calls import INSTALL
-from providers.azure.codes import ABSENT, IN_USE
-from providers.azure.operations import Accepted, Operations
-from providers.azure.session import ONCE, Connections, error_code
+from providers.azure.resources import Resources
+from providers.azure.session import Connections
 from providers.azure.settings import Settings
 from providers.clock import Clock
-from providers.errors import SetupError, UnavailableError
+from providers.errors import SetupError
 from providers.network import Network, NetworkPart
 
 FRESH_S = 3600.0
-WAIT_S = 60.0
-"""How long one step may take before it has to be continued."""
 BLOCK, SUBNET = "10.83.0.0/16", "10.83.0.0/20"
 _GROUPS_VERSION, _NETWORK_VERSION = "2021-04-01", "2024-05-01"
 _FIREWALLS, _NETWORKS = "networkSecurityGroups", "virtualNetworks"
@@ -45,8 +41,8 @@ class Networks:
     """Methods raise azure.core's exceptions and errors of ours."""
 
     def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
-        self._settings, self._connections, self._clock = settings, connections, clock
-        self._operations = Operations(connections, clock)
+        self._settings, self._clock = settings, clock
+        self._resources = Resources(connections, clock)
         self._known: dict[tuple[str, str], float] = {}
 
     def place(self, install: str, region: str) -> Place:
@@ -95,16 +91,16 @@ class Networks:
         for name, kind in _KINDS.items():
             for row in self._listed(name, install):
                 if rows.region_of(row) == region:
-                    self._remove(str(row["id"]), _NETWORK_VERSION, f"the {kind} of {region}")
+                    self._resources.remove(str(row["id"]), _NETWORK_VERSION, f"the {kind} of {region}")
                     progress(f"{region}: {kind} {row['name']} was removed")
 
     def remove_group(self, install: str, progress: Callable[[str], None]) -> None:
         """Remove the resource group, if the installation made it and nothing is left in it."""
-        group = self._got(self._settings.group, _GROUPS_VERSION)
+        group = self._resources.got(self._settings.group, _GROUPS_VERSION)
         if group is None or rows.tags_of(group).get(INSTALL) != install:
             return
-        if not self._pages(f"{self._settings.group}/resources", _GROUPS_VERSION):
-            self._remove(self._settings.group, _GROUPS_VERSION, "the resource group")
+        if not self._resources.listed(f"{self._settings.group}/resources", _GROUPS_VERSION):
+            self._resources.remove(self._settings.group, _GROUPS_VERSION, "the resource group")
             progress(f"resource group {self._settings.resource_group} was removed")
 
     # --- for the methods above ---
@@ -119,18 +115,18 @@ class Networks:
         around = {"addressSpace": {"addressPrefixes": [BLOCK]}, "subnets": [inside]}
 
         def put(path: str, version: str, body: dict[str, Any]) -> Callable[[], None]:
-            return lambda: self._put(path, version, {"location": region, "tags": tags, **body})
+            return lambda: self._resources.put(path, version, {"location": region, "tags": tags, **body})
 
-        if self._got(group, _GROUPS_VERSION) is None:
+        if self._resources.got(group, _GROUPS_VERSION) is None:
             yield "resource group", put(group, _GROUPS_VERSION, {})
-        found = self._got(firewall, _NETWORK_VERSION)
+        found = self._resources.got(firewall, _NETWORK_VERSION)
         if found is None:
             yield "firewall", put(firewall, _NETWORK_VERSION, {"properties": {"securityRules": []}})
         elif rules := found["properties"].get("securityRules"):
             names = ", ".join(str(rule["name"]) for rule in rules)
             what = f"a firewall without the rules {names}"
             yield what, put(firewall, _NETWORK_VERSION, {"properties": {"securityRules": []}})
-        found = self._got(network, _NETWORK_VERSION)
+        found = self._resources.got(network, _NETWORK_VERSION)
         if found is None or not _guarded(found, firewall):
             yield (
                 "network" if found is None else "a guarded network",
@@ -140,50 +136,12 @@ class Networks:
     def _id(self, kind: str, install: str, region: str) -> str:
         return f"{self._settings.group}/providers/Microsoft.Network/{kind}/tradewind-{install}-{region}"
 
-    def _got(self, path: str, version: str) -> Any:
-        try:
-            return self._connections.send("GET", path, version).json()
-        except Exception as error:
-            if error_code(error) in ABSENT:
-                return None
-            raise
-
     def _listed(self, kind: str, install: str) -> list[Any]:
         path = f"{self._settings.group}/providers/Microsoft.Network/{kind}"
-        found = [row for row in self._pages(path, _NETWORK_VERSION) if rows.tags_of(row).get(INSTALL) == install]
+        found = [
+            row for row in self._resources.listed(path, _NETWORK_VERSION) if rows.tags_of(row).get(INSTALL) == install
+        ]
         return sorted(found, key=lambda row: str(row["id"]))
-
-    def _pages(self, path: str, version: str) -> list[Any]:
-        found: list[Any] = []
-        try:
-            while path:
-                page = self._connections.send("GET", path, version).json()
-                found += page["value"]
-                path = page.get("nextLink") or ""
-        except Exception as error:
-            if error_code(error) not in ABSENT:
-                raise
-        return found
-
-    def _put(self, path: str, version: str, body: dict[str, Any]) -> None:
-        self._finish(self._connections.send("PUT", path, version, body, **ONCE), path)
-
-    def _remove(self, path: str, version: str, what: str) -> None:
-        try:
-            self._finish(self._connections.send("DELETE", path, version, **ONCE), path)
-        except Exception as error:
-            if error_code(error) in IN_USE:
-                raise UnavailableError(f"{what} is still used", hint="when its machines are gone, repeat it") from error
-            if error_code(error) not in ABSENT:
-                raise
-
-    def _finish(self, answer: Any, path: str) -> None:
-        """Wait until what was accepted is done."""
-        outcomes = self._operations.outcomes({path: Accepted.of(answer)}, WAIT_S)
-        if path not in outcomes:
-            raise UnavailableError(f"Azure is not done with {path.rpartition('/')[2]} yet", hint="repeat it")
-        if (error := outcomes[path]) is not None:
-            raise error
 
 
 def _guarded(network: Any, firewall: str) -> bool:

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from providers.azure import rows
+from providers.azure import lifecycle, rows
+from providers.azure.buckets import Buckets
 from providers.azure.codes import ABSENT
 from providers.azure.launches import Launches
 from providers.azure.machines import LISTING_LAG_S, Machines
 from providers.azure.market import Market
 from providers.azure.networks import Networks
+from providers.azure.resources import Resources
 from providers.azure.session import Connections, error_code, to_provider_error
 from providers.azure.settings import Settings
 from providers.azure.skus import quotas
 from providers.base import LaunchSpec, Quota
+from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.closed import Closed
 from providers.errors import ProviderError, UnavailableError
@@ -50,6 +53,8 @@ class AzureProvider:
         self._market = Market(settings, connections, clock)
         self._machines = Machines(settings, connections, clock)
         self._networks = Networks(settings, connections, clock)
+        self._resources = Resources(connections, clock)
+        self._buckets = Buckets(settings, connections, self._resources)
         self._launches = Launches(settings, connections, clock, self._machines, self._networks, self.classify)
 
     # --- Provider ---
@@ -158,6 +163,31 @@ class AzureProvider:
             in_each(self._networks.regions(install), remove)
             self._machines.forget(install)
             self._networks.remove_group(install, progress)
+
+    # --- MakesBuckets ---
+
+    def bucket(self, install: str, name: str) -> Bucket | None:
+        """See MakesBuckets."""
+        with self._converted():
+            return self._buckets.bucket(install, name)
+
+    def make_bucket(self, install: str, name: str, region: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        with self._converted():
+            self._buckets.make_bucket(install, name, region, progress)
+
+    def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        with self._converted():
+            self._buckets.remove_bucket(install, name, progress)
+
+    # --- DeletesVersions ---
+
+    def deletes_versions(self, name: str, prefix: str) -> bool:
+        """See DeletesVersions."""
+        with self._converted():
+            account, container = self._buckets.account(name), name.partition("/")[2]
+            return account is not None and lifecycle.deletes_versions(self._resources, account, f"{container}/{prefix}")
 
     # --- for the methods above ---
 

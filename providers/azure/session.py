@@ -85,6 +85,11 @@ class Connections:
         self._compute: Any = None
 
     @property
+    def ca_file(self) -> str | None:
+        """The authorities by which Azure is recognized; None: those that its libraries bring."""
+        return self._ca_file
+
+    @property
     def credential(self) -> Any:
         """The credential, made at first use. Raises SetupError for a certificate with a key that anyone can read."""
         with self._making:

@@ -38,13 +38,22 @@ CALLS = (
             *("compute.firewalls.list", "compute.firewalls.create", "compute.firewalls.delete"),
         )
     ),
+    *(
+        Call(name, Use.BUCKET)
+        for name in (
+            *("storage.buckets.get", "storage.buckets.create", "storage.buckets.update", "storage.buckets.delete"),
+            "storage.objects.list",
+        )
+    ),
 )
 """Those for prices are all in roles/compute.viewer, the others in roles/compute.instanceAdmin.v1. The Billing Catalog
 is public: an API key or any token is enough."""
 
 
-def policy(uses: Collection[Use], _store: Store | None = None) -> PolicyDocument:
+def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
     """The role for these uses, as `gcloud iam roles create` reads it."""
+    if store is None:
+        uses = [each for each in uses if each is not Use.BUCKET]
     lines = [
         "title: Tradewind",
         f"description: What Tradewind does in a project ({', '.join(each for each in Use if each in uses)})",

@@ -13,10 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from providers.base import LaunchSpec, Quota
+from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.closed import Closed
 from providers.errors import ConflictError, NotFoundError, ProviderError, SetupError, UnavailableError
 from providers.gcp import quotas
+from providers.gcp.buckets import Buckets
 from providers.gcp.calls import INSTALL
 from providers.gcp.codes import CHANGED
 from providers.gcp.images import Images
@@ -59,6 +61,7 @@ class GcpProvider:
         self._market = Market(settings, connections, clock)
         self._images = Images(connections, clock)
         self._networks = Networks(connections, clock)
+        self._buckets = Buckets(connections)
         self._launched: dict[str, float] = {}  # id -> when, of machines that GCP may not show yet
         self._ended: dict[str, Instance] = {}  # what was first said of a machine that has ended
         self._last: dict[str, dict[str, list[Instance]]] = {}  # installation -> zone -> what it last answered
@@ -205,6 +208,20 @@ class GcpProvider:
         if self.list_owned(install):
             raise UnavailableError("machines are still in the network of this installation on GCP")
         self._networks.tear_down(install, progress)
+
+    # --- MakesBuckets ---
+
+    def bucket(self, install: str, name: str) -> Bucket | None:
+        """See MakesBuckets."""
+        return self._buckets.bucket(install, name)
+
+    def make_bucket(self, install: str, name: str, region: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        self._buckets.make_bucket(install, name, region, progress)
+
+    def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets."""
+        self._buckets.remove_bucket(install, name, progress)
 
     # --- launching ---
 

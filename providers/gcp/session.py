@@ -43,6 +43,9 @@ DEFAULT_KEYS = "~/.config/gcloud/application_default_credentials.json"
 """Where `gcloud auth application-default login` puts them."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
+STORAGE = "https://storage.googleapis.com"
+STORAGE_ADDRESS = "GOOGLE_BASE_URL"
+"""The variable of another address of Cloud Storage, which the store of objects reads as well."""
 _RATE = "quota metric"
 """In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
 _BY_STATUS = {401: "authError", 403: "forbidden", 404: "notFound", 409: "alreadyExists", 412: "conditionNotMet"}
@@ -153,6 +156,21 @@ class Connections:
         headers: dict[str, str] = {}
         credentials.apply(headers)
         return headers
+
+    def send(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None
+    ) -> Mapping[str, Any]:
+        """What Cloud Storage answers to a request, sent once, to a path below /storage/v1/. Raises ProviderError."""
+        from google.auth.transport.requests import AuthorizedSession
+
+        address = os.environ.get(STORAGE_ADDRESS) or self._endpoint or STORAGE
+        url = f"{address.rstrip('/')}/storage/v1/{path}"
+        with converted(), AuthorizedSession(self.credentials()) as session:
+            answer = session.request(method, url, params=query, json=body, timeout=self.call_s, allow_redirects=False)
+            if answer.status_code >= 300:
+                raise exceptions.from_http_response(answer)
+            found: Mapping[str, Any] = answer.json() if answer.content else {}
+            return found
 
     def zones_by_region(self) -> dict[str, list[str]]:
         """Zones by region. Requested once; concurrent callers wait for the same answer."""
@@ -297,9 +315,11 @@ def permission_in(text: str) -> str:
 
 
 def grant(permission: str) -> str:
-    """The command that grants a permission of the Compute API."""
+    """The command that grants a permission of the Compute API, or of Cloud Storage."""
     reads = permission.endswith((".list", ".get", ".aggregatedList")) or not permission
     role = "roles/compute.viewer" if reads else "roles/compute.instanceAdmin.v1"
+    if permission.startswith("storage."):
+        role = "roles/storage.admin"
     text = f"gcloud projects add-iam-policy-binding PROJECT --member=MEMBER --role={role}"
     return f"{text} (the role includes {permission})" if permission else text
 

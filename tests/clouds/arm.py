@@ -26,6 +26,7 @@ from azure.mgmt.compute import models, types
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
 from tests.clouds.arm_networks import Networks, Refused
+from tests.clouds.arm_storage import Storage
 from tests.clouds.azure import AzureCloud, error
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
@@ -104,7 +105,9 @@ class Arm:
         self.retry_after_s = 0
         self.granted = ["*"]
         self.says_since = True
-        self.networks = Networks(self._cards, lambda: [*self.vms, *self.keys], lambda: self._begun("global", "other"))
+        self.storage = Storage(lambda: clock.now_ms() / 1000, lambda: prices.base)
+        others = lambda: [*self.vms, *self.keys, *self.storage.ids]  # noqa: E731
+        self.networks = Networks(self._cards, others, lambda: self._begun("global", "other"))
         self.vms: dict[str, Vm] = {}
         self.gone: list[Vm] = []
         self.keys: dict[str, Row] = {}
@@ -196,6 +199,8 @@ class Arm:
         headers = {name.lower(): value for name, value in request.headers.items()}
         if not headers.get("authorization", "").startswith("Bearer "):
             return error("AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.", 401)
+        if request.query.get("resource") == "filesystem":
+            return self.storage.paths(request)
         if "api-version" not in request.query:
             return error("MissingApiVersionParameter", "The api-version query parameter is required.", 400)
         with self._lock:
@@ -210,6 +215,8 @@ class Arm:
     def _answer(self, request: Request, headers: Mapping[str, str]) -> Response:
         if found := _LOCATION.fullmatch(request.path):
             return self._of_location(found[1], found[2])
+        if (of_storage := self.storage(request.method, request.path, request.body)) is not None:
+            return of_storage
         found = _GROUP.fullmatch(request.path)
         if found is None:
             raise Refused(404, "NotFound", f"{request.path} is not served")

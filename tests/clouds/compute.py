@@ -25,6 +25,7 @@ from providers.money import cost_nano_usd, usd
 from tests.clouds.gce_networks import GceNetworks
 from tests.clouds.gce_quotas import GceQuotas
 from tests.clouds.gcp import GcpCloud, error
+from tests.clouds.gcs_buckets import BELOW, GcsBuckets
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
 
@@ -110,6 +111,7 @@ class Compute:
         self.page_rows = 500
         self.vms: list[Vm] = []
         self.networks = GceNetworks(PROJECT, self._regions, self._used_networks)
+        self.buckets = GcsBuckets(granted=lambda: self.granted)
         self.operations: list[tuple[str, Any]] = []
         self._requests: dict[tuple[str, str], Any] = {}
         self._due: dict[str, tuple[datetime, Refused | None]] = {}
@@ -188,6 +190,8 @@ class Compute:
     def __call__(self, request: Request) -> Response:
         with self._lock:
             self._pass()
+            if request.path.startswith(BELOW):
+                return self.buckets(request)
             try:
                 answer = self._answer(request)
             except Refused as refused:

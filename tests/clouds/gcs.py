@@ -1,15 +1,14 @@
 """Cloud Storage on loopback, as far as the XML API goes that obstore speaks: objects and their generations, conditions,
 ranges, pages of lists, multipart uploads.
 
-Each object has a generation that is never used twice. Conditions are checked and carried out as one. Of the
-JSON API, only the metadata of the bucket. Not modelled: object versions, access lists, and the limit of one write per
+Each object has a generation that is never used twice. Conditions are checked and carried out as one. Of the JSON API,
+only buckets (tests/clouds/gcs_buckets.py). Not modelled: object versions, access lists, and the limit of one write per
 second and object.
 https://cloud.google.com/storage/docs/xml-api/overview
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from tests.clouds.gcs_buckets import BELOW, GcsBuckets
 from tests.clouds.s3 import refusal
 from tests.clouds.server import LoopbackServer, Request, Response
 
 TOKEN, REFUSED_TOKEN = "ya29.ours", "ya29.refused"
-_METADATA = "/storage/v1/b/"
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,18 @@ class Kept:
 
 
 class Gcs:
-    """A cloud with one new bucket, in pages of `page` keys. Requests with another token than TOKEN are denied."""
+    """A cloud with one new bucket, in pages of `page` keys. Requests with another token than TOKEN are denied. The JSON
+    API may remove the bucket and make it again."""
 
     def __init__(self, page: int = 1000) -> None:
         self.bucket = f"bucket_{secrets.token_hex(6)}"
         self.objects: dict[str, Kept] = {}
         self.uploads: dict[str, tuple[str, dict[int, bytes]]] = {}
         self.page = page
-        self.metadata: dict[str, object] | None = {}
-        """Of the bucket, as the JSON API tells it; None: the token may not read it."""
+        self.granted: frozenset[str] | None = None
+        """The permissions of the token for the JSON API; None: all."""
+        self.buckets = GcsBuckets(self._sizes, lambda: self.granted)
+        self.tell({})
         self._generation = 1_700_000_000_000_000
         self._one_at_a_time = threading.Lock()
 
@@ -67,9 +69,9 @@ class Gcs:
         refused = self.refusal(request, headers, key)
         if refused is not None:
             return refused
-        if request.path.startswith(_METADATA):
-            return self._metadata(request)
-        if unquote(bucket) != self.bucket:
+        if request.path.startswith(BELOW):
+            return self.buckets(request)
+        if unquote(bucket) != self.bucket or self.bucket not in self.buckets.rows:
             return refusal(404, "NoSuchBucket", "The specified bucket does not exist.")
         with self._one_at_a_time:
             if not key:
@@ -79,6 +81,13 @@ class Gcs:
             if request.method == "PUT":
                 return self._put(request, headers, key)
             return self._of(request.method, headers, key)
+
+    def tell(self, metadata: dict[str, object]) -> None:
+        """Of the bucket, the JSON API tells this."""
+        self.buckets.rows[self.bucket] = {"name": self.bucket, "location": "US", **metadata}
+
+    def _sizes(self, bucket: str) -> dict[str, int]:
+        return {key: len(kept.data) for key, kept in self.objects.items()} if bucket == self.bucket else {}
 
     def refusal(self, request: Request, headers: dict[str, str], key: str) -> Response | None:
         """Why this may not be asked; None if it may."""
@@ -137,17 +146,6 @@ class Gcs:
             "</ListBucketResult>"
         )
         return Response(200, body.encode(), "application/xml")
-
-    def _metadata(self, request: Request) -> Response:
-        """https://cloud.google.com/storage/docs/json_api/v1/buckets/get"""
-        if request.path.removeprefix(_METADATA) != self.bucket:
-            return Response(404, b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}')
-        if self.metadata is None:
-            reason = "ours does not have storage.buckets.get access to the Google Cloud Storage bucket."
-            return Response(403, json.dumps({"error": {"code": 403, "message": reason}}).encode(), "application/json")
-        asked = request.query.get("fields", "").split(",")
-        shown = {name: value for name, value in self.metadata.items() if asked == [""] or name in asked}
-        return Response(200, json.dumps(shown).encode(), "application/json")
 
     def _upload(self, request: Request, key: str) -> Response:
         """A multipart upload: https://cloud.google.com/storage/docs/multipart-uploads."""

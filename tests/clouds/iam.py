@@ -2,7 +2,8 @@
 
 moto checks the key, the signature, the action and the resource, by the code that `POST /moto-api/reset-auth` turns on.
 It knows neither the conditions of EC2's actions nor which further permissions a call needs; both are here, after AWS's
-documentation (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
+documentation (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, .../list_amazons3.html).
+Of S3, only what is done to buckets, without signatures (tests/clouds/guarded_s3.py checks those).
 """
 
 from __future__ import annotations
@@ -19,12 +20,28 @@ from moto.iam.access_control import IAMRequest
 from moto.iam.models import iam_backends
 from werkzeug.exceptions import HTTPException
 
+from tests.clouds import s3
 from tests.clouds.aws import error
 from tests.clouds.server import Cloud, Request, Response
 
 ACCOUNT = "123456789012"
 _PARTS = ("VpcId", "SubnetId", "InternetGatewayId", "GroupId")
 _SPOT = "spot.amazonaws.com"
+_OF_BUCKETS = {
+    "GET": "s3:ListBucket",
+    "PUT": "s3:CreateBucket",
+    "DELETE": "s3:DeleteBucket",
+    "GET tagging": "s3:GetBucketTagging",
+    "GET location": "s3:GetBucketLocation",
+    "GET publicAccessBlock": "s3:GetBucketPublicAccessBlock",
+    "PUT publicAccessBlock": "s3:PutBucketPublicAccessBlock",
+    "GET versioning": "s3:GetBucketVersioning",
+    "PUT versioning": "s3:PutBucketVersioning",
+    "GET lifecycle": "s3:GetLifecycleConfiguration",
+    "PUT lifecycle": "s3:PutLifecycleConfiguration",
+}
+"""Method and subresource -> the permission of a request about a bucket."""
+_SUBRESOURCES = {each.partition(" ")[2] for each in _OF_BUCKETS}
 _DENIED = (
     "User: {user} is not authorized to perform: {action} on resource: {resource} because no identity-based policy "
 )
@@ -81,7 +98,7 @@ class Enforced:
         self._lock = threading.Lock()
 
     def __call__(self, request: Request) -> Response:
-        if request.path != "/" or "Authorization" not in request.headers:
+        if "Authorization" not in request.headers or (request.path != "/" and _service(request) != "s3"):
             return self.cloud(request)  # a public file
         if self.user.expired:
             return _refused(request, "ExpiredToken", "The security token included in the request is expired", 403)
@@ -98,8 +115,10 @@ class Enforced:
         self.user.demanded.append(demand.action)
         headers = {name.title(): value for name, value in request.headers.items()}
         try:
-            asked = IAMRequest(ACCOUNT, request.method, "/", request.form, request.body, headers, "")
-            asked.check_signature()
+            form = {} if _service(request) == "s3" else request.form
+            asked = IAMRequest(ACCOUNT, request.method, "/", form, request.body, headers, "")
+            if _service(request) != "s3":
+                asked.check_signature()
         except HTTPException:
             code = "AuthFailure" if _service(request) == "ec2" else "InvalidClientTokenId"
             return _refused(request, code, "AWS was not able to validate the provided access credentials", 401)
@@ -137,7 +156,11 @@ class Enforced:
         return False
 
     def _demands(self, request: Request) -> Iterator[Demand]:
-        form, service = request.form, _service(request)
+        service = _service(request)
+        if service == "s3":
+            yield from _of_s3(request)
+            return
+        form = request.form
         action = form.get("Action") or request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         machines = [value for key, value in form.items() if re.match(r"(InstanceId|ResourceId)\.\d", key)]
         if machines and not action.startswith("Describe"):
@@ -159,6 +182,13 @@ class Enforced:
             self.user.has_spot_role = form.get("DryRun") != "true"
 
 
+def _of_s3(request: Request) -> Iterator[Demand]:
+    bucket, part = request.path.strip("/"), " ".join(sorted(request.query.keys() & _SUBRESOURCES))
+    yield Demand(_OF_BUCKETS[f"{request.method} {part}".strip()], f"arn:aws:s3:::{bucket}", {})
+    if b"<Tags>" in request.body:
+        yield Demand("s3:TagResource", f"arn:aws:s3:::{bucket}", {})
+
+
 def _several(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
@@ -176,4 +206,6 @@ def _refused(request: Request, code: str, message: str, status: int) -> Response
         words = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
         body = f'<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">{words}</ErrorResponse>'
         return Response(status, body.encode(), "text/xml")
+    if _service(request) == "s3":
+        return s3.refusal(status, "AccessDenied", message)
     return error(code, message, status)

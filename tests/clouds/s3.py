@@ -1,7 +1,9 @@
 """An S3 service on loopback: moto's own answers behind LoopbackServer, so that every S3 client can talk to it.
 
 moto enforces If-None-Match and If-Match when it puts an object, but looks and stores in two steps: two requests at the
-same time could both succeed. S3 does them as one, so here one request is answered after the other.
+same time could both succeed. S3 does them as one, so here one request is answered after the other. moto ignores the
+tags with which a bucket is made, and knows one account: here a bucket gets them, and some names belong to others. Not
+modelled: redirections to the region of a bucket, former versions that keep a bucket from being removed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
+from xml.etree import ElementTree
 
 from tests.clouds.server import LoopbackServer, Request, Response
 
@@ -19,7 +22,8 @@ _ERROR = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Mes
 
 
 class S3:
-    """A cloud with one new bucket. Requests signed by REFUSED_KEY_ID are denied."""
+    """A cloud with one new bucket. Requests signed by REFUSED_KEY_ID are denied. `others` are names of buckets that
+    another account has."""
 
     def __init__(self) -> None:
         from moto.core.request import Request as MotoRequest
@@ -28,6 +32,7 @@ class S3:
         self.bucket = f"bucket-{secrets.token_hex(6)}"
         self._request, self._responses = MotoRequest, S3Response
         self._one_at_a_time = threading.Lock()
+        self.others: set[str] = set()
         self.ensure_bucket()
 
     def ensure_bucket(self) -> None:
@@ -42,6 +47,10 @@ class S3:
         """What S3 answers."""
         if f"Credential={REFUSED_KEY_ID}/" in request.headers.get("authorization", ""):
             return refusal(403, "AccessDenied", "Access Denied")
+        name, _, key = request.path.strip("/").partition("/")
+        makes = request.method == "PUT" and not key and not request.query
+        if name in self.others:
+            return refusal(409, "BucketAlreadyExists") if makes else refusal(403, "AccessDenied", "Access Denied")
         query = urlencode(request.query, quote_via=quote)
         url = f"http://s3.amazonaws.com{request.path}" + (f"?{query}" if query else "")
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
@@ -49,14 +58,29 @@ class S3:
             request.method, url, {**headers, "Host": "s3.amazonaws.com"}, request.body
         )
         asked.environ["RAW_URI"] = request.path + (f"?{query}" if query else "")
-        of_key = "/" in request.path.strip("/")
         with self._one_at_a_time:
             found = self._responses()
-            answer: Any = (found.key_response if of_key else found.bucket_response)(asked, asked.raw_url, headers)
+            answer: Any = (found.key_response if key else found.bucket_response)(asked, asked.raw_url, headers)
         status, given, body = answer
+        if makes and status == 200:
+            self._tag(name, request.body)
         kept = {name: str(value) for name, value in given.items() if name.lower() not in ("date", "content-type")}
         data = body.encode() if isinstance(body, str) else body
         return Response(status, data or b"", _content_type(given), kept)
+
+    def _tag(self, bucket: str, body: bytes) -> None:
+        """As the request that made a bucket asked for."""
+        from moto.s3.models import s3_backends
+
+        texts = [each.text or "" for each in ElementTree.fromstring(body or b"<x/>").iter() if _is_part_of_tag(each)]
+        if texts:
+            s3_backends["123456789012"]["aws"].put_bucket_tagging(
+                bucket, dict(zip(texts[::2], texts[1::2], strict=True))
+            )
+
+
+def _is_part_of_tag(element: ElementTree.Element) -> bool:
+    return element.tag.rpartition("}")[2] in ("Key", "Value")
 
 
 def refusal(status: int, code: str, message: str = "", headers: Mapping[str, str] | None = None) -> Response:

@@ -16,7 +16,7 @@ from providers.azure.prices.risk import Evictions
 from providers.azure.session import Connections
 from providers.collect.permissions import Access
 from providers.errors import PermissionDeniedError
-from providers.policy import Use, permissions
+from providers.policy import Store, Use, permissions
 from tests.clouds.arm import SUBSCRIPTION
 from tests.clouds.arm_account import Account, opened, spec
 from tests.clouds.azure import Token
@@ -155,6 +155,11 @@ def everything(login: Login) -> None:
     account.arm.networks.resources.clear()
     provider = account.connect(regions=("eastus",))
     provider.set_up("tw-1", lambda _: None)
+    provider.make_bucket("tw-1", "myaccount/jobs", "eastus", lambda _: None)
+    account.arm.storage.services["myaccount"]["isVersioningEnabled"] = True
+    provider.make_bucket("tw-1", "myaccount/jobs", "eastus", lambda _: None)
+    provider.deletes_versions("myaccount/jobs", "tw")
+    provider.remove_bucket("tw-1", "myaccount/jobs", lambda _: None)
     provider.prices()
     Evictions(connections=login.connections).poll("global", account.clock.now_ms(), None)
     (name,) = provider.launch(spec())
@@ -173,7 +178,7 @@ def everything(login: Login) -> None:
 
 
 def test_the_printed_role_is_enough_and_every_action_in_it_is_asked_for(login: Login) -> None:
-    role = json.loads(policy([Use.PRICES, Use.MACHINES, Use.NETWORKS]).text)
+    role = json.loads(policy([Use.PRICES, Use.MACHINES, Use.NETWORKS, Use.BUCKET], Store("jobs", "tw")).text)
     login.account.arm.granted = role["Actions"]
     everything(login)
     asked = {each.lower() for each in login.roles.demanded}

@@ -256,7 +256,7 @@ def test_up_and_down_with_a_cloud(bare: Account, installation: Installation) -> 
     [
         (("up", "--cloud", "gcp"), "not enabled"),
         (("up", "--cloud", "fake"), "needs no networks"),
-        (("down", "--cloud", "aws", "--force"), "removes networks only"),
+        (("down", "--cloud", "aws", "--force"), "ends no jobs"),
     ],
 )
 def test_what_up_and_down_cannot_do_is_named(

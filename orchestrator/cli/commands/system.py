@@ -30,7 +30,8 @@ def up(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Make the networks that machines of this cloud need, instead; nothing is let in from outside.",
+            help="Make what machines of this cloud need, instead: networks, which let nothing in from outside, and the "
+            "bucket of store_root, if it is one of this cloud and not there.",
             show_default=False,
         ),
     ] = None,
@@ -62,20 +63,21 @@ def down(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Remove what `up --cloud` made there, instead. Refused while machines are up there.",
+            help="Remove what `up --cloud` made there, instead, but no bucket that holds something. Refused while "
+            "machines are up there.",
             show_default=False,
         ),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Checkpoint and pause all jobs, then stop everything; or, with --cloud, remove a cloud's networks.
+    """Checkpoint and pause all jobs, then stop everything; or, with --cloud, remove what was made in a cloud.
 
     Stops the control plane and every machine, and books what they cost.
     """
     from orchestrator.errors import UsageError
 
     if cloud and (force or keep_jobs):
-        raise UsageError("--cloud removes networks only", hint="first run tradewind down, then tradewind down --cloud")
+        raise UsageError("--cloud ends no jobs", hint="first run tradewind down, then tradewind down --cloud")
     with session(ctx, output) as (client, out):
         if cloud:
             with out.after_ctrl_c("not everything was removed: run the same command again"):

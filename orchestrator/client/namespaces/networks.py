@@ -14,7 +14,8 @@ def _silent(_text: str) -> None:
 
 
 class Networks:
-    """`clouds` are names of enabled providers; `progress` is called with a line about each thing that is done."""
+    """Networks, and the bucket of `store_root` if it is one of these clouds. `clouds` are names of enabled providers;
+    `progress` is called with a line about each thing that is done."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -29,6 +30,7 @@ class Networks:
         return networks.set_up(self._session.installation, clouds, progress)
 
     def tear_down(self, clouds: Sequence[str], *, progress: Callable[[str], None] = _silent) -> NetworkList:
-        """Remove everything; may be repeated at any time. Waits for machines that are ending. Raises UsageError while
-        machines of this installation are up there, ProviderFailure."""
+        """Remove everything, but no bucket that holds something or that Tradewind did not make; may be repeated at any
+        time. Waits for machines that are ending. Raises UsageError while machines of this installation are up there,
+        ProviderFailure."""
         return networks.tear_down(self._session.installation, clouds, progress)

@@ -1,13 +1,17 @@
-"""The networks that a cloud needs before machines can be rented: made by `up --cloud`, removed by `down --cloud`."""
+"""What a cloud needs before machines can be rented, made by `up --cloud` and removed by `down --cloud`: networks, and
+the bucket of `store_root`, if it is one of that cloud."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from orchestrator.errors import ProviderFailure, UsageError
+from orchestrator.errors import ProviderFailure, TradewindError, UsageError
 from orchestrator.installation import Installation
+from orchestrator.services.control_plane.buckets import store_bucket
 from orchestrator.services.views import NetworkList
 from providers.base import NeedsNetworks, Provider
+from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.errors import ProviderError, UnavailableError
 from providers.instance import InstanceState
@@ -23,41 +27,57 @@ Progress = Callable[[str], None]
 def networks(installation: Installation, clouds: Sequence[str]) -> NetworkList:
     """What is there, by cloud and region. Raises UsageError, ProviderFailure."""
     found: list[Network] = []
+    buckets: list[Bucket | None] = []
     for name in dict.fromkeys(clouds):
         try:
             found += _needing(installation, name).networks(installation.store.install_id)
+            if (bucket := store_bucket(installation, name)) is not None:
+                buckets.append(bucket.found())
         except ProviderError as error:
             raise ProviderFailure(str(error), hint=error.hint) from error
-    return NetworkList(tuple(found))
+    return NetworkList(tuple(found), tuple(each for each in buckets if each is not None))
 
 
 def set_up(
     installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
 ) -> NetworkList:
     """Make what is missing in these clouds. Raises UsageError for one that is not enabled, ProviderFailure."""
-    needing = [_needing(installation, name) for name in dict.fromkeys(clouds)]
-    for provider in needing:
-        _finished(
-            lambda provider=provider: provider.set_up(installation.store.install_id, progress),  # type: ignore[misc]
-            progress,
-            clock or installation.outside_clock,
-        )
+    needing = {name: _needing(installation, name) for name in clouds}
+    clock = clock or installation.outside_clock
+    for name, provider in needing.items():
+        bucket = store_bucket(installation, name)
+        _finished(partial(provider.set_up, installation.store.install_id, progress), progress, clock)
+        if bucket is not None:  # at Azure in the resource group that was just made
+            _finished(partial(bucket.make, progress), progress, clock)
+            if bucket.advice:
+                progress(bucket.advice)
     return networks(installation, clouds)
 
 
 def tear_down(
     installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
 ) -> NetworkList:
-    """Remove everything in these clouds. Waits for machines that are ending. Raises UsageError while machines are up
-    there, and for a cloud that is not enabled; ProviderFailure."""
-    needing = [_needing(installation, name) for name in dict.fromkeys(clouds)]
+    """Remove everything in these clouds, but no bucket that holds something or that Tradewind did not make. Waits for
+    machines that are ending. Raises UsageError while machines are up there, and for a cloud that is not enabled;
+    ProviderFailure. Networks are removed even if the bucket cannot be."""
+    needing = {name: _needing(installation, name) for name in clouds}
+    clock = clock or installation.outside_clock
+    failed: TradewindError | None = None
 
     def remove(provider: NeedsNetworks) -> None:
         _refuse_machines(installation, provider)
         provider.tear_down(installation.store.install_id, progress)
 
-    for provider in needing:
-        _finished(lambda provider=provider: remove(provider), progress, clock or installation.outside_clock)  # type: ignore[misc]
+    for name, provider in needing.items():
+        _finished(partial(_refuse_machines, installation, provider), progress, clock)
+        try:  # first, because at Azure it is in the resource group
+            if (bucket := store_bucket(installation, name)) is not None:
+                _finished(partial(bucket.remove, progress), progress, clock)
+        except TradewindError as error:
+            failed = failed or error
+        _finished(partial(remove, provider), progress, clock)
+    if failed is not None:
+        raise failed
     return networks(installation, clouds)
 
 

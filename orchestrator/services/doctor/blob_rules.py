@@ -4,7 +4,7 @@ Soft deletion and versions are settings of the account. The protocol of the stor
 deletion only with rights that the store does not need. But a list of blobs can include deleted ones and earlier
 versions, with the right to list: https://learn.microsoft.com/en-us/rest/api/storageservices/list-blobs. Azure deletes
 parts of interrupted uploads after a week: https://learn.microsoft.com/en-us/rest/api/storageservices/put-block.
-Life-cycle policies, which might delete versions, are known to the management API only and not looked at.
+Life-cycle policies, which may delete versions, are known to the management API only: the provider `azure` is asked.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from xml.etree import ElementTree
 
 from orchestrator.nodes.access.signing import utc_now
 from orchestrator.services.doctor.rules import Answer, Rules, ask
+from providers.base import DeletesVersions
+from providers.errors import ProviderError
 from trainers.objects.services import BLOB, Place
 
 VERSION = "2023-11-03"
@@ -30,8 +32,9 @@ _KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE
 _SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
 
 
-def blob_rules(place: Place) -> Rules:
-    """What the account keeps, if an object `.probe` of this place was deleted within JUST_NOW_S."""
+def blob_rules(place: Place, azure: object = None) -> Rules:
+    """What the account keeps, if an object `.probe` of this place was deleted within JUST_NOW_S. `azure` is the
+    provider, if it is enabled."""
     account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     address = next(filter(None, map(os.environ.get, BLOB.endpoints)), f"https://{account}.blob.core.windows.net")
     query = {
@@ -49,22 +52,39 @@ def blob_rules(place: Place) -> Rules:
     if not answer.good:
         return Rules(unchecked=f"deleted blobs cannot be listed (status {answer.status})")
     try:
-        return Rules(tuple(_costly(account, list(_recent(answer)))))
+        kept = list(_recent(answer))
+        deletes, why = _deletes_versions(place, account, azure) if _versions(kept) else (False, "")
+        return Rules(tuple(_costly(account, kept, versions_stay=not deletes)), why)
     except (ElementTree.ParseError, ValueError):
         return Rules(unchecked="the list of deleted blobs cannot be understood")
 
 
-def _costly(account: str, kept: list[ElementTree.Element]) -> Iterator[tuple[str, str]]:
+def _costly(account: str, kept: list[ElementTree.Element], *, versions_stay: bool) -> Iterator[tuple[str, str]]:
     change = f"az storage account blob-service-properties update --account-name {account}"
     days = [blob.findtext(".//RemainingRetentionDays") for blob in kept if blob.findtext("Deleted") == "true"]
     if days:
         told = f" for {days[0]} d or more" if days[0] else ""
         yield f"the account keeps, and bills, all that is deleted{told}", f"{change} --enable-delete-retention false"
-    if any(blob.findtext("VersionId") for blob in kept):
+    if versions_stay and _versions(kept):
         yield (
             "the account keeps, and bills, versions of all that is deleted or replaced",
             f"{change} --enable-versioning false",
         )
+
+
+def _versions(kept: list[ElementTree.Element]) -> bool:
+    return any(blob.findtext("VersionId") for blob in kept)
+
+
+def _deletes_versions(place: Place, account: str, azure: object) -> tuple[bool, str]:
+    """Whether a policy of the account deletes versions; and why that is not known, "" if it is."""
+    asked = "a life-cycle policy may delete the versions, which only Azure Resource Manager tells"
+    if not isinstance(azure, DeletesVersions):
+        return False, f"{asked}: enable the provider azure"
+    try:
+        return azure.deletes_versions(f"{account}/{place.bucket}", place.prefix), ""
+    except ProviderError as error:
+        return False, f"{asked}: {error}"
 
 
 def _recent(answer: Answer) -> Iterator[ElementTree.Element]:

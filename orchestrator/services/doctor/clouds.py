@@ -8,12 +8,13 @@ from typing import Literal
 from orchestrator.config import Config
 from orchestrator.errors import ProviderFailure, UsageError
 from orchestrator.installation import cloud_settings
+from orchestrator.policy.ranking.routes import location_of
 from orchestrator.services.views import Check, CloudPolicy, Diagnosis
 from providers.collect.permissions import CLOUDS, cloud_access
 from providers.errors import ProviderError
 from providers.policy import Store, Use, cloud_policy
 from trainers.errors import StoreNotFound
-from trainers.objects.services import S3, place_of
+from trainers.objects.services import place_of
 
 
 def examine_clouds(clouds: Sequence[str], config: Config) -> Diagnosis:
@@ -42,17 +43,20 @@ def policy(cloud: str, config: Config, *, prices_only: bool = False) -> CloudPol
     """The least policy for everything that Tradewind does at a cloud, or for reading prices only. Calls nothing. Raises
     UsageError for an unknown cloud."""
     _require_known(cloud)
-    made = cloud_policy(cloud, [Use.PRICES] if prices_only else list(Use), _store(config))
+    made = cloud_policy(cloud, [Use.PRICES] if prices_only else list(Use), _store(cloud, config))
     return CloudPolicy(cloud, made.format, made.text, made.apply)
 
 
-def _store(config: Config) -> Store | None:
-    """The bucket of `store_root` on AWS; None if that is a folder, or of another cloud."""
+def _store(cloud: str, config: Config) -> Store | None:
+    """The bucket of `store_root` at this cloud; None if that is a folder, or of another cloud."""
+    where = location_of(str(config.store_root))
+    if where is None or where[0] != cloud:
+        return None
     try:
         place = place_of(str(config.store_root))
     except StoreNotFound:
         return None
-    return Store(place.bucket, place.prefix, config.machines.role) if place.service is S3 else None
+    return Store(place.bucket, place.prefix, config.machines.role)
 
 
 def _require_known(cloud: str) -> None:

@@ -30,7 +30,7 @@ def store_root(installation: Installation) -> Check:
         if store.remote:
             store.keys("doctor")  # unlike a missing object, a missing bucket cannot be listed
             store.prepare()
-    rules = costly_rules(root) if store.remote else Rules()
+    rules = costly_rules(root, installation.providers.get("azure")) if store.remote else Rules()
     found, warnings = [store.url], list(rules.costly)
     if scope is not None:
         issuer = Issuer(role=machines.role, share=machines.share_credentials)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from orchestrator.errors import SiteError, StoreError
 from orchestrator.services.doctor import objects
 from orchestrator.services.doctor.bucket_rules import costly_rules
+from providers.errors import PermissionDeniedError, ProviderError
 from tests.clouds import blob, gcs
 from tests.clouds.buckets import BUCKETS
 from tests.clouds.guarded_gcs import GuardedGcs
@@ -161,7 +162,7 @@ VERSIONED = {"versioning": {"enabled": True}}
 def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
     gs: gcs.Gcs, metadata: dict[str, object], says: tuple[str, ...]
 ) -> None:
-    gs.metadata = metadata
+    gs.tell(metadata)
     check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "local"))
     assert check.state == ("warn" if says else "ok")
     assert all(each in f"{check.found} {check.fix}" for each in says)
@@ -181,7 +182,7 @@ def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
 def test_where_a_bucket_of_google_is_can_be_declared(
     gs: GuardedGcs, where: str, kind: str, declared: str | None, state: str, says: str
 ) -> None:
-    gs.metadata = {"lifecycle": {"rule": [ABORT]}, "location": where, "locationType": kind}
+    gs.tell({"lifecycle": {"rule": [ABORT]}, "location": where, "locationType": kind})
     check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "static", region=declared))
     assert check.state == state
     assert says in f"{check.found} {check.fix}"
@@ -189,7 +190,7 @@ def test_where_a_bucket_of_google_is_can_be_declared(
 
 
 def test_metadata_of_a_bucket_of_google_that_may_not_be_read_are_told_as_such(gs: gcs.Gcs) -> None:
-    gs.metadata = None
+    gs.granted = frozenset()
     check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "local"))
     assert check.state == "ok"
     assert "not checked" in check.found
@@ -219,7 +220,11 @@ def test_the_token_for_the_metadata_is_that_of_googles_own_chain(
     [
         (0, False, ()),
         (7, False, ("all that is deleted for 7 d", "--enable-delete-retention false")),
-        (0, True, ("versions of all that is deleted", "--enable-versioning false")),
+        (
+            0,
+            True,
+            ("versions of all that is deleted", "--enable-versioning false", "a life-cycle policy"),
+        ),
     ],
 )
 def test_an_account_of_azure_that_keeps_what_was_deleted_is_warned_of(
@@ -233,9 +238,42 @@ def test_an_account_of_azure_that_keeps_what_was_deleted_is_warned_of(
         check = objects.store_root(installation(f"az://{cloud.container}/tw", "local"))
         assert check.state == ("warn" if says else "ok")
         assert all(each in f"{check.found} {check.fix}" for each in says)
-        assert "not checked" not in check.found
+        assert ("not checked" in check.found) == versioned
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", blob.REFUSED_KEY)
         assert "(status 403)" in costly_rules(f"az://{cloud.container}/tw").unchecked
+
+
+class ByPolicy:
+    """An account that is asked through Azure Resource Manager: it deletes versions, does not, or may not be asked."""
+
+    def __init__(self, deletes: bool | ProviderError) -> None:
+        self.deletes = deletes
+
+    def deletes_versions(self, name: str, prefix: str) -> bool:
+        assert (name.partition("/")[0], prefix) == (blob.ACCOUNT, "tw")
+        if isinstance(self.deletes, ProviderError):
+            raise self.deletes
+        return self.deletes
+
+
+@pytest.mark.parametrize(
+    ("deletes", "costly", "unchecked"),
+    [(True, 0, ""), (False, 1, ""), (PermissionDeniedError("no managementPolicies/read"), 1, "managementPolicies")],
+)
+def test_versions_that_a_policy_of_the_account_deletes_are_not_warned_of(
+    monkeypatch: pytest.MonkeyPatch, deletes: bool | ProviderError, costly: int, unchecked: str
+) -> None:
+    """What the policy says is tested in tests/clouds/test_arm_buckets.py."""
+    cloud = blob.Blob()
+    cloud.versioned = True
+    with serving(cloud) as server:
+        for name, value in blob.environment(server, cloud.key).items():
+            monkeypatch.setenv(name, value)
+        objects.store_root(installation(f"az://{cloud.container}/tw", "local"))
+        found = costly_rules(f"az://{cloud.container}/tw", ByPolicy(deletes))
+        assert len(found.costly) == costly
+        assert unchecked in found.unchecked
+        assert bool(found.unchecked) == bool(unchecked)
 
 
 def test_a_version_that_an_account_kept_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def control_plane(view: ControlPlaneView, screen: Screen) -> str:
 
 def networks(view: NetworkList, screen: Screen) -> str:
     """What each cloud has in each region."""
-    if not any(network.parts for network in view.networks):
+    if not any(network.parts for network in view.networks) and not view.buckets:
         return "there are no networks of this installation"
     columns = (Column("", state=True), Column("cloud"), Column("region"), Column("", text=True))
     rows = []
@@ -46,6 +46,11 @@ def networks(view: NetworkList, screen: Screen) -> str:
         lacking = f"; missing: {', '.join(network.missing)}" if network.missing else ""
         state = "ok" if network.ready else "warn"
         rows.append((state, network.provider, network.region, found + lacking))
+    for bucket in view.buckets:
+        whose = "made by Tradewind" if bucket.own else "not made by Tradewind: used as it is"
+        lacking = f"; missing: {', '.join(bucket.missing)}" if bucket.missing else ""
+        state = "warn" if bucket.missing else "ok"
+        rows.append((state, bucket.provider, bucket.region, f"bucket {bucket.url}, {whose}{lacking}"))
     return table(columns, rows, screen)
 
 

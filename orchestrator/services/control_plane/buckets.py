@@ -1,0 +1,75 @@
+"""The bucket that `store_root` names: `up --cloud` of its cloud makes it, `down --cloud` removes it if it is empty."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.config import Config
+from orchestrator.engine.inputs.bucket_places import bucket_place
+from orchestrator.errors import UsageError
+from orchestrator.installation import Installation
+from orchestrator.nodes.access.signing import region_of
+from providers.base import MakesBuckets
+from providers.bucket import Bucket
+from trainers.objects.services import BLOB, S3, Place, place_of
+
+ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
+_S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBucket:
+    """The bucket of an installation at the provider that makes it. `name` as in MakesBuckets; `region` is where it is
+    made if it is not there."""
+
+    provider: MakesBuckets
+    install: str
+    name: str
+    region: str
+    advice: str
+    """What must be set for the bucket to be found in `region`; "" if nothing."""
+
+    def found(self) -> Bucket | None:
+        """What is there. Raises ProviderError."""
+        return self.provider.bucket(self.install, self.name)
+
+    def make(self, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets. Raises ProviderError."""
+        self.provider.make_bucket(self.install, self.name, self.region, progress)
+
+    def remove(self, progress: Callable[[str], None]) -> None:
+        """See MakesBuckets. Raises ProviderError."""
+        self.provider.remove_bucket(self.install, self.name, progress)
+
+
+def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, str] = os.environ) -> StoreBucket | None:
+    """The bucket of `store_root`, if it is one of this cloud; None if it is a folder, a bucket of another cloud, or one
+    of a store with an address of its own. Raises UsageError if the storage account of a container is not named."""
+    config, provider = installation.config, installation.providers[cloud]
+    root = str(config.store_root)
+    where = bucket_place(config, root)
+    if where is None or where[0] != cloud or not isinstance(provider, MakesBuckets):
+        return None
+    place = place_of(root)
+    region = _region(config, cloud, place, environ)
+    advice = ""
+    if place.service is S3 and region != region_of(environ):
+        advice = f"set AWS_REGION={region}: clients of S3 look for the bucket in that region only"
+    return StoreBucket(provider, installation.store.install_id, _name(place, environ), region, advice)
+
+
+def _region(config: Config, cloud: str, place: Place, environ: Mapping[str, str]) -> str:
+    """As declared (for S3 also by AWS's own variables), else the first one in which machines are rented."""
+    named = next(filter(None, map(environ.get, _S3_REGIONS)), None) if place.service is S3 else None
+    first: str = getattr(config.providers, cloud).regions[0]
+    return config.store_region or named or first
+
+
+def _name(place: Place, environ: Mapping[str, str]) -> str:
+    if place.service is not BLOB:
+        return place.bucket
+    if account := environ.get(ACCOUNT):
+        return f"{account}/{place.bucket}"
+    raise UsageError(f"{place.url} is a container of a storage account that is not named", hint=f"set {ACCOUNT}")
