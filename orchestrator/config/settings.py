@@ -346,7 +346,8 @@ class Config:
     )
     store_region: str | None = setting(
         None,
-        "The region of the bucket in `store_root`, as its cloud names it, for the price of what crosses regions.",
+        "The region of the bucket in `store_root`, as its cloud names it: for the price of what crosses regions, and "
+        "where `tradewind up --cloud CLOUD` makes it.",
         text,
         '"europe-west4"',
         "S3: `AWS_REGION`; else unknown: assumed to be the region of each machine",
