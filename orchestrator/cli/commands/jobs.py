@@ -22,7 +22,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
-    from orchestrator.services.views import JobView
+    from orchestrator.services.views import JobList, JobView
 
 SHOWN = 100  # jobs, in a table
 RankOption = Annotated[
@@ -62,7 +62,20 @@ def queue(
     if limit is None and output is Format.TABLE:
         limit = SHOWN
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs.list(ended=all_jobs, project=project, limit=limit, cursor=cursor))
+        _show_jobs(client, out, client.jobs.list(ended=all_jobs, project=project, limit=limit, cursor=cursor))
+
+
+def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:
+    from orchestrator.model import TERMINAL
+
+    _warn_if_alone(client, out, any(job.state not in (*TERMINAL, "paused") for job in found.jobs))
+    out.show(found)
+
+
+def _warn_if_alone(client: "Client", out: Output, something_runs: bool) -> None:
+    """What is shown of jobs and machines may be old if nobody looks after them."""
+    if something_runs and not client.control_plane.status().running:
+        out.warn("no control plane is running here, so nothing is watched, moved or booked", "tradewind up")
 
 
 def status(
@@ -73,7 +86,10 @@ def status(
     Without JOB, list all jobs as `queue` does.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.jobs.list(limit=None) if job is None else client.jobs.status(job))
+        if job is None:
+            _show_jobs(client, out, client.jobs.list(limit=None))
+        else:
+            out.show(client.jobs.status(job))
 
 
 def nodes(
@@ -85,7 +101,9 @@ def nodes(
     store knows is shown.
     """
     with session(ctx, output, wide=wide) as (client, out):
-        out.show(client.nodes.list(job))
+        found = client.nodes.list(job)
+        _warn_if_alone(client, out, bool(found.nodes))
+        out.show(found)
 
 
 def ssh(

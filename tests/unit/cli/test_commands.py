@@ -201,6 +201,18 @@ def test_a_queue_in_which_all_jobs_have_ended_says_how_to_see_them(tradewind: Ru
     assert "gpt" in tradewind(*everything).stdout
 
 
+@pytest.mark.parametrize("command", ["queue", "status", "nodes"])
+def test_open_jobs_and_machines_are_listed_with_a_warning_that_nobody_looks_after_them(
+    tradewind: Run, past: Past, command: str
+) -> None:
+    listed = tradewind(command)
+    assert listed.exit_code == 0
+    assert "no control plane is running here" in listed.stderr
+    assert "tradewind up" in listed.stderr
+    (warning,) = json.loads(tradewind(command, "--output", "json").stdout)["command_warnings"]
+    assert warning["hint"] == "tradewind up"
+
+
 def test_a_task_file_of_another_tool_is_named_and_its_conversion_written_once(tradewind: Run, tmp_path: Path) -> None:
     for command in (("plan",), ("submit", "--yes")):
         refused = tradewind(*command, "task.yaml")
