@@ -16,9 +16,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-# Tests on real Ray nodes wait most of the time, so they run beside the others.
+# Tests on real Ray nodes wait most of the time, so they run beside the others; what they say is shown after them.
 test: setup packages lint contracts types ## the whole gate
-	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line) unit site
+	@$(MAKE) site > $(VENV)/site.log 2>&1 & site=$$!; \
+	$(MAKE) unit; unit=$$?; \
+	wait $$site; site=$$?; cat $(VENV)/site.log; exit $$((unit | site))
 
 setup: $(STAMP)
 
@@ -47,7 +49,7 @@ unit: setup ## all tests that start no Ray, on two cores
 	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" $(ARGS)
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
-	$(BIN)/pytest -v -m ray --timeout 600 tests/e2e $(ARGS)
+	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)
 
 infra: setup ## what is in infra/, with the Terraform module applied and destroyed on a loopback AWS
 	APPLY_TERRAFORM=1 $(BIN)/pytest tests/infra $(ARGS)

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser
 
 from orchestrator.client import Client
+from orchestrator.config import load_config
+from orchestrator.installation import Installation
 from orchestrator.services.caller import Caller
+from orchestrator.store import Store
 from orchestrator.web.demo.fleet import Size
 from orchestrator.web.demo.opening import demo_installation
 from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
+from providers.clock import VirtualClock
+from providers.fake import FakeCloud, FakeProvider
+from tests.unit.services.recorded_history import submit_job
 from tests.web.dashboard import Served
 
 TOKEN = "a-token-that-is-printed-once"
@@ -50,8 +60,6 @@ def orders(acting: Served) -> list[tuple[str, str | None, str]]:
 
 
 def test_an_order_needs_the_token_and_a_form_of_ours(acting: Served, job_id: str) -> None:
-    from urllib.request import Request, urlopen
-
     def post(body: str, cookie: str = "") -> tuple[str, str]:
         asked = Request(f"{acting.url}/jobs/{job_id}/act", body.encode(), {"Cookie": cookie} if cookie else {})
         try:
@@ -86,6 +94,71 @@ def test_a_person_enters_the_token_and_pauses_a_job(browser: Browser, acting: Se
     assert orders(acting) == [("pause", job_id, "user:ann")]
     with acting.installation.store.write() as tx:
         tx.close_command(tx.open_commands()[0].id, "done")
+
+
+@pytest.fixture
+def deciding(tmp_path: Path) -> Iterator[Served]:
+    """A dashboard of an installation that can rent machines, with one job that waits."""
+    clock = VirtualClock(1_700_000_000_000)
+    config = load_config({"state_dir": str(tmp_path), "providers.enabled": "fake"}, environ={}, cwd=tmp_path)
+    cloud = FakeCloud(clock, seed=1)
+    provider = FakeProvider(clock, cloud=cloud)
+    with closing(Installation(config, clock, Store.open(config.store_url, clock), {"fake": provider})) as made:
+        submit_job(made, "waiting")
+        client = Client.over(made, Caller("ann"))
+        with serving(Site(client, token=TOKEN, acts=True)) as url:
+            yield Served(url, client, made)
+
+
+def test_a_person_makes_a_plan_reviews_and_applies_it(browser: Browser, deciding: Served) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    try:
+        page = context.new_page()
+        page.goto(f"{deciding.url}/enter")
+        page.fill("input[name=token]", TOKEN)
+        page.locator("form button").click()
+        page.goto(f"{deciding.url}/plans")
+        page.get_by_role("button", name="Make a plan").click()
+        assert page.url.endswith("/review")
+        assert "1 of 1 jobs would start or move" in page.inner_text("main")
+        assert orders(deciding) == []
+        page.get_by_role("button", name="Apply this plan").click()
+        assert "1 to start or move, 0 unchanged" in page.locator("[role=status]").inner_text()
+        assert orders(deciding) == [("apply", None, "user:ann")]
+        page.goto(f"{deciding.url}/plans/plan_0/review")
+        assert "make a new one" in page.inner_text("main")
+    finally:
+        context.close()
+
+
+def test_a_plan_that_is_stale_by_now_is_refused_with_what_changed(browser: Browser, deciding: Served) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    try:
+        page = context.new_page()
+        page.goto(f"{deciding.url}/enter")
+        page.fill("input[name=token]", TOKEN)
+        page.locator("form button").click()
+        page.goto(f"{deciding.url}/plans")
+        page.get_by_role("button", name="Make a plan").click()
+        with deciding.installation.store.write() as tx:
+            for job in tx.jobs():
+                tx.set_job_state(job.id, "cancelled")
+        page.get_by_role("button", name="Apply this plan").click()
+        assert "waiting is cancelled" in page.inner_text("main")
+        assert orders(deciding) == []
+    finally:
+        context.close()
+
+
+def test_plans_are_made_and_applied_only_with_the_token_and_a_form_of_ours(deciding: Served) -> None:
+    for path in ("/plans/new", "/plans/plan_0/review"):
+        with urlopen(Request(deciding.url + path, b"")) as answer:
+            assert answer.url.endswith("/enter")
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(deciding.url + path, b"csrf=0", {"Cookie": f"tradewind_token={TOKEN}"}))
+        assert refused.value.code == 400
+        refused.value.close()
+    assert orders(deciding) == []
 
 
 def test_no_page_contains_the_token(acting: Served, job_id: str) -> None:

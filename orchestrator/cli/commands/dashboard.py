@@ -26,7 +26,10 @@ def dashboard(
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Let who knows the printed token pause, resume and cancel jobs.")
+        bool,
+        typer.Option(
+            "--allow-actions", help="Let who knows the printed token pause, resume and cancel jobs, and apply plans."
+        ),
     ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Show a generated fleet of 1,000 jobs over three months (simulated).")

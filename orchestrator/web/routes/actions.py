@@ -1,8 +1,10 @@
-"""Entering the token, and the orders that it allows: pause, resume and cancel a job."""
+"""Entering the token, and the orders that it allows: pause, resume and cancel a job; make, review and apply a plan."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Path, Request, Response
@@ -10,18 +12,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
 from orchestrator.errors import NotFoundError, UsageError
-from orchestrator.services.views import Accepted
+from orchestrator.services.views import Accepted, PlanView
 from orchestrator.web.actions import COOKIE, proof_of, same
 from orchestrator.web.look import address
 from orchestrator.web.site import Site
 
-Action = Literal["pause", "resume", "cancel"]
+Id = Annotated[str, Path(max_length=200)]
 LARGEST_FORM_BYTES = 10_000
+REVIEWED = 20
+"""Plans that can be applied: the newest that were made here. They are kept by this process only."""
 
 
 def routes(site: Site) -> APIRouter:
-    """`/enter` and `/jobs/ID/act`."""
+    """`/enter`, `/jobs/ID/act`, `/plans/new` and `/plans/ID/review`."""
     router = APIRouter(include_in_schema=False)
+    made: OrderedDict[str, PlanView] = OrderedDict()
     orders = {
         "pause": site.client.jobs.pause,
         "resume": site.client.jobs.resume,
@@ -42,24 +47,46 @@ def routes(site: Site) -> APIRouter:
         return answer
 
     @router.post("/jobs/{job_id}/act")
-    async def act(request: Request, job_id: Annotated[str, Path(max_length=200)]) -> Response:
-        if not site.may_act:
-            raise UsageError("this dashboard only reads", hint="start it with: tradewind dashboard --allow-actions")
-        form = await _form(request)
-        if not same(request.cookies.get(COOKIE, ""), site.token):
+    async def act(request: Request, job_id: Id) -> Response:
+        form = await _order(site, request)
+        if form is None:
             return RedirectResponse("/enter", 303)
-        if not same(form.get("csrf", ""), proof_of(site.token)):
-            raise UsageError(
-                "this order did not come from a page of this dashboard", hint="reload the page, and try again"
-            )
         order = orders.get(form.get("action", ""))
         if order is None:
             raise NotFoundError("there is no such action", hint="one of pause, resume, cancel")
-        accepted: Accepted = await run_in_threadpool(order, job_id)
-        said = accepted.message + (
-            "" if accepted.control_plane else "; no control plane runs: the next one carries it out"
+        accepted = await run_in_threadpool(order, job_id)
+        return RedirectResponse(address(f"/jobs/{accepted.job_ids[0]}", said=_said(accepted)), 303)
+
+    @router.post("/plans/new")
+    async def plan(request: Request) -> Response:
+        if await _order(site, request) is None:
+            return RedirectResponse("/enter", 303)
+        view = await run_in_threadpool(site.client.plans.create, all_jobs=True)
+        made[view.id] = view
+        while len(made) > REVIEWED:
+            made.popitem(last=False)
+        return RedirectResponse(f"/plans/{view.id}/review", 303)
+
+    @router.get("/plans/{plan_id}/review")
+    def review(request: Request, plan_id: Id) -> Response:
+        view = _kept(made, plan_id)
+        return site.page(
+            request,
+            "review.html",
+            here="/plans",
+            at_ms=view.at_ms,
+            simulated=view.simulated,
+            twins=False,
+            view=view,
+            csrf=proof_of(site.token),
         )
-        return RedirectResponse(address(f"/jobs/{accepted.job_ids[0]}", said=said), 303)
+
+    @router.post("/plans/{plan_id}/review")
+    async def apply(request: Request, plan_id: Id) -> Response:
+        if await _order(site, request) is None:
+            return RedirectResponse("/enter", 303)
+        accepted = await run_in_threadpool(site.client.plans.apply, _kept(made, plan_id))
+        return RedirectResponse(address("/plans", said=_said(accepted)), 303)
 
     return router
 
@@ -75,6 +102,30 @@ def _ask(site: Site, request: Request, *, wrong: bool) -> Response:
         twins=False,
         wrong=wrong,
     )
+
+
+def _kept(made: Mapping[str, PlanView], plan_id: str) -> PlanView:
+    """Raises NotFoundError."""
+    if (view := made.get(plan_id)) is None:
+        raise NotFoundError("this plan is not kept here any more", hint="make a new one on the page Plans")
+    return view
+
+
+def _said(accepted: Accepted) -> str:
+    return accepted.message + ("" if accepted.control_plane else "; no control plane runs: the next one carries it out")
+
+
+async def _order(site: Site, request: Request) -> dict[str, str] | None:
+    """The fields of a form by which somebody who may act orders something; None if the token has to be entered first.
+    Raises UsageError."""
+    if not site.may_act:
+        raise UsageError("this dashboard only reads", hint="start it with: tradewind dashboard --allow-actions")
+    form = await _form(request)
+    if not same(request.cookies.get(COOKIE, ""), site.token):
+        return None
+    if not same(form.get("csrf", ""), proof_of(site.token)):
+        raise UsageError("this order did not come from a page of this dashboard", hint="reload the page, and try again")
+    return form
 
 
 async def _form(request: Request) -> dict[str, str]:
