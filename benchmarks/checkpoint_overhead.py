@@ -51,6 +51,17 @@ Begin = Callable[[State, int], Callable[[], bool]]
 """Begins a checkpoint of a state; returns a function that says whether it is durable."""
 
 
+def _shapes_of_gpt2_small() -> list[tuple[int, ...]]:
+    width = 768
+    block = [(width, 3 * width), (3 * width,), (width, width), (width,), (width, 4 * width), (4 * width,)]
+    block += [(4 * width, width), (width,), (width,), (width,), (width,), (width,)]
+    return [(50257, width), (1024, width), *block * 12, (width,), (width,)]
+
+
+GPT2_SMALL = _shapes_of_gpt2_small()
+"""Of its parameters."""
+
+
 @dataclass
 class Cost:
     """Of one method: by how much its steps were longer, and how long it took until a checkpoint was durable (s)."""
@@ -77,10 +88,7 @@ def resnet50() -> dict[str, torch.Tensor]:
 
 
 def gpt2_small() -> dict[str, torch.Tensor]:
-    width = 768
-    block = [(width, 3 * width), (3 * width,), (width, width), (width,), (width, 4 * width), (4 * width,)]
-    block += [(4 * width, width), (width,), (width,), (width,), (width,), (width,)]
-    return _state([(50257, width), (1024, width), *block * 12, (width,), (width,)], copies=3)
+    return _state(GPT2_SMALL, copies=3)
 
 
 def _state(shapes: list[tuple[int, ...]], copies: int) -> dict[str, torch.Tensor]:

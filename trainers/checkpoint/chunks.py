@@ -9,16 +9,19 @@ needs it; the price is that the first checkpoint after a handover is written in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import islice
+from typing import TypeVar
 
 from trainers.checkpoint.manifest import CHUNK_BYTES
 from trainers.checkpoint.place import job_store, named_errors, read
 from trainers.errors import DamagedCheckpoint
 from trainers.objects.base import Bytes
 from trainers.objects.opening import Root
+
+_T = TypeVar("_T")
 
 CHUNKS = "chunks"
 READS_AT_ONCE, REMOTE_READS_AT_ONCE = 4, 16
@@ -58,20 +61,29 @@ def read_chunk(root: Root, job: str, chunk: str, holder: str) -> bytes:
     return data
 
 
-def read_chunks(root: Root, job: str, holders: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """The name and verified bytes of each of these chunks, in their order. Some are read at the same time: one stream
-    uses neither a disk nor a bucket fully. `holders`: who needs them, by name. Raises DamagedCheckpoint.
+def read_chunks(
+    root: Root, job: str, holders: Mapping[str, str], use: Callable[[str, bytes], _T]
+) -> Iterator[tuple[str, _T]]:
+    """Verify each of these chunks, and pass its name and bytes to `use`; the names and what that returned, in order.
+
+    Some are read and used at the same time, in threads: one stream uses neither a disk nor a bucket fully, and new
+    memory is given to one thread more slowly than to several. `holders`: who needs them, by name. Raises
+    DamagedCheckpoint, and what `use` raises.
     """
+
+    def used(name: str, holder: str) -> _T:
+        return use(name, read_chunk(root, job, name, holder))
+
     at_once = min(REMOTE_READS_AT_ONCE if job_store(root, job).remote else READS_AT_ONCE, len(holders))
     if at_once < 2:
-        yield from ((name, read_chunk(root, job, name, holder)) for name, holder in holders.items())
+        yield from ((name, used(name, holder)) for name, holder in holders.items())
         return
-    left, pending = iter(holders.items()), deque[tuple[str, Future[bytes]]]()
+    left, pending = iter(holders.items()), deque[tuple[str, Future[_T]]]()
     with ThreadPoolExecutor(at_once, "chunks") as threads:
 
         def begin(count: int) -> None:
             for name, holder in islice(left, count):
-                pending.append((name, threads.submit(copy_context().run, read_chunk, root, job, name, holder)))
+                pending.append((name, threads.submit(copy_context().run, used, name, holder)))
 
         begin(at_once + 2)
         try:

@@ -1,7 +1,12 @@
-"""Layouts: how a program divides its tensors among ranks (DTensor), by the names that their values have in checkpoints.
+"""Layouts: where a program has its tensors, and how it divides them among ranks (DTensor), by the names that their
+values have in checkpoints.
 
 What a checkpoint calls "model.layer.weight" is divided like the parameter of that name, and so are its gradient and the
 state that its optimizer keeps for it, if their shapes are equal. Everything else is whole on every rank.
+
+Parameters in this host's memory are read in place: other memory for them would first have to be cleared by the kernel,
+which takes longer than reading them. If a checkpoint turns out to be damaged, an older one overwrites them, or the run
+ends.
 """
 
 from __future__ import annotations
@@ -23,8 +28,14 @@ class Layouts:
 
     def __init__(self, parts: Mapping[str, Any], parameters: Mapping[str, torch.Tensor]) -> None:
         self._parameters = {name: tensor for name, tensor in parameters.items() if is_sharded(tensor)}
-        self._exact = dict(_sharded(parts, "")) if self._parameters else {}
+        shown = dict(_shown(parts, ""))
+        self._exact = {name: tensor for name, tensor in shown.items() if is_sharded(tensor)}
         self._exact |= {f"transient.gradients.{name}": tensor for name, tensor in self._parameters.items()}
+        held = {tensor.data_ptr() for tensor in parameters.values() if _is_readable_into(tensor)}
+        self.in_place = {
+            name: tensor for name, tensor in shown.items() if _is_readable_into(tensor) and tensor.data_ptr() in held
+        }
+        """Memory of parameters, whole and row-major, by the names of their values."""
 
     def of(self, items: Mapping[str, Any]) -> Like:
         """How to divide the tensors of a checkpoint with these items (JSON), which name each optimizer's parameters."""
@@ -41,12 +52,17 @@ class Layouts:
         return like
 
 
-def _sharded(part: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The DTensors of modules, and those that were attached directly, by their names in a checkpoint."""
+def _shown(part: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of modules (of their state_dict), and those that were attached directly, by name in a checkpoint."""
     if isinstance(part, torch.nn.Module):
         part = part.state_dict()
     if isinstance(part, Mapping):
         for key, item in part.items():
-            yield from _sharded(item, f"{path}.{key}" if path else str(key))
-    elif is_sharded(part):
+            yield from _shown(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(part, torch.Tensor):
         yield path, part
+
+
+def _is_readable_into(tensor: torch.Tensor) -> bool:
+    plain = not is_sharded(tensor) and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return plain and tensor.numel() > 0 and tensor.is_contiguous() and not tensor.is_inference()

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+import numpy
 import torch
 import xxhash
 
 from trainers.checkpoint import store
 from trainers.checkpoint.exchange import ALONE, Exchange
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
-from trainers.checkpoint.state import Encoder, capture, decode, empty_tensor, referred, stored_dtype, tensor_bytes
+from trainers.checkpoint.state import (
+    Encoder,
+    capture,
+    decode,
+    empty_tensor,
+    fitting_dtype,
+    referred,
+    tensor_bytes,
+    unfilled,
+)
 from trainers.checkpoint.views import whole
 from trainers.errors import DamagedCheckpoint, PeerLost, StateError, TrainerError
 from trainers.objects.opening import Root
@@ -28,6 +38,9 @@ Like = Callable[[str, tuple[int, ...]], torch.Tensor | None]
 """The DTensor of the program that shows how to divide a stored tensor of this name and shape; None: not at all."""
 Layout = Callable[[Mapping[str, Any]], Like]
 """That, given the items of the checkpoint (JSON)."""
+Places = Mapping[str, torch.Tensor]
+"""Memory of the program into which whole tensors may be read, by name, if dtype and shape are equal."""
+_NOWHERE: Places = MappingProxyType({})
 _Wanted = tuple[TensorEntry, int, int, memoryview]
 
 
@@ -58,29 +71,31 @@ def load_newest(
     *,
     peers: Exchange = ALONE,
     layout: Layout = lambda _items: whole_on_every_rank,
+    in_place: Places = _NOWHERE,
 ) -> Loaded | None:
     """The newest checkpoint that counts for `generation` and verifies, as this rank saved it; None if there is none.
     Every rank must call it: each reads what it needs and its share of the rest, so that together they verify every
     byte.
 
     `start`: the one to try first (named by a fence or the spec); if it is damaged, older ones are used and the damage
-    is logged. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from scratch
+    is logged. Tensors that are `in_place` have the values of the checkpoint afterwards; after an error, they may have
+    any values. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from scratch
     would silently discard what may be repairable, and PeerLost if another rank cannot restore.
     """
     if peers.rank != 0:
-        return _follow(root, job, peers, layout)
+        return _follow(root, job, peers, layout, in_place)
     damages: list[DamagedCheckpoint] = []
-
-    def on_damage(damage: DamagedCheckpoint) -> None:
-        _LOG.warning("%s", damage)
-        damages.append(damage)
 
     def use(name: ManifestName) -> Loaded:
         peers.exchange(str(name).encode())
-        return _read_by_all(root, job, name, peers, layout)
+        try:
+            return _read_by_all(root, job, name, peers, layout, in_place)
+        except DamagedCheckpoint as damage:
+            damages.append(damage)
+            raise
 
     wanted = ManifestName.parse(start) if start is not None else None
-    found = store.first_usable(root, job, generation, use, on_damage, wanted)
+    found = store.first_usable(root, job, generation, use, lambda damage: _LOG.warning("%s", damage), wanted)
     if found is None:
         peers.exchange(b"")
     if found is None and damages:
@@ -88,19 +103,19 @@ def load_newest(
     return found
 
 
-def _follow(root: Root, job: str, peers: Exchange, layout: Layout) -> Loaded | None:
+def _follow(root: Root, job: str, peers: Exchange, layout: Layout, in_place: Places) -> Loaded | None:
     """Read what rank 0 proposes until one is good on all ranks."""
     while proposed := peers.exchange(b"")[0]:
         with suppress(DamagedCheckpoint):  # rank 0 proposes another one
-            return _read_by_all(root, job, ManifestName.parse(proposed.decode()), peers, layout)
+            return _read_by_all(root, job, ManifestName.parse(proposed.decode()), peers, layout, in_place)
     return None
 
 
-def _read_by_all(root: Root, job: str, name: ManifestName, peers: Exchange, layout: Layout) -> Loaded:
+def _read_by_all(root: Root, job: str, name: ManifestName, peers: Exchange, layout: Layout, in_place: Places) -> Loaded:
     """What `load` returns, if no rank finds damage. Raises DamagedCheckpoint on all if one does."""
     found: Loaded | TrainerError
     try:
-        found = load(root, job, name, peers.rank, peers.size, layout)
+        found = load(root, job, name, peers.rank, peers.size, layout, in_place)
     except DamagedCheckpoint as damage:
         found = damage
     except TrainerError as error:
@@ -124,9 +139,10 @@ def load(
     rank: int = 0,
     ranks: int | None = None,
     layout: Layout = lambda _items: whole_on_every_rank,
+    in_place: Places = _NOWHERE,
 ) -> Loaded:
     """Read what a rank saved in a checkpoint; what rank 0 saved, if fewer ranks saved it. Tensors are whole, except
-    those that are divided in the program (`layout`).
+    those that are divided in the program (`layout`), and those that are in memory of the program (`in_place`).
 
     Raises DamagedCheckpoint even if only one byte of what is read differs. `ranks`: as many read it together; each also
     verifies a share of what it does not need. None: nothing more is verified.
@@ -134,7 +150,7 @@ def load(
     manifest = store.read_manifest(root, job, name)
     own = rank < manifest.world_size
     part = manifest.part(rank if own else 0)
-    reading = _Reading(root, manifest)
+    reading = _Reading(root, manifest, in_place)
     try:
         like = layout(part.items)
     except (AttributeError, LookupError, TypeError) as error:
@@ -192,12 +208,16 @@ def weights_hash(model: Any) -> str:
 class _Reading:
     """Reads one checkpoint. `read`: the chunks that were verified."""
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
-        self._root, self._manifest = root, manifest
+    def __init__(self, root: Root, manifest: Manifest, in_place: Places) -> None:
+        self._root, self._manifest, self._in_place = root, manifest, in_place
         self._read: set[str] = set()
 
     def tensors(self, entries: Sequence[TensorEntry], like: Like) -> list[torch.Tensor]:
         """The tensors of these entries, in this order. Tensors that share a chunk cost one read."""
+        with unfilled():
+            return self._filled(entries, like)
+
+    def _filled(self, entries: Sequence[TensorEntry], like: Like) -> list[torch.Tensor]:
         tensors, whole_ones, divided = list[torch.Tensor](), list[_Wanted](), dict[str, int]()
         for number, entry in enumerate(entries):
             template = like(entry.name, entry.shape)
@@ -226,12 +246,13 @@ class _Reading:
 
     def _target(self, entry: TensorEntry, template: torch.Tensor | None) -> torch.Tensor:
         try:
-            if template is None:
-                return empty_tensor(entry.dtype, entry.shape, entry.size_bytes)
-            kind = stored_dtype(entry.dtype)
-            if math.prod(entry.shape) * kind.itemsize != entry.size_bytes:
-                raise StateError(f"{entry.size_bytes} bytes do not fit {kind} of shape {entry.shape}")
-            return torch.empty_like(template, dtype=kind, requires_grad=False)
+            kind = fitting_dtype(entry.dtype, entry.shape, entry.size_bytes)
+            if template is not None:
+                return torch.empty_like(template, dtype=kind, requires_grad=False)
+            present = self._in_place.get(entry.name)
+            if present is not None and (present.dtype, tuple(present.shape)) == (kind, entry.shape):
+                return present.detach()
+            return empty_tensor(entry.dtype, entry.shape, entry.size_bytes)
         except StateError as error:
             raise DamagedCheckpoint(f"checkpoint {self._manifest.name}: {entry.name}: {error}", hint=_HINT) from error
 
@@ -247,9 +268,13 @@ class _Reading:
                     copies.setdefault(piece.chunk, []).append((piece, at, buffer))
                     holders.setdefault(piece.chunk, f"{self._manifest.name}: {entry.name}")
                 at += size
-        for chunk, data in store.read_chunks(self._root, self._manifest.job, holders):
-            self._read.add(chunk)
+
+        def place(chunk: str, data: bytes) -> None:
             for piece, at, buffer in copies.pop(chunk):
                 store.require_inside(piece, len(data), holders[chunk])
                 first, last = max(-at, 0), min(piece.end - piece.begin, len(buffer) - at)
-                buffer[at + first : at + last] = memoryview(data)[piece.begin + first : piece.begin + last]
+                source = memoryview(data)[piece.begin + first : piece.begin + last]
+                numpy.copyto(numpy.asarray(buffer[at + first : at + last]), source)  # without the interpreter's lock
+
+        for chunk, _ in store.read_chunks(self._root, self._manifest.job, holders, place):
+            self._read.add(chunk)

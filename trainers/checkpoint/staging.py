@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainers.checkpoint.writer import dtype_name
+from trainers.checkpoint.state import dtype_name
 
 ALIGNED = 64  # bytes: more than any dtype needs, and a line of the cache
 

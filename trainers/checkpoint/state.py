@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,6 +267,11 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
 
 
+def dtype_name(tensor: torch.Tensor) -> str:
+    """As in the manifest."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def stored_dtype(name: str) -> torch.dtype:
     """The dtype of a stored tensor. Raises StateError for one that this torch does not have."""
     kind = getattr(torch, name, None)
@@ -274,15 +280,34 @@ def stored_dtype(name: str) -> torch.dtype:
     return kind
 
 
+def fitting_dtype(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.dtype:
+    """The dtype of a stored tensor. Raises StateError for one that this torch does not have, or other bytes."""
+    kind = stored_dtype(dtype)
+    if math.prod(shape) * kind.itemsize != size_bytes:
+        raise StateError(f"{size_bytes} bytes do not fit {dtype} of shape {tuple(shape)}")
+    return kind
+
+
+@contextmanager
+def unfilled() -> Iterator[None]:
+    """New memory has no values in this block, even if torch.use_deterministic_algorithms() makes torch.empty() fill it
+    with NaN (https://docs.pytorch.org/docs/stable/deterministic.html): whoever uses this writes all of it anyway."""
+    memory: Any = torch.utils.deterministic
+    before = memory.fill_uninitialized_memory
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        memory.fill_uninitialized_memory = before
+
+
 def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Tensor:
     """Uninitialized memory for a stored tensor, separate for each, so that its alignment is that of the run that saved
     it.
 
     Raises StateError for a dtype that this torch does not have or that does not fit `size_bytes`.
     """
-    kind = stored_dtype(dtype)
-    if math.prod(shape) * kind.itemsize != size_bytes:
-        raise StateError(f"{size_bytes} bytes do not fit {dtype} of shape {tuple(shape)}")
+    kind = fitting_dtype(dtype, shape, size_bytes)
     try:
         return torch.empty(tuple(shape), dtype=kind)
     except (RuntimeError, TypeError) as error:

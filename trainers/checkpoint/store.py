@@ -223,7 +223,7 @@ def verify(root: Root, job: str, name: ManifestName) -> Manifest:
 def verify_pieces(root: Root, job: str, pieces: Sequence[tuple[Piece, str]]) -> None:
     """Check the chunks of these pieces, each with its holder. Raises DamagedCheckpoint."""
     holders = {piece.chunk: holder for piece, holder in reversed(pieces)}
-    sizes = {chunk: len(data) for chunk, data in read_chunks(root, job, holders)}
+    sizes = dict(read_chunks(root, job, holders, lambda _chunk, data: len(data)))
     for piece, holder in pieces:
         require_inside(piece, sizes[piece.chunk], holder)
 

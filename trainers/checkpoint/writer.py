@@ -13,7 +13,7 @@ import torch
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.packing import Described, Values, write_checkpoint
 from trainers.checkpoint.retention import Keep
-from trainers.checkpoint.state import Encoder, tensor_bytes
+from trainers.checkpoint.state import Encoder, dtype_name, tensor_bytes
 from trainers.objects.opening import Root
 
 
@@ -55,8 +55,3 @@ def values(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Values]:
 def versions() -> dict[str, str]:
     """What a manifest says about the software that wrote it."""
     return {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": numpy.__version__}
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """As in the manifest."""
-    return str(tensor.dtype).removeprefix("torch.")

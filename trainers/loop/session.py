@@ -412,7 +412,13 @@ class Session(TrainingLoop):
         layouts = Layouts(self._captured_parts(), self._transient.named_parameters())
         spec = self._spec
         loaded = load_newest(
-            self._checkpoints, spec.job_id, spec.generation, start, peers=self._peers, layout=layouts.of
+            self._checkpoints,
+            spec.job_id,
+            spec.generation,
+            start,
+            peers=self._peers,
+            layout=layouts.of,
+            in_place=layouts.in_place,
         )
         if loaded is not None:
             for what, remedy in _NEEDED.items():
