@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainers.data.images import Shapes
     from trainers.data.loader import ResumableLoader
+    from trainers.data.shards import Shards
     from trainers.data.text import CharacterWindows, standard_library_text
 
-__all__ = ["CharacterWindows", "ResumableLoader", "Shapes", "standard_library_text"]
+__all__ = ["CharacterWindows", "ResumableLoader", "Shapes", "Shards", "standard_library_text"]
 
 _LAZY = {
     "CharacterWindows": "trainers.data.text",
     "ResumableLoader": "trainers.data.loader",
     "Shapes": "trainers.data.images",
+    "Shards": "trainers.data.shards",
     "standard_library_text": "trainers.data.text",
 }
 

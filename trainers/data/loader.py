@@ -31,7 +31,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from trainers.data.memory import keepers, memory, memory_of, require_unchanged
-from trainers.data.order import Order, order_of, plain
+from trainers.data.order import Order, order_of, whole
 from trainers.errors import LoaderError
 from trainers.loop.rng import seed_host, untouched_rng
 
@@ -93,7 +93,7 @@ class ResumableLoader:
         """What the loss of the present batch counts in the sum of a step."""
         self._returned = 0  # of the parts of the next batch of the run
         self._rank, self._ranks = 0, 1
-        self._order = order or plain(len(dataset), shuffle=shuffle)
+        self._order = order or whole(dataset, shuffle=shuffle)
         self._samples = self._order.length
         self._options = dict(options or {})
 
@@ -118,7 +118,8 @@ class ResumableLoader:
         if isinstance(loader.dataset, IterableDataset):
             raise LoaderError(
                 f"the loader's dataset {type(loader.dataset).__name__} is iterable: its position cannot be saved",
-                hint="make it a map-style dataset (__len__, __getitem__), or use torchdata's StatefulDataLoader",
+                hint="use trainers.data.Shards for samples in files, a map-style dataset (__len__, __getitem__), or "
+                "torchdata's StatefulDataLoader",
             )
         if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
             raise LoaderError("the loader has a custom batch sampler", hint=_HINT)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from trainers.data.shards import Shards
 from trainers.errors import LoaderError
 
 Ints = NDArray[numpy.int64]
@@ -39,9 +40,23 @@ class Order:
         return found
 
 
-def plain(samples: int, *, shuffle: bool) -> Order:
-    """Every sample once, in order or shuffled."""
+def whole(dataset: Sized, *, shuffle: bool) -> Order:
+    """Every sample once, in order or shuffled; of Shards, one shard after the other in any case."""
+    return _by_shards(dataset.lengths, shuffle) if isinstance(dataset, Shards) else _plain(len(dataset), shuffle)
+
+
+def _plain(samples: int, shuffle: bool) -> Order:
     return Order(samples, lambda random: random.permutation(samples) if shuffle else numpy.arange(samples))
+
+
+def _by_shards(lengths: Sequence[int], shuffle: bool) -> Order:
+    ends = numpy.cumsum(lengths)
+
+    def draw(random: numpy.random.Generator) -> Ints:
+        shards = random.permutation(len(lengths)) if shuffle else numpy.arange(len(lengths))
+        return numpy.concatenate([numpy.arange(ends[shard] - lengths[shard], ends[shard]) for shard in shards])
+
+    return Order(int(ends[-1]), draw, f"shards {_hash(lengths)}")
 
 
 def order_of(sampler: Any, samples: int) -> Order:
@@ -49,7 +64,7 @@ def order_of(sampler: Any, samples: int) -> Order:
     cannot be recomputed.
     """
     if type(sampler) is SequentialSampler:
-        return plain(_all_of(sampler, samples), shuffle=False)
+        return _all_of(sampler, samples, shuffle=False)
     if type(sampler) is SubsetRandomSampler:
         return _subset(numpy.asarray(list(sampler.indices), numpy.int64))
     if type(sampler) is WeightedRandomSampler:
@@ -57,25 +72,25 @@ def order_of(sampler: Any, samples: int) -> Order:
     if type(sampler) is RandomSampler:
         count = sampler._num_samples
         if not sampler.replacement and count is None:
-            return plain(_all_of(sampler, samples), shuffle=True)
+            return _all_of(sampler, samples, shuffle=True)
         return _drawn(samples, samples if count is None else count, sampler.replacement)
     if type(sampler) is DistributedSampler:
-        return plain(_all_of(sampler, samples), shuffle=sampler.shuffle)
+        return _all_of(sampler, samples, shuffle=sampler.shuffle)
     raise LoaderError(
         f"the order of a {type(sampler).__name__} cannot be resumed exactly",
         hint="use one of torch's samplers, or a loader with state_dict() and load_state_dict()",
     )
 
 
-def _all_of(sampler: Any, samples: int) -> int:
-    """The number of samples, if the sampler selects all of them. Raises LoaderError."""
+def _all_of(sampler: Any, samples: int, *, shuffle: bool) -> Order:
+    """Every sample once, if the sampler selects all of them. Raises LoaderError."""
     selected = sampler.dataset if type(sampler) is DistributedSampler else sampler.data_source
     if isinstance(selected, Sized) and len(selected) != samples:
         raise LoaderError(
             f"the loader's sampler selects {len(selected)} of {samples} samples, and it is unknown which",
             hint="use a torch.utils.data.Subset",
         )
-    return samples
+    return whole(selected, shuffle=shuffle) if isinstance(selected, Shards) else _plain(samples, shuffle)
 
 
 def _subset(indexes: Ints) -> Order:
