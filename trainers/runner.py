@@ -18,7 +18,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -31,6 +31,7 @@ from trainers.objects.opening import open_store
 from trainers.process import launcher, same_hashes
 from trainers.process.log_pump import MaskedLog
 from trainers.process.masking import Mask
+from trainers.process.own_folder import OwnFolder, followed
 from trainers.process.prewarm import STACKS_SIGNAL
 from trainers.process.ranks import Rank
 from trainers.process.run_context import RunContext, RunEnded, Timers, opened
@@ -88,7 +89,7 @@ def execute(
             _enter_environment(spec, journal.folder, rank)
             if spec.manifest is None:
                 _await_fence(context)
-            with watched(context):
+            with _own_checkpoints(context), watched(context):
                 _call(spec)
             if context.leaving is not None:
                 journal.enter(context.leaving)  # it ended on request, not because it was finished
@@ -176,7 +177,7 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
             SPEC_VARIABLE: str(saved),
             CONTROL_VARIABLE: spec.control_dir,
             OUTPUT_VARIABLE: spec.output_dir,
-            CHECKPOINT_VARIABLE: f"{spec.checkpoint_root.rstrip('/')}/{spec.job_id}",
+            CHECKPOINT_VARIABLE: str(_own_folder(spec)),
             "OMP_NUM_THREADS": str(spec.threads),
             "MKL_NUM_THREADS": str(spec.threads),
             **(rank.variables() if rank is not None else {}),
@@ -187,6 +188,32 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
     os.chdir(spec.workdir)
     sys.path.insert(0, str(Path(spec.workdir).resolve()))
     _prepare_torch(spec)
+
+
+def _own_folder(spec: TrainerSpec) -> Path:
+    """Where a program that does not call attach() writes its checkpoints: the job's folder in the store; if that is a
+    bucket, a folder of this run.
+    """
+    root = open_store(spec.checkpoint_root)
+    return Path(spec.control_dir).parent / "own" if root.remote else Path(root.where(spec.job_id))
+
+
+@contextmanager
+def _own_checkpoints(context: RunContext) -> Iterator[None]:
+    """Carry the folder of the program's own checkpoints from run to run, if the job's store is a bucket: to each
+    machine, and from the machine of rank 0.
+    """
+    spec, folder = context.spec, _own_folder(context.spec)
+    if not context.checkpoints.remote:
+        yield
+        return
+    own = OwnFolder(folder, context.checkpoints, spec.job_id, spec.generation)
+    if context.leads:
+        own.restore()
+    while not folder.is_dir():
+        context.timers.sleep(FENCE_POLL_S)
+    with followed(own) if context.rank is None or context.rank.rank == 0 else nullcontext():
+        yield
 
 
 def _prepare_torch(spec: TrainerSpec) -> None:

@@ -1,0 +1,225 @@
+"""The folder to which a program without attach() writes its checkpoints, where those of the job go to a bucket.
+
+The program sees a folder of its machine. While it runs, its files are copied to the bucket; the job's next run finds
+them in its folder, on whatever machine that is. Kept are states of the whole folder, each with the files that were
+complete when it was taken:
+
+    <root>/<job>/own/states/<generation>-<number>.json   path, size and hash of each file, after its files
+    <root>/<job>/own/files/<generation>-<blake2b of the content>
+
+Runs do not share files, and one that has lost the job can write one more state at most. So it cannot delete what a
+newer run needs, however long it was paused.
+
+A file counts as complete if it has not changed between two looks, PAUSE_S apart; until then, its previous content stays
+in the state. So a program that writes a checkpoint under another name and renames it loses at most what it wrote since
+the last look. When the program has ended, all files are complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from trainers.checkpoint.fences import require_ownership
+from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
+from trainers.objects.base import ObjectStore
+
+PAUSE_S = 10.0
+KEPT = 2
+"""States: the newest may be damaged, and a run that has just lost the job may add one."""
+_STATES, _FILES, _PIECE_BYTES, _MOST_BYTES = "own/states", "own/files", 16 << 20, 64 << 20
+_FILE = re.compile(r"(\d{1,15})-([0-9a-f]{64})")
+_STATE = re.compile(r"(\d{1,15})-(\d{1,15})\.json")
+
+
+class _Look(NamedTuple):
+    """What tells whether a file has changed."""
+
+    size_bytes: int
+    modified_ns: int
+    inode: int
+
+
+class OwnFolder:
+    """`folder` of this machine and what the store has of it, for a run of `generation`."""
+
+    def __init__(self, folder: Path, root: ObjectStore, job: str, generation: int) -> None:
+        self._folder, self._root, self._job, self._generation = folder, root, job, generation
+        self._objects = root.child(job)
+        self._seen: dict[str, _Look] = {}
+        self._stored: dict[str, tuple[_Look | None, list[Any]]] = {}  # the look may be that of another machine: None
+        self._number = 0
+
+    def restore(self) -> None:
+        """Make the folder, with the newest state whose files are intact. It appears when it is complete.
+
+        Raises DamagedCheckpoint if there are states and none is intact, and ObjectStoreError.
+        """
+        filling, damages = self._folder.with_name(f"{self._folder.name}.filling"), list[DamagedCheckpoint]()
+        for _, _, key in reversed(self._states()):
+            shutil.rmtree(filling, ignore_errors=True)
+            filling.mkdir(parents=True)
+            try:
+                files = self._read(key)
+                for path, (name, size_bytes) in files.items():
+                    self._fetch(filling / path, name, size_bytes)
+            except DamagedCheckpoint as damage:
+                sys.stderr.write(f"{damage}\n")
+                damages.append(damage)
+                continue
+            filling.rename(self._folder)
+            self._stored = {path: (None, [*entry]) for path, entry in files.items()}
+            return
+        if damages:
+            raise damages[0]
+        self._folder.mkdir(parents=True)
+
+    def store(self, *, ended: bool = False) -> None:
+        """Copy what is complete and has changed; `ended`: the program writes no more.
+
+        Raises FencedError if another run owns the job, and ObjectStoreError.
+        """
+        looks, found = self._looks(), dict[str, tuple[_Look | None, list[Any]]]()
+        for path, look in looks.items():
+            stored = self._stored.get(path)
+            if stored is None or stored[0] != look:
+                complete = ended or self._seen.get(path) == look
+                entry = self._put(path, look) if complete else None
+                stored = stored if entry is None else (look, entry)
+            if stored is not None:
+                found[path] = stored
+        self._seen = looks
+        files = {path: entry for path, (_, entry) in found.items()}
+        if files != {path: entry for path, (_, entry) in self._stored.items()}:
+            self._commit(files)
+        self._stored = found
+
+    def _looks(self) -> dict[str, _Look]:
+        """Of each file, by its path in the folder."""
+        found = {}
+        for place, _, names in os.walk(self._folder):
+            for name in names:
+                path = Path(place, name).relative_to(self._folder).as_posix()
+                if (look := self._look(path)) is not None:
+                    found[path] = look
+        return found
+
+    def _look(self, path: str) -> _Look | None:
+        """None for what is not a file, or is gone."""
+        try:
+            told = (self._folder / path).lstat()
+        except FileNotFoundError:
+            return None
+        return _Look(told.st_size, told.st_mtime_ns, told.st_ino) if stat.S_ISREG(told.st_mode) else None
+
+    def _put(self, path: str, look: _Look) -> list[Any] | None:
+        """Copy a file; None if it has changed meanwhile or is gone."""
+        try:
+            with (self._folder / path).open("rb") as file:
+                digest = hashlib.file_digest(file, _hash).hexdigest()
+                if self._look(path) != look:
+                    return None
+                name = f"{self._generation}-{digest}"
+                if self._objects.head(f"{_FILES}/{name}") is None:
+                    file.seek(0)
+                    self._objects.put_file(f"{_FILES}/{name}", file)
+        except FileNotFoundError:
+            return None
+        return [name, look.size_bytes] if self._look(path) == look else None
+
+    def _commit(self, files: Mapping[str, list[Any]]) -> None:
+        require_ownership(self._root, self._job, self._generation)
+        states, raw = self._states(), json.dumps({"files": files}).encode()
+        self._number = max([self._number, *(number for of, number, _ in states if of == self._generation)]) + 1
+        key = f"{_STATES}/{self._generation}-{self._number}.json"
+        self._objects.put(key, hashlib.sha256(raw).hexdigest().encode() + raw)
+        self._collect([*states, (self._generation, self._number, key)])
+
+    def _collect(self, states: list[tuple[int, int, str]]) -> None:
+        """Delete what no kept state needs."""
+        needed = set[str]()
+        for _, _, key in states[-KEPT:]:
+            try:
+                needed |= {name for name, _ in self._read(key).values()}
+            except DamagedCheckpoint:
+                continue
+        names = [key[len(_FILES) + 1 :] for key in self._objects.keys(_FILES)]
+        old = [name for name in names if (of := _FILE.fullmatch(name)) and int(of[1]) <= self._generation]
+        unused = [f"{_FILES}/{name}" for name in old if name not in needed]
+        self._objects.delete(*(key for _, _, key in states[:-KEPT]), *unused)
+
+    def _states(self) -> list[tuple[int, int, str]]:
+        """(generation, number, key) of all that this run may use, in ascending order."""
+        names = [(_STATE.fullmatch(key[len(_STATES) + 1 :]), key) for key in self._objects.keys(_STATES)]
+        found = sorted((int(name[1]), int(name[2]), key) for name, key in names if name)
+        return [state for state in found if state[0] <= self._generation]
+
+    def _read(self, key: str) -> dict[str, tuple[str, int]]:
+        """The stored name and the size of each file of a state. Raises DamagedCheckpoint."""
+        found = self._objects.get(key, _MOST_BYTES)
+        raw = b"" if found is None else found.data
+        if hashlib.sha256(raw[64:]).hexdigest().encode() != raw[:64]:
+            raise DamagedCheckpoint(f"{self._objects.where(key)} is missing or altered", hint="an older state is used")
+        files: dict[str, list[Any]] = json.loads(raw[64:])["files"]
+        for path in files:
+            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                raise DamagedCheckpoint(
+                    f"{self._objects.where(key)} has the path {path}", hint="an older state is used"
+                )
+        return {path: (str(name), int(size)) for path, (name, size) in files.items()}
+
+    def _fetch(self, target: Path, name: str, size_bytes: int) -> None:
+        """Write a file of a state. Raises DamagedCheckpoint."""
+        key, done = f"{_FILES}/{name}", _hash()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            for begin in range(0, size_bytes, _PIECE_BYTES):
+                piece = self._objects.get_range(key, begin, min(begin + _PIECE_BYTES, size_bytes)) or b""
+                done.update(piece)
+                file.write(piece)
+        if done.hexdigest() != name.rpartition("-")[2]:
+            raise DamagedCheckpoint(
+                f"{target.name}: {self._objects.where(key)} is missing or altered", hint="an older state is used"
+            )
+
+
+def _hash() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=32)
+
+
+@contextmanager
+def followed(own: OwnFolder) -> Iterator[None]:
+    """Store the folder while a program runs, and when it has ended, whatever ended it. What fails is tried again."""
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.wait(PAUSE_S):
+            _try(own, ended=False)
+
+    thread = threading.Thread(target=follow, name="tradewind-own-folder", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        _try(own, ended=True)
+
+
+def _try(own: OwnFolder, *, ended: bool) -> None:
+    try:
+        own.store(ended=ended)
+    except FencedError:
+        pass  # another run has the job
+    except (TrainerError, OSError) as error:
+        sys.stderr.write(f"the folder of the program's own checkpoints could not be stored: {error}\n")
