@@ -79,6 +79,8 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     for code in TAKEN:
         yield from row(code, ConflictError, "account", "arm")
     yield from row("AccountNameInvalid", SetupError, "account", "arm", _ACCOUNT)
+    yield from row("StorageAccountIsNotProvisioned", UnavailableError, "request", "seen", "wait until it is made")
+    yield from row("StorageAccountOperationInProgress", UnavailableError, "request", "seen")
     yield from row("ContainerBeingDeleted", UnavailableError, "request", "storage", "wait until it is deleted")
     for code in NO_PART:
         yield from row(code, NotFoundError, "request", "storage")

@@ -81,6 +81,9 @@ def test_an_account_takes_time_to_be_made(account: Account) -> None:
     for _ in range(2):
         with pytest.raises(UnavailableError, match="still making the storage account"):
             make(account)
+    for again in (remove, lambda _: account.connect().bucket("tw-1", NAME)):
+        with pytest.raises(UnavailableError, match="StorageAccountIsNotProvisioned"):
+            again(account)
     account.clock.advance(30)
     assert [line.partition(" ")[0] for line in make(account)] == ["container"]
 
