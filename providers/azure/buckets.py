@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from azure.core.exceptions import ResourceNotFoundError
-
 from providers.azure import rows
 from providers.azure.calls import INSTALL
 from providers.azure.codes import TAKEN
@@ -147,9 +145,9 @@ class Buckets:
             try:
                 pages = store.get_paths(recursive=True, max_results=AT_MOST).by_page()
                 files = [each.content_length or 0 for each in next(pages, []) if not each.is_directory]
-            except ResourceNotFoundError:
-                return None
             except Exception as error:
+                if getattr(error, "error_code", "") == "FilesystemNotFound":  # any other 404 says nothing of its files
+                    return None
                 if isinstance(to_provider_error(error), AuthError):
                     return "what this login may not list (that needs the role Storage Blob Data Reader)"
                 raise

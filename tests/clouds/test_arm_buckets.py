@@ -3,13 +3,14 @@ each call, through azure-mgmt-compute's pipeline and azure-storage-file-datalake
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from providers.azure.session import Connections
 from providers.bucket import Bucket
-from providers.errors import PermissionDeniedError, SetupError, UnavailableError
+from providers.errors import PermissionDeniedError, ProviderError, SetupError, UnavailableError
 from tests.clouds.arm import GROUP, SUBSCRIPTION
 from tests.clouds.arm_account import Account, opened
 from tests.clouds.azure import error
@@ -156,6 +157,18 @@ def test_what_may_not_be_listed_counts_as_full(account: Account) -> None:
     (line,) = remove(account)
     assert "Storage Blob Data Reader" in line
     assert CONTAINER in account.arm.storage.containers[ACCOUNT]
+
+
+def test_a_container_that_its_store_does_not_answer_for_is_not_taken_for_an_empty_one(account: Account) -> None:
+    make(account)
+    account.arm.storage.files[CONTAINER] = {"checkpoints/1": 3_000_000}
+    for code in ("ResourceNotFound", "FilesystemNotFound"):
+        answer = replace(error(code, "there is nothing", 404), headers={"x-ms-error-code": code})
+        account.server.faults.append(Fault(lambda request: request.path == f"/{CONTAINER}", 1, answer=answer))
+    with pytest.raises(ProviderError, match="there is nothing"):
+        remove(account)
+    assert CONTAINER in account.arm.storage.containers[ACCOUNT]
+    assert len(remove(account)) == 2
 
 
 def test_an_account_with_something_else_in_it_is_kept(account: Account) -> None:
