@@ -18,6 +18,8 @@ from providers.bucket import ABORT_AFTER_DAYS, AT_MOST, Bucket, Contents, not_em
 
 DEFAULT_REGION = "us-east-1"
 """It is not named when a bucket is made there, nor when S3 says where a bucket is."""
+_LOCATIONS = {None: DEFAULT_REGION, "EU": "eu-west-1"}
+"""Of buckets of S3's first years, EU."""
 _PRIVATE = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 _ABORT = {
     "ID": "tradewind: abort unfinished uploads",
@@ -40,7 +42,8 @@ class Buckets:
         if (tags := _tags(s3, name)) is None:
             return None
         own = tags.get(INSTALL) == install
-        region = s3.get_bucket_location(Bucket=name).get("LocationConstraint") or DEFAULT_REGION
+        location = s3.get_bucket_location(Bucket=name).get("LocationConstraint")
+        region = _LOCATIONS.get(location, location)
         missing = tuple(what for what, _ in _steps(s3, name)) if own else ()
         return Bucket(PROVIDER, _url(name), region, own, missing)
 

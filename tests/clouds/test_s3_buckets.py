@@ -21,7 +21,7 @@ from providers.policy import Store, Use, permissions
 from tests.clouds import s3
 from tests.clouds.iam import Enforced, User
 from tests.clouds.s3 import refusal
-from tests.clouds.server import Fault, LoopbackServer
+from tests.clouds.server import Fault, LoopbackServer, Response
 
 REGION = "eu-west-1"
 NEEDED = permissions(CALLS, Use.BUCKET)
@@ -105,6 +105,15 @@ def test_the_default_region_is_not_named(account: Account) -> None:
     assert found is not None
     assert found.region == "us-east-1"
     assert not account.server.asked("LocationConstraint")
+
+
+def test_the_region_of_a_bucket_of_the_first_years_has_its_present_name(account: Account) -> None:
+    account.make()
+    answer = Response(200, b"<LocationConstraint>EU</LocationConstraint>", "application/xml")
+    account.server.faults.append(Fault(lambda request: "location" in request.query, 1, answer=answer))
+    found = account.found()
+    assert found is not None
+    assert found.region == "eu-west-1"
 
 
 def test_the_rules_of_our_bucket_are_corrected_and_others_of_it_stay(account: Account) -> None:

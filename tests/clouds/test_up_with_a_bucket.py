@@ -162,6 +162,9 @@ def test_a_bucket_of_s3_is_made_where_its_clients_look_for_it(
     assert "set AWS_REGION" not in said("up", "--cloud", "aws")
     (bucket,) = run("up", "--cloud", "aws")["buckets"]
     assert (bucket["url"], bucket["region"], bucket["missing"]) == (f"s3://{name}", "eu-west-1", [])
+    for variable in ("AWS_REGION", "TRADEWIND_STORE_REGION"):
+        monkeypatch.setenv(variable, "us-east-1")
+    assert "set AWS_REGION=eu-west-1" in said("up", "--cloud", "aws")  # it stays where it is
     assert run("down", "--cloud", "aws")["buckets"] == []
     installation.close()
 
@@ -179,7 +182,7 @@ def test_without_a_declared_region_that_of_the_environment_counts_for_s3(
     found = store_bucket(installation, "aws", environ)
     assert found is not None
     assert (found.name, found.region) == ("my-bucket", region)
-    assert bool(found.advice) == (not environ)
+    assert found.looked_for_in == (region if environ else "us-east-1")
     installation.close()
 
 

@@ -28,16 +28,18 @@ class StoreBucket:
     install: str
     name: str
     region: str
-    advice: str
-    """What must be set for the bucket to be found in `region`; "" if nothing."""
+    looked_for_in: str
+    """The only region in which clients look for it; "" if they find it anywhere."""
 
     def found(self) -> Bucket | None:
         """What is there. Raises ProviderError."""
         return self.provider.bucket(self.install, self.name)
 
     def make(self, progress: Callable[[str], None]) -> None:
-        """See MakesBuckets. Raises ProviderError."""
+        """See MakesBuckets; and say what must be set for clients to find it. Raises ProviderError."""
         self.provider.make_bucket(self.install, self.name, self.region, progress)
+        if self.looked_for_in and (bucket := self.found()) is not None and bucket.region != self.looked_for_in:
+            progress(f"set AWS_REGION={bucket.region}: clients of S3 look for the bucket in that region only")
 
     def remove(self, progress: Callable[[str], None]) -> None:
         """See MakesBuckets. Raises ProviderError."""
@@ -54,10 +56,8 @@ def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, s
         return None
     place = place_of(root)
     region = _region(config, cloud, place, environ)
-    advice = ""
-    if place.service is S3 and region != region_of(environ):
-        advice = f"set AWS_REGION={region}: clients of S3 look for the bucket in that region only"
-    return StoreBucket(provider, installation.store.install_id, _name(place, environ), region, advice)
+    looked_for_in = region_of(environ) if place.service is S3 else ""
+    return StoreBucket(provider, installation.store.install_id, _name(place, environ), region, looked_for_in)
 
 
 def _region(config: Config, cloud: str, place: Place, environ: Mapping[str, str]) -> str:

@@ -49,8 +49,6 @@ def set_up(
         _finished(partial(provider.set_up, installation.store.install_id, progress), progress, clock)
         if bucket is not None:  # at Azure in the resource group that was just made
             _finished(partial(bucket.make, progress), progress, clock)
-            if bucket.advice:
-                progress(bucket.advice)
     return networks(installation, clouds)
 
 
