@@ -235,6 +235,21 @@ def test_the_storage_account_must_be_named(azure: tuple[Any, Installation]) -> N
     assert raised.value.hint == "set AZURE_STORAGE_ACCOUNT_NAME"
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "at_azure"),
+    [
+        ("https://myaccount.blob.core.windows.net", True),
+        ("https://myaccount.z1.blob.storage.azure.net", True),
+        ("http://127.0.0.1:10000/myaccount", False),
+    ],
+)
+def test_nothing_is_made_at_azure_for_a_store_with_an_address_of_its_own(
+    azure: tuple[Any, Installation], endpoint: str, at_azure: bool
+) -> None:
+    environ = {"AZURE_STORAGE_ACCOUNT_NAME": "myaccount", "AZURE_STORAGE_ENDPOINT": endpoint}
+    assert (store_bucket(azure[1], "azure", environ) is not None) is at_azure
+
+
 def test_a_folder_or_a_bucket_of_another_cloud_is_none_of_this_one(settings: Any, tmp_path: Path) -> None:
     for root in (str(tmp_path / "store"), "gs://my-bucket/tw"):
         installation = open_installation(settings("aws", root, ["eu-west-1"]))

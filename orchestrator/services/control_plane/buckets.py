@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from orchestrator.config import Config
 from orchestrator.engine.inputs.bucket_places import bucket_place
@@ -55,6 +56,8 @@ def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, s
     if where is None or where[0] != cloud or not isinstance(provider, MakesBuckets):
         return None
     place = place_of(root)
+    if place.service is BLOB and not _at_azure(environ):
+        return None
     region = _region(config, cloud, place, environ)
     looked_for_in = region_of(environ) if place.service is S3 else ""
     return StoreBucket(provider, installation.store.install_id, _name(place, environ), region, looked_for_in)
@@ -65,6 +68,12 @@ def _region(config: Config, cloud: str, place: Place, environ: Mapping[str, str]
     named = next(filter(None, map(environ.get, _S3_REGIONS)), None) if place.service is S3 else None
     first: str = getattr(config.providers, cloud).regions[0]
     return config.store_region or named or first
+
+
+def _at_azure(environ: Mapping[str, str]) -> bool:
+    """Whether containers are reached at an address of their storage account, and not of another store (Azurite)."""
+    endpoint = next(filter(None, map(environ.get, BLOB.endpoints)), "")
+    return not endpoint or (urlsplit(endpoint).hostname or "").startswith(f"{environ.get(ACCOUNT, '')}.")
 
 
 def _name(place: Place, environ: Mapping[str, str]) -> str:
