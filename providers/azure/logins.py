@@ -4,7 +4,7 @@ Sources: [codes] "Microsoft Entra authentication and authorization error codes" 
 identity-platform/reference-error-codes); [identity] TROUBLESHOOTING.md of azure-identity (github.com/Azure/
 azure-sdk-for-python, sdk/identity); [seen] in issues, not documented there: Azure-Samples/ms-identity-python-webapp 67
 (7000222). A code that is not listed means that Entra ID does not accept the credentials; an error without a
-code means that no credentials were found.
+code means that no credentials were found, unless some were and Entra ID could not be reached.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from providers.errors import (
     ExpiredCredentialsError,
     NoCredentialsError,
     ProviderError,
+    UnavailableError,
 )
 from providers.meaning import Meaning, row
 
@@ -40,10 +41,12 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("700024", ClockSkewError, "account", "codes", _CLOCK)
     yield from row("700082 70043 50173 700084", ExpiredCredentialsError, "account", "codes", LOGIN)
     yield from row("50076 50079 50158", ExpiredCredentialsError, "account", "codes", LOGIN)
+    yield from row("90006 90033", UnavailableError, "account", "codes")
     yield from row("53003 53000", AuthError, "account", "codes", _FORBIDDEN)
 
 
 CODES: Mapping[str, Meaning] = dict(_rows())
+_UNREACHED = re.compile(r"Authentication failed: (HTTPS?Connection.*|\('Connection aborted.*)")
 
 
 def no_token(text: str) -> ProviderError:
@@ -52,6 +55,8 @@ def no_token(text: str) -> ProviderError:
     if code is None:
         if "not within its valid time range" in text:
             return ClockSkewError(text[:300], hint=_CLOCK)
+        if (unreached := _UNREACHED.search(text)) is not None:
+            return UnavailableError(f"Azure's login service cannot be reached: {unreached[1][:200]}")
         hint = f"{LOGIN}; or set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET"
         return NoCredentialsError("no Azure credentials were found", hint=hint)
     said = re.split(r"\s*Trace ID:|\n", text[code.start() :], maxsplit=1)[0][:300]

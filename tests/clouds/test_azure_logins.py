@@ -101,6 +101,16 @@ def test_without_a_login_it_is_named(login: Login, monkeypatch: pytest.MonkeyPat
     assert "AZURE_CLIENT_SECRET" in found.remedy
 
 
+def test_a_login_service_that_cannot_be_reached_is_not_a_lack_of_credentials(login: Login) -> None:
+    from azure.identity import DefaultAzureCredential
+
+    silent = {"authority": "https://127.0.0.1:1", "disable_instance_discovery": True, "retry_total": 0}
+    login.connections._credential = DefaultAzureCredential(**silent)
+    (found,) = login.doctor().values()
+    assert found.detail.startswith("Azure's login service cannot be reached: HTTPSConnection")
+    assert "az login" not in found.remedy
+
+
 @pytest.mark.parametrize(
     ("refusal", "said", "remedy"),
     [
