@@ -5,6 +5,7 @@ Everything except the retail prices needs a subscription.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -96,6 +97,8 @@ class Connections:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
 
+                # what is wrong is in the exception: without a handler, Python would print its log
+                logging.getLogger("azure.identity").addHandler(logging.NullHandler())
                 refuse_open(os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"))
                 self._credential = DefaultAzureCredential(process_timeout=int(self._call_s))
             return self._credential

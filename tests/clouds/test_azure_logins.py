@@ -4,6 +4,8 @@ that the role it prints is what Azure is asked for."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,20 @@ def test_a_login_service_that_cannot_be_reached_is_not_a_lack_of_credentials(log
     (found,) = login.doctor().values()
     assert found.detail.startswith("Azure's login service cannot be reached: HTTPSConnection")
     assert "az login" not in found.remedy
+
+
+def test_the_log_of_azure_identity_is_not_printed(tmp_path: Path) -> None:
+    """azure-identity logs what each of a dozen logins lacks."""
+    script = """
+from providers.azure.session import Connections
+try:
+    Connections("s").credential.get_token("https://management.azure.com/.default")
+except Exception as error:
+    print(type(error).__name__)
+"""
+    environ = {"PATH": "/nowhere", "HOME": str(tmp_path), "AZURE_TOKEN_CREDENTIALS": "dev"}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("ClientAuthenticationError\n", "")
 
 
 @pytest.mark.parametrize(
