@@ -51,8 +51,8 @@ class Buckets:
         except PermissionDeniedError as error:  # it is somebody else's, or may not be looked at
             row, denied = None, error
         if row is None:
-            self._make(install, name, region, denied)
-            progress(f"bucket {_url(name)} was made in {region}")
+            if self._make(install, name, region, denied):
+                progress(f"bucket {_url(name)} was made in {region}")
         elif row.get("labels", {}).get(INSTALL) == label(install):
             for what, change in _wrong(row):
                 self._connections.send("PATCH", f"b/{name}", body=change)
@@ -79,7 +79,9 @@ class Buckets:
             return
         progress(f"bucket {_url(name)} was removed")
 
-    def _make(self, install: str, name: str, region: str, denied: PermissionDeniedError | None) -> None:
+    def _make(self, install: str, name: str, region: str, denied: PermissionDeniedError | None) -> bool:
+        """False if the project had it before: made by an earlier call, whose answer was lost, or by another
+        installation just now."""
         asked = {
             "name": name,
             "location": region,
@@ -94,6 +96,8 @@ class Buckets:
                 raise taken(name, "store_root in tradewind.toml") from error
             if denied is not None:
                 raise denied from error
+            return False
+        return True
 
     def _row(self, name: str) -> _Row | None:
         try:

@@ -126,6 +126,15 @@ def test_a_name_that_somebody_else_has_is_a_named_error(project: Project) -> Non
     assert "choose another name: store_root" in raised.value.hint
 
 
+def test_a_bucket_that_another_installation_makes_at_the_same_moment_is_not_said_to_be_made(project: Project) -> None:
+    make(project, install="tw-2")
+    project.fails("GET", f"/b/{NAME}", answer=error(404, "The specified bucket does not exist.", "notFound"))
+    said: list[str] = []
+    make(project, said)
+    assert said == []
+    assert project.gce.buckets.rows[NAME]["labels"] == {"tradewind-install": "tw-2"}
+
+
 def test_a_bucket_that_may_not_be_looked_at_is_told_from_one_of_somebody_else(project: Project) -> None:
     make(project)
     project.gce.granted = frozenset({"storage.buckets.create"})
