@@ -57,6 +57,7 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("IAM_PERMISSION_DENIED PERMISSIONS_ERROR", PermissionDeniedError, "account", "seen")
     yield from row("accessNotConfigured", PermissionDeniedError, "account", "reasons", _ENABLE)
     yield from row("BILLING_NOT_ACTIVE billingNotEnabled", PermissionDeniedError, "account", "seen", _BILLING)
+    yield from row("accountDisabled", PermissionDeniedError, "account", "reasons", _BILLING)
     for code in EXISTS:
         yield from row(code, ConflictError, "request", "seen", "use a new token for a new request")
     for code in ABSENT:

@@ -144,6 +144,14 @@ def test_a_bucket_that_may_not_be_looked_at_is_told_from_one_of_somebody_else(pr
     assert "roles/storage.admin" in raised.value.hint
 
 
+def test_a_project_without_a_billing_account_is_a_named_error(project: Project) -> None:
+    text = "The billing account for the owning project is disabled in state absent"
+    project.fails("POST", "/storage/v1/b", answer=error(403, text, "accountDisabled"))
+    with pytest.raises(PermissionDeniedError, match="disabled in state absent") as raised:
+        make(project)
+    assert "link a billing account" in raised.value.hint
+
+
 @pytest.mark.parametrize("verb", ["make", "remove"])
 @pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize("how", [{"lost": True}, {"answer": error(503, "no", "backendError")}], ids=["lost", "refused"])
