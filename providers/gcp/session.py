@@ -169,8 +169,10 @@ class Connections:
             answer = session.request(method, url, params=query, json=body, timeout=self.call_s, allow_redirects=False)
             if answer.status_code >= 300:
                 raise exceptions.from_http_response(answer)
-            found: Mapping[str, Any] = answer.json() if answer.content else {}
-            return found
+            found = answer.json() if answer.content else {}
+        if not isinstance(found, dict):
+            raise FormatError(f"GCP's answer to {method} {path} is no JSON object")
+        return found
 
     def zones_by_region(self) -> dict[str, list[str]]:
         """Zones by region. Requested once; concurrent callers wait for the same answer."""

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from providers.errors import PermissionDeniedError, ProviderError, SetupError, UnavailableError
+from providers.errors import FormatError, PermissionDeniedError, ProviderError, SetupError, UnavailableError
 from providers.gcp.calls import CALLS
 from providers.policy import Use, permissions
 from tests.clouds.gce_project import Project
 from tests.clouds.gcp import error
 from tests.clouds.gcs_buckets import WEEK
-from tests.clouds.server import Fault, Request
+from tests.clouds.server import Fault, Request, Response
 
 NAME, REGION = "my-bucket", "europe-west4"
 CHANGES = ("POST", "PATCH", "DELETE")
@@ -150,6 +150,14 @@ def test_a_project_without_a_billing_account_is_a_named_error(project: Project) 
     with pytest.raises(PermissionDeniedError, match="disabled in state absent") as raised:
         make(project)
     assert "link a billing account" in raised.value.hint
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"3"])
+def test_an_answer_that_is_no_object_is_a_named_error(project: Project, body: bytes) -> None:
+    project.fails("GET", f"/b/{NAME}", answer=Response(200, body))
+    with pytest.raises(FormatError, match="no JSON object"):
+        make(project)
+    assert changes(project) == []
 
 
 @pytest.mark.parametrize("verb", ["make", "remove"])
