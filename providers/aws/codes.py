@@ -49,6 +49,7 @@ MADE_BEFORE = (
 
 
 _BUCKET = "correct store_root in tradewind.toml: 3 to 63 small letters, digits, dashes and dots"
+_BUCKET_REGION = "correct store_region in tradewind.toml, or AWS_REGION: a region that the account has switched on"
 _CAPACITY = "it is tried in other zones, with other types and later"
 _QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
 _IMAGE = "correct providers.aws.image in tradewind.toml: an AMI belongs to one region; a parameter works in all"
@@ -104,6 +105,9 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     for code in NO_BUCKET:
         yield from row(code, NotFoundError, "request", "s3")
     yield from row("OperationAborted", UnavailableError, "region", "s3", "another change is going on: repeat it")
+    yield from row("InvalidAccessKeyId InvalidToken", AuthError, "account", "s3", _KEYS)
+    yield from row("IllegalLocationConstraintException", SetupError, "account", "s3", _BUCKET_REGION)
+    yield from row("InvalidLocationConstraint", SetupError, "account", "s3", _BUCKET_REGION)
     yield from row("InvalidBucketName", SetupError, "account", "s3", _BUCKET)
     yield from row("TooManyBuckets", QuotaError, "account", "s3", "remove others, or ask AWS for more")
     yield from row("InternalError InternalFailure ServerInternal", UnavailableError, "region", "codes")

@@ -16,7 +16,7 @@ from providers.aws.session import Connections
 from providers.aws.settings import Settings
 from providers.bucket import Bucket
 from providers.clock import VirtualClock
-from providers.errors import ProviderError, SetupError, UnavailableError
+from providers.errors import ProviderError, RegionDisabledError, SetupError, UnavailableError
 from providers.policy import Store, Use, permissions
 from tests.clouds import s3
 from tests.clouds.iam import Enforced, User
@@ -174,6 +174,22 @@ def test_a_name_that_another_account_has_is_a_named_error(account: Account) -> N
     account.server.faults.append(Fault(lambda request: "tagging" in request.query, 1, answer=hidden))
     with pytest.raises(SetupError, match="belongs to somebody else"):
         account.make()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InvalidAccessKeyId", RegionDisabledError),  # which S3 says of keys that were accepted elsewhere
+        ("InvalidToken", RegionDisabledError),
+        ("IllegalLocationConstraintException", SetupError),
+        ("InvalidLocationConstraint", SetupError),
+    ],
+)
+def test_a_region_that_the_account_may_not_use_is_named(account: Account, code: str, kind: type[ProviderError]) -> None:
+    account.server.faults.append(Fault(lambda request: request.method == "PUT", 1, answer=refusal(403, code)))
+    with pytest.raises(kind, match=code) as raised:
+        account.make()
+    assert raised.value.hint
 
 
 @pytest.mark.parametrize("verb", ["make", "remove"])
