@@ -6,14 +6,14 @@ time of a save grows with the checkpoint: an unmeasured job's follows from the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orchestrator.config import Config
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.perf import InstanceKind, Latencies, LatencyPrior, learned
 from orchestrator.store import Tx
-from orchestrator.store.rows import Unreadable
+from orchestrator.store.queries.runs import Start
 from providers.hardware import GB
 from providers.offer import location_of
 from providers.traits import traits_of
@@ -66,15 +66,13 @@ def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
     return next(measured, _SETUP_WALL_S) * config.providers.clock_factor
 
 
-def starts(
-    tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None], unreadable: Unreadable
-) -> dict[str, Latencies[PlaceAndKind]]:
+def starts(tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None]) -> dict[str, Latencies[PlaceAndKind]]:
     """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind). `kind_at`
     returns the hardware of an offer by its id."""
     return {
         name: learned(
             start_prior(name, config),
-            _starts(tx.runs_started(name, STARTS, unreadable), kind_at, config.providers.clock_factor),
+            _starts(tx.runs_started(name, STARTS), kind_at, config.providers.clock_factor),
         )
         for name in config.providers.enabled
     }
@@ -98,12 +96,10 @@ def handover_s(known: Latencies[str], job_id: str, save_s: float) -> float:
 
 
 def _starts(
-    runs: Sequence[Run], kind_at: Callable[[str], InstanceKind | None], factor: float
+    runs: Iterable[Start], kind_at: Callable[[str], InstanceKind | None], factor: float
 ) -> Iterator[tuple[PlaceAndKind, float]]:
     """Excludes the set-up of environments, which differs by job."""
     for run in runs:
-        assert run.billed_from_ms is not None
-        assert run.training_from_ms is not None
         standby = run.billed_from_ms < run.created_at_ms // 1000 * 1000  # it was up before it was needed
         kind = kind_at(run.offer_id)
         if kind is not None and not standby and run.machine_from_ms is None:

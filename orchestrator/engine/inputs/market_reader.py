@@ -158,7 +158,7 @@ def _market(tx: Tx, now_ms: int, config: Config, read: _Read) -> Market:
         shape = listing.shapes[int(listing.shape[row])]
         return kind_of(shape.gpu, shape.gpu_count)
 
-    starts = latencies.starts(tx, config, kind_at, lambda *_: None)
+    starts = latencies.starts(tx, config, kind_at)
     return Market.as_of(
         now_ms,
         offers=listing,

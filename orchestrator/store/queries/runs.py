@@ -6,7 +6,9 @@ import reprlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields as fields_of
 from functools import cache, lru_cache
-from typing import Any, TypedDict, TypeVar, Unpack
+from itertools import product
+from types import NoneType
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Row, Select, bindparam, func, select, update
 
@@ -24,6 +26,26 @@ LOOKED_AT = 2000  # a provider without a machine among the latest so many has no
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
 
+
+class Start(NamedTuple):
+    """How a run began: the columns of Run that tell how long its machines took."""
+
+    offer_id: str
+    created_at_ms: int
+    billed_from_ms: int
+    training_from_ms: int
+    machine_from_ms: int | None
+    setup_wall_s: float | None
+
+
+_STARTS = frozenset(product([str], [int], [int], [int], [int, NoneType], [float, NoneType]))
+"""The types of the values of a Start."""
+
+
+def _possible(instants_ms: Sequence[int]) -> bool:
+    return all(EARLIEST_MS <= each <= LATEST_MS for each in instants_ms)
+
+
 _RUN = select(*(run.c[field.name] for field in fields_of(Run)))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
@@ -31,7 +53,8 @@ _RUNS_OF = _RUNS.where(run.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _UNSETTLED = _RUNS.where(UNSETTLED)
 _TOO_OLD = select(run.c.id).order_by(run.c.id.desc()).offset(LOOKED_AT).limit(1).scalar_subquery()
 _STARTED = (
-    _RUN.where(run.c.id > func.coalesce(_TOO_OLD, ""), run.c.offer_id.like(bindparam("of_provider")))
+    select(*(run.c[name] for name in Start._fields))
+    .where(run.c.id > func.coalesce(_TOO_OLD, ""), run.c.offer_id.like(bindparam("of_provider")))
     .where(run.c.billed_from_ms.is_not(None), run.c.training_from_ms.is_not(None))
     .order_by(run.c.id.desc())
     .limit(bindparam("limit"))
@@ -151,11 +174,11 @@ class RunRows(Transaction):
                 found[each.job_id].append(each)
         return found
 
-    def runs_started(self, provider: str, limit: int, unreadable: Unreadable | None = None) -> list[Run]:
-        """The runs that trained on machines of `provider`, newest first: at most `limit` of the latest LOOKED_AT of all
-        providers. `unreadable` is called for unreadable ones, which are skipped; without it, RowError is raised."""
-        rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit}).all()
-        return records(_run, rows, "job_id", unreadable)
+    def runs_started(self, provider: str, limit: int) -> list[Start]:
+        """The starts of runs that trained on machines of `provider`, newest first: at most `limit` of the latest
+        LOOKED_AT of all providers. Those with impossible values are skipped."""
+        rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit})
+        return [Start(*row) for row in rows if tuple(map(type, row)) in _STARTS and _possible(row[1:4])]
 
     def saves(self, limit: int) -> list[tuple[float, int]]:
         """(wall seconds of a run's latest save, bytes of its job's checkpoints) of runs of all jobs, newest first: at
