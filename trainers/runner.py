@@ -171,9 +171,9 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
     if not saved.exists():
         spec.save(saved)
     Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
+    os.environ.update(spec.env)  # first: a bucket is opened with them
     os.environ.update(
         {
-            **spec.env,
             SPEC_VARIABLE: str(saved),
             CONTROL_VARIABLE: spec.control_dir,
             OUTPUT_VARIABLE: spec.output_dir,

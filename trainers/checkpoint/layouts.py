@@ -64,5 +64,7 @@ def _shown(part: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is_readable_into(tensor: torch.Tensor) -> bool:
+    if torch.nn.parameter.is_lazy(tensor):  # it has no shape before the first batch
+        return False
     plain = not is_sharded(tensor) and tensor.layout is torch.strided and tensor.device.type == "cpu"
     return plain and tensor.numel() > 0 and tensor.is_contiguous() and not tensor.is_inference()
