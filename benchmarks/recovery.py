@@ -63,7 +63,8 @@ LATENCY_S = 0.03
 
 
 def first_step_s(folder: Path, generation: int) -> float:
-    """Run the job until its first step, or, if there is no checkpoint, to the end of that; seconds to the first."""
+    """Run the job and return the seconds until its first step ends. The first generation starts from scratch and saves
+    the checkpoint that the others restore."""
     root, run, new = str(folder / "checkpoints"), folder / f"run-{generation}", generation == 1
     start = None if new else str(SAVED)
     store.write_fence(root, JOB, generation, start)

@@ -87,6 +87,7 @@ def execute(
     with closing(journal), output, opened(context):
         try:
             _enter_environment(spec, journal.folder, rank)
+            os.environ[CHECKPOINT_VARIABLE] = str(_own_folder(context))
             if spec.manifest is None:
                 _await_fence(context)
             with _own_checkpoints(context), watched(context):
@@ -171,13 +172,12 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
     if not saved.exists():
         spec.save(saved)
     Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
-    os.environ.update(spec.env)  # first: a bucket is opened with them
     os.environ.update(
         {
+            **spec.env,
             SPEC_VARIABLE: str(saved),
             CONTROL_VARIABLE: spec.control_dir,
             OUTPUT_VARIABLE: spec.output_dir,
-            CHECKPOINT_VARIABLE: str(_own_folder(spec)),
             "OMP_NUM_THREADS": str(spec.threads),
             "MKL_NUM_THREADS": str(spec.threads),
             **(rank.variables() if rank is not None else {}),
@@ -190,11 +190,11 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
     _prepare_torch(spec)
 
 
-def _own_folder(spec: TrainerSpec) -> Path:
+def _own_folder(context: RunContext) -> Path:
     """Where a program that does not call attach() writes its checkpoints: the job's folder in the store; if that is a
     bucket, a folder of this run.
     """
-    root = open_store(spec.checkpoint_root)
+    spec, root = context.spec, context.checkpoints
     return Path(spec.control_dir).parent / "own" if root.remote else Path(root.where(spec.job_id))
 
 
@@ -203,7 +203,7 @@ def _own_checkpoints(context: RunContext) -> Iterator[None]:
     """Carry the folder of the program's own checkpoints from run to run, if the job's store is a bucket: to each
     machine, and from the machine of rank 0.
     """
-    spec, folder = context.spec, _own_folder(context.spec)
+    spec, folder = context.spec, _own_folder(context)
     if not context.checkpoints.remote:
         yield
         return

@@ -391,7 +391,7 @@ class NodeRuntime:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report
         run, number = self._orders.wanted(token)
-        if report is None:  # deleted, if it was to train: nobody else would see the end of its lease
+        if report is None:  # deleted: a run that was to train counts as silent, so that its lease can end
             trains = run is not None and run.run_id == run_id and run.spec is not None and heard.read_s > 0.0
             return RunReport(run_id, "silent", silent_s=silent_s) if trains else None
         if run is None or run.run_id != run_id:

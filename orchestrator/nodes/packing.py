@@ -202,7 +202,7 @@ def _status(folder: Path, path: str, entry: os.DirEntry[str]) -> os.stat_result 
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
-    except OSError as error:  # nobody may search the folder, or the path is too long
+    except OSError as error:  # the folder cannot be searched, or the path is too long
         raise _refused(f"{folder / path} cannot be read: {error.strerror}", "make it readable", path) from error
 
 

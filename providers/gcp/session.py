@@ -171,7 +171,7 @@ class Connections:
                 raise exceptions.from_http_response(answer)
             found = answer.json() if answer.content else {}
         if not isinstance(found, dict):
-            raise FormatError(f"GCP's answer to {method} {path} is no JSON object")
+            raise FormatError(f"GCP's answer to {method} {path} is not a JSON object")
         return found
 
     def zones_by_region(self) -> dict[str, list[str]]:

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 class GcsBuckets:
     """`rows` are the buckets by name, as the API tells them; `others` the names that somebody else has; `sizes` returns
-    the objects of a bucket. `granted` returns the permissions of whoever asks; None: all."""
+    the objects of a bucket. `granted` returns the permissions of the caller; None means all."""
 
     def __init__(
         self,

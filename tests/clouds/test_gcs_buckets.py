@@ -155,7 +155,7 @@ def test_a_project_without_a_billing_account_is_a_named_error(project: Project) 
 @pytest.mark.parametrize("body", [b"[]", b"null", b"3"])
 def test_an_answer_that_is_no_object_is_a_named_error(project: Project, body: bytes) -> None:
     project.fails("GET", f"/b/{NAME}", answer=Response(200, body))
-    with pytest.raises(FormatError, match="no JSON object"):
+    with pytest.raises(FormatError, match="not a JSON object"):
         make(project)
     assert changes(project) == []
 

@@ -30,7 +30,7 @@ CHANGES = ("PUT", "DELETE", "POST")
 
 @dataclass
 class Account:
-    """A provider, the S3 behind it, and the client of whoever else uses the bucket `name`."""
+    """A provider, its S3 server, and the client of another user of the bucket `name`."""
 
     server: LoopbackServer
     s3: s3.S3
@@ -249,7 +249,7 @@ def everything(account: Account, clients: Connections) -> list[ProviderError]:
         except ProviderError as error:
             errors.append(error)
         except Exception:
-            assert step == "spoil", "there is no bucket"
+            assert step == "spoil", "the bucket does not exist"
     account.connections = ours
     return errors
 

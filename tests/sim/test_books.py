@@ -33,7 +33,7 @@ SLOW = Delay(1.0, 1.0)
 def test_a_run_on_several_machines_is_booked_although_one_of_them_ended_before_its_bill_began(
     home: SimulatedInstallation,
 ) -> None:
-    """Where calls take time, prices are never known up to now: books that wait for that stay open for ever."""
+    """Calls take time, so prices are known up to the last poll only: books that waited for more would never close."""
     job = home.submit(steps=20, resources=Resources(nodes=2))
     home.wires.rate, home.wires.slow = 1.0, (SLOW,)
     home.until(lambda: bool(home.runs(job)) and home.runs(job)[-1].instance_id is not None)

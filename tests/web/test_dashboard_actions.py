@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from orchestrator.client import Client
 from orchestrator.config import load_config
@@ -110,44 +110,38 @@ def deciding(tmp_path: Path) -> Iterator[Served]:
             yield Served(url, client, made)
 
 
-def test_a_person_makes_a_plan_reviews_and_applies_it(browser: Browser, deciding: Served) -> None:
+@pytest.fixture
+def reviewed(browser: Browser, deciding: Served) -> Iterator[Page]:
+    """The page of a new plan, without scripts, after the token was entered."""
     context = browser.new_context(java_script_enabled=False)
-    try:
-        page = context.new_page()
-        page.goto(f"{deciding.url}/enter")
-        page.fill("input[name=token]", TOKEN)
-        page.locator("form button").click()
-        page.goto(f"{deciding.url}/plans")
-        page.get_by_role("button", name="Make a plan").click()
-        assert page.url.endswith("/review")
-        assert "1 of 1 jobs would start or move" in page.inner_text("main")
-        assert orders(deciding) == []
-        page.get_by_role("button", name="Apply this plan").click()
-        assert "1 to start or move, 0 unchanged" in page.locator("[role=status]").inner_text()
-        assert orders(deciding) == [("apply", None, "user:ann")]
-        page.goto(f"{deciding.url}/plans/plan_0/review")
-        assert "make a new one" in page.inner_text("main")
-    finally:
-        context.close()
+    page = context.new_page()
+    page.goto(f"{deciding.url}/enter")
+    page.fill("input[name=token]", TOKEN)
+    page.locator("form button").click()
+    page.goto(f"{deciding.url}/plans")
+    page.get_by_role("button", name="Make a plan").click()
+    yield page
+    context.close()
 
 
-def test_a_plan_that_is_stale_by_now_is_refused_with_what_changed(browser: Browser, deciding: Served) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    try:
-        page = context.new_page()
-        page.goto(f"{deciding.url}/enter")
-        page.fill("input[name=token]", TOKEN)
-        page.locator("form button").click()
-        page.goto(f"{deciding.url}/plans")
-        page.get_by_role("button", name="Make a plan").click()
-        with deciding.installation.store.write() as tx:
-            for job in tx.jobs():
-                tx.set_job_state(job.id, "cancelled")
-        page.get_by_role("button", name="Apply this plan").click()
-        assert "waiting is cancelled" in page.inner_text("main")
-        assert orders(deciding) == []
-    finally:
-        context.close()
+def test_a_person_makes_a_plan_reviews_and_applies_it(reviewed: Page, deciding: Served) -> None:
+    assert reviewed.url.endswith("/review")
+    assert "1 of 1 jobs would start or move" in reviewed.inner_text("main")
+    assert orders(deciding) == []
+    reviewed.get_by_role("button", name="Apply this plan").click()
+    assert "1 to start or move, 0 unchanged" in reviewed.locator("[role=status]").inner_text()
+    assert orders(deciding) == [("apply", None, "user:ann")]
+    reviewed.goto(f"{deciding.url}/plans/plan_0/review")
+    assert "make a new one" in reviewed.inner_text("main")
+
+
+def test_a_plan_that_is_stale_by_now_is_refused_with_what_changed(reviewed: Page, deciding: Served) -> None:
+    with deciding.installation.store.write() as tx:
+        for job in tx.jobs():
+            tx.set_job_state(job.id, "cancelled")
+    reviewed.get_by_role("button", name="Apply this plan").click()
+    assert "waiting is cancelled" in reviewed.inner_text("main")
+    assert orders(deciding) == []
 
 
 def test_plans_are_made_and_applied_only_with_the_token_and_a_form_of_ours(deciding: Served) -> None:

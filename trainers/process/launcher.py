@@ -123,10 +123,10 @@ class _Crew:
             left_s = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
             for key, _ in self._selector.select(left_s):
                 child: _Child = key.data
-                if key.fd == child.output:
-                    self._copy(child)
-                else:
+                if key.fd == child.handle:
                     self._reap(child)
+                elif not child.reaped:  # else its output was copied to the end, in this same answer
+                    self._copy(child)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)
                 self._kill_at = None

@@ -68,12 +68,12 @@ def queue(
 def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:
     from orchestrator.model import TERMINAL
 
-    _warn_if_alone(client, out, any(job.state not in (*TERMINAL, "paused") for job in found.jobs))
+    _warn_if_unattended(client, out, any(job.state not in (*TERMINAL, "paused") for job in found.jobs))
     out.show(found)
 
 
-def _warn_if_alone(client: "Client", out: Output, something_runs: bool) -> None:
-    """What is shown of jobs and machines may be old if nobody looks after them."""
+def _warn_if_unattended(client: "Client", out: Output, something_runs: bool) -> None:
+    """Warn that jobs and machines are listed as they were when the last control plane stopped."""
     if something_runs and not client.control_plane.status().running:
         out.warn("no control plane is running here, so nothing is watched, moved or booked", "tradewind up")
 
@@ -102,7 +102,7 @@ def nodes(
     """
     with session(ctx, output, wide=wide) as (client, out):
         found = client.nodes.list(job)
-        _warn_if_alone(client, out, bool(found.nodes))
+        _warn_if_unattended(client, out, bool(found.nodes))
         out.show(found)
 
 

@@ -43,7 +43,7 @@ def _tell(ctx: Context, market: Market, run: Run) -> None:
     found = _risk(ctx, market, run)
     if found is None or not _differs(ctx.risks.get(run.id), found):
         return
-    with suppress(SiteError):  # it is told later
+    with suppress(SiteError):  # the run is told at its next turn
         ctx.runtime.risk(run.id, found)
         ctx.risks[run.id] = found
 

@@ -347,7 +347,7 @@ def test_silence_is_measured_by_the_readers_own_clock_whatever_the_machine_says_
 def test_a_machine_whose_report_is_deleted_is_silent(
     runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine, late: bool
 ) -> None:
-    """By any control plane: otherwise nobody would see the end of its lease."""
+    """Each control plane reports it as silent. Otherwise its lease would never end."""
     machine.introduce()
     runtime.prepare("run-1", "m")
     machine.says("run-1", {"state": "prepared"}, order=1)

@@ -1,12 +1,16 @@
 """Several processes on a machine: they find one another as under torchrun, and end together. Real processes, gloo."""
 
 import re
+import selectors
+import sys
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.trainers.gang import Gang
-from trainers.control import Progress
+from trainers.control import ControlDirectory, Progress, TrainerState
 from trainers.errors import TrainerError
+from trainers.process.launcher import launch
 from trainers.process.ranks import Rank, ranks_of
 from trainers.process.verdict import RankEnd, verdict
 from trainers.spec import TrainerSpec
@@ -114,3 +118,28 @@ def test_a_program_for_torchrun_that_is_started_alone_is_told_what_to_write(gang
     (machine,) = gang.launch(SCRIPT)
     assert machine.progress.state == "failed"
     assert machine.progress.error.endswith("then it is started as torchrun starts it\n"), machine.progress.error
+
+
+class ExitsFirst(selectors.DefaultSelector):
+    """Tells that a process has ended before what it wrote last, in one answer, as the kernel may."""
+
+    def select(self, timeout=None):
+        found = super().select(timeout)
+        while not any(key.fd == key.data.handle for key, _ in found):
+            found = super().select(timeout)
+        return sorted(found, key=lambda each: each[0].fd != each[0].data.handle)
+
+
+def test_the_end_of_a_process_may_be_noticed_before_the_end_of_its_output(tmp_path, monkeypatch):
+    monkeypatch.setattr(selectors, "DefaultSelector", ExitsFirst)
+    placed = replace(spec(processes=2), control_dir=str(tmp_path / "run" / "control"))
+
+    def run_rank(rank: Rank) -> TrainerState:
+        sys.stdout.write(f"{rank} ran\n")
+        return "finished"
+
+    assert launch(placed, run_rank) == "failed"  # neither reported its end
+    log = (tmp_path / "run" / "log").read_text()
+    assert "rank 0 of 2 ran" in log
+    assert "rank 1 of 2 ran" in log
+    assert ControlDirectory(placed.control_dir).progress().state == "failed"

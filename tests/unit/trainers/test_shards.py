@@ -1,4 +1,5 @@
-"""Shards are read with a cursor: each sample once per epoch, whoever reads, also when that changes at a restart."""
+"""Shards are read with a cursor: each sample once per epoch, for any number of readers, which may change at a
+restart."""
 
 import gzip
 import json
