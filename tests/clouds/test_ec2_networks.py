@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from providers.errors import QuotaError, RegionDisabledError, SetupError, Unavai
 from tests.clouds.aws import error
 from tests.clouds.ec2 import PARAMETER
 from tests.clouds.ec2_account import NAMES, Account, opened, spec
-from tests.clouds.server import LoopbackServer, Response
+from tests.clouds.server import LoopbackServer, Request, Response
 
 CHANGES = ("Create", "Delete", "Attach", "Detach", "Replace", "Authorize", "Revoke")
 REGIONS = ("us-east-1", "eu-west-1")
@@ -284,6 +285,26 @@ def test_down_names_the_machines_that_are_up_and_waits_for_those_that_are_ending
     bare.ec2.ending_s = 0
     service.tear_down(installation, ["aws"], said.append, clock=clock)
     assert left(bare) == []
+
+
+def test_throttled_calls_are_repeated_up_to_the_listing_at_the_end(bare: Account, installation: Installation) -> None:
+    said: list[str] = []
+    mine = replace(installation, providers={"aws": bare.connect()})
+    busy = error("RequestLimitExceeded", "Request limit exceeded.", 503)
+    bare.fails("CreateVpc", answer=busy)
+    made = service.set_up(mine, ["aws"], said.append, clock=VirtualClock())
+    assert all(network.ready for network in made.networks)
+    before = len(bare.server.asked("Action=DescribeVpcs"))
+
+    def listing_at_the_end(request: Request) -> bool:
+        asked = len(bare.server.asked("Action=DescribeVpcs")) - before
+        return b"Action=DescribeVpcs&" in request.body and asked > len(REGIONS)
+
+    bare.fails_where(listing_at_the_end, 1, answer=busy)
+    assert service.set_up(mine, ["aws"], said.append, clock=VirtualClock()) == made
+    assert [line for line in said if line.startswith("waiting")] == [
+        f"waiting: {action}: RequestLimitExceeded: Request limit exceeded." for action in ("CreateVpc", "DescribeVpcs")
+    ]
 
 
 def test_doctor_says_what_is_there_and_what_makes_the_rest(bare: Account, installation: Installation) -> None:

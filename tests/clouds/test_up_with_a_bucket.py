@@ -262,3 +262,46 @@ def test_up_waits_no_longer_than_it_says(azure: tuple[Any, Installation]) -> Non
     account.arm.storage.takes_s = 1e9
     with pytest.raises(ProviderFailure, match=r"not finished after 600 s: Azure is still making"):
         service.set_up(installation, ["azure"], quiet, clock=VirtualClock())
+
+
+# --- throttled ---
+
+
+class Waiting(VirtualClock):
+    """Keeps the waits that were asked of it."""
+
+    def sleep(self, wall_s: float) -> None:
+        self.waits = [*getattr(self, "waits", []), wall_s]
+        super().sleep(wall_s)
+
+
+BUSY = error(429, "Quota exceeded for quota metric 'Queries'", "rateLimitExceeded", {"Retry-After": "30"})
+
+
+def test_a_throttled_change_is_repeated_when_google_allows_it(google: Project, tmp_path: Path) -> None:
+    installation, clock, lines = open_installation(load_config(cwd=tmp_path)), Waiting(), list[str]()
+    google.fails("POST", "/global/networks", answer=BUSY)
+    google.fails("POST", "/storage/", answer=BUSY)
+    made = service.set_up(installation, ["gcp"], lines.append, clock=clock)
+    assert [each.url for each in made.buckets] == ["gs://my-bucket"]
+    google.fails("DELETE", "/global/networks", answer=BUSY)
+    google.fails("DELETE", "/storage/", answer=BUSY)
+    assert service.tear_down(installation, ["gcp"], lines.append, clock=clock).buckets == ()
+    assert clock.waits == [30.0] * 4
+    assert sum(line.startswith("waiting: rateLimitExceeded") for line in lines) == 4
+    installation.close()
+
+
+def test_up_does_not_wait_longer_than_it_may_when_the_cloud_asks_to(google: Project, tmp_path: Path) -> None:
+    installation, clock = open_installation(load_config(cwd=tmp_path)), Waiting()
+    asks = error(429, "slow", "rateLimitExceeded", {"Retry-After": "7200"})
+    google.fails("POST", "/global/networks", times=None, answer=asks)
+    with pytest.raises(ProviderFailure, match="the cloud asks to wait for 7200 s") as raised:
+        service.set_up(installation, ["gcp"], quiet, clock=clock)
+    assert raised.value.hint == "run the command again in 7200 s: it goes on where it stopped"
+    google.server.faults.clear()
+    google.fails("POST", "/global/networks", times=None, answer=BUSY)
+    with pytest.raises(ProviderFailure, match=r"not finished after 600 s: rateLimitExceeded"):
+        service.set_up(installation, ["gcp"], quiet, clock=clock)
+    assert sum(clock.waits) == 600
+    installation.close()

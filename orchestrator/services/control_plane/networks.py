@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from orchestrator.errors import ProviderFailure, TradewindError, UsageError
 from orchestrator.installation import Installation
@@ -13,7 +14,7 @@ from orchestrator.services.views import NetworkList
 from providers.base import NeedsNetworks, Provider
 from providers.bucket import Bucket
 from providers.clock import Clock
-from providers.errors import ProviderError, UnavailableError
+from providers.errors import ProviderError, ThrottledError, UnavailableError
 from providers.instance import InstanceState
 from providers.network import Network
 
@@ -22,20 +23,15 @@ ASK_EVERY_S = 5.0
 MOST_NAMED = 5
 
 Progress = Callable[[str], None]
+Found = TypeVar("Found")
 
 
 def networks(installation: Installation, clouds: Sequence[str]) -> NetworkList:
     """What is there, by cloud and region. Raises UsageError, ProviderFailure."""
-    found: list[Network] = []
-    buckets: list[Bucket | None] = []
-    for name in dict.fromkeys(clouds):
-        try:
-            found += _needing(installation, name).networks(installation.store.install_id)
-            if (bucket := store_bucket(installation, name)) is not None:
-                buckets.append(bucket.found())
-        except ProviderError as error:
-            raise ProviderFailure(str(error), hint=error.hint) from error
-    return NetworkList(tuple(found), tuple(each for each in buckets if each is not None))
+    try:
+        return _listed(installation, clouds)
+    except ProviderError as error:
+        raise ProviderFailure(str(error), hint=error.hint) from error
 
 
 def set_up(
@@ -49,7 +45,7 @@ def set_up(
         _finished(partial(provider.set_up, installation.store.install_id, progress), progress, clock)
         if bucket is not None:  # at Azure in the resource group that was just made
             _finished(partial(bucket.make, progress), progress, clock)
-    return networks(installation, clouds)
+    return _finished(partial(_listed, installation, clouds), progress, clock)
 
 
 def tear_down(
@@ -76,7 +72,17 @@ def tear_down(
         _finished(partial(remove, provider), progress, clock)
     if failed is not None:
         raise failed
-    return networks(installation, clouds)
+    return _finished(partial(_listed, installation, clouds), progress, clock)
+
+
+def _listed(installation: Installation, clouds: Sequence[str]) -> NetworkList:
+    found: list[Network] = []
+    buckets: list[Bucket | None] = []
+    for name in dict.fromkeys(clouds):
+        found += _needing(installation, name).networks(installation.store.install_id)
+        if (bucket := store_bucket(installation, name)) is not None:
+            buckets.append(bucket.found())
+    return NetworkList(tuple(found), tuple(each for each in buckets if each is not None))
 
 
 def _needing(installation: Installation, name: str) -> NeedsNetworks:
@@ -106,17 +112,21 @@ def _refuse_machines(installation: Installation, provider: NeedsNetworks) -> Non
         raise UnavailableError(f"{what} still ending on {provider.name}")
 
 
-def _finished(do: Callable[[], None], progress: Progress, clock: Clock) -> None:
-    """Repeat `do` as long as it needs time. Raises ProviderFailure."""
+def _finished(do: Callable[[], Found], progress: Progress, clock: Clock) -> Found:
+    """Repeat `do` as long as it needs time, no sooner than the cloud asks. Raises ProviderFailure."""
     began_s = clock.monotonic_s()
     while True:
         try:
             return do()
-        except UnavailableError as error:
-            if clock.monotonic_s() - began_s > WAITS_FOR_S:
+        except (UnavailableError, ThrottledError) as error:
+            wait_s = max(ASK_EVERY_S, error.retry_after_s or 0.0)
+            if wait_s > WAITS_FOR_S:
+                hint = error.hint or f"run the command again in {wait_s:.0f} s: it goes on where it stopped"
+                raise ProviderFailure(f"the cloud asks to wait for {wait_s:.0f} s: {error}", hint=hint) from error
+            if clock.monotonic_s() - began_s + wait_s > WAITS_FOR_S:
                 hint = error.hint or "run the command again: it goes on where it stopped"
                 raise ProviderFailure(f"not finished after {WAITS_FOR_S:.0f} s: {error}", hint=hint) from error
             progress(f"waiting: {error}")
-            clock.sleep(ASK_EVERY_S)
+            clock.sleep(wait_s)
         except ProviderError as error:
             raise ProviderFailure(str(error), hint=error.hint) from error
