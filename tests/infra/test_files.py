@@ -1,6 +1,6 @@
 """What `infra/` holds, checked by the tools that read it. Nothing is started, and nothing leaves this machine.
 
-`make infra` also applies and destroys the Terraform module, on a loopback AWS (tests/infra/test_terraform.py).
+The Terraform module is also applied and destroyed, on a loopback AWS (tests/infra/test_terraform.py).
 """
 
 from __future__ import annotations
