@@ -31,6 +31,8 @@ from providers.meaning import Meaning, row
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 ABSENT = ("notFound", "RESOURCE_NOT_FOUND")
 CHANGED = ("conditionNotMet", "CONDITION_NOT_MET")
+"""Somebody else changed it just now; or, if the message names a constraint, a policy of the organisation forbids it
+(GoogleCloudPlatform/compute-image-tools, pull request 1476)."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 """The quota that counts the GPUs of all regions: a message that names it is about the account."""
 MORE_QUOTA = "ask for more: console.cloud.google.com/iam-admin/quotas; or end other machines"

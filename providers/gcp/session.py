@@ -32,10 +32,9 @@ from providers.errors import (
     TimedOutError,
     UnavailableError,
 )
-from providers.gcp.codes import ALL_REGIONS, CODES
+from providers.gcp.codes import ALL_REGIONS, CHANGED, CODES
 from providers.gcp.logins import KEY_FILE, LOGIN, not_found, not_refreshed
 from providers.key_files import refuse_open
-from providers.meaning import Meaning
 
 LONGEST_WAIT_S = 20.0
 PAGE_ROWS = 500
@@ -46,6 +45,9 @@ RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 STORAGE = "https://storage.googleapis.com"
 STORAGE_ADDRESS = "GOOGLE_BASE_URL"
 """The variable of another address of Cloud Storage, which the store of objects reads as well."""
+PLACES = "constraints/gcp.resourceLocations"
+"""The constraint of an organisation's policy that limits where something may be made."""
+_CONSTRAINT = re.compile(r"constraints/[a-zA-Z]+\.\w+|customConstraints/custom\.\w+")
 _RATE = "quota metric"
 """In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
 _BY_STATUS = {401: "authError", 403: "forbidden", 404: "notFound", 409: "alreadyExists", 412: "conditionNotMet"}
@@ -267,7 +269,7 @@ def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
     if reason is None:
         return UnavailableError(message) if status >= 500 else ProviderError(message)
     after_s = retry_after_s(getattr(error.response, "headers", {}))
-    return _error(CODES[reason], f"{reason}: {message}", after_s)
+    return _error(reason, f"{reason}: {message}", after_s)
 
 
 def is_done(operation: Any) -> bool:
@@ -282,10 +284,13 @@ def failure(operation: Any) -> ProviderError | None:
     rows: Sequence[Any] = operation.error.errors
     row = next((row for row in rows if row.code in CODES), rows[0])
     text = f"{operation.operation_type}: {row.code}: {row.message}"
-    return _error(CODES[row.code], text, None) if row.code in CODES else ProviderError(text)
+    return _error(row.code, text, None) if row.code in CODES else ProviderError(text)
 
 
-def _error(meaning: Meaning, message: str, after_s: float | None) -> ProviderError:
+def _error(code: str, message: str, after_s: float | None) -> ProviderError:
+    meaning = CODES[code]
+    if code in CHANGED and (constraint := _CONSTRAINT.search(message)):
+        return _forbidden(constraint[0], message)
     if meaning.kind is PermissionDeniedError:
         action = permission_in(message)
         if "enable" in meaning.hint:
@@ -294,6 +299,17 @@ def _error(meaning: Meaning, message: str, after_s: float | None) -> ProviderErr
     scope = "account" if meaning.kind is QuotaError and ALL_REGIONS in message else meaning.scope
     after_s = after_s if meaning.kind is ThrottledError else None
     return meaning.kind(message, hint=meaning.hint, scope=scope, retry_after_s=after_s)
+
+
+def _forbidden(constraint: str, message: str) -> PermissionDeniedError:
+    """What a policy of the organisation forbids, whatever the account may do: repeating it is of no use."""
+    where = constraint == PLACES
+    instead = "name other regions (providers.gcp.regions, store_region)" if where else "ask its administrator"
+    hint = (
+        f"a policy of the organisation forbids it: {instead}, or have the project exempted from {constraint}: "
+        "console.cloud.google.com/iam-admin/orgpolicies"
+    )
+    return PermissionDeniedError(message, action=constraint, hint=hint, scope="region" if where else "account")
 
 
 @contextmanager

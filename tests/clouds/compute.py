@@ -91,7 +91,7 @@ class Compute:
     (see GceQuotas). `lag_s`: how long a launch is not listed. `pending_s`, `ending_s`: how long operations take.
     `refuses_late`: capacity and quota errors show in the operation, as they mostly do, and not in the answer.
     `unreachable`: zones whose lists are missing. `granted`: the permissions of whoever asks; None: all.
-    `forgets_requests`: a request id no longer counts.
+    `forgets_requests`: a request id no longer counts. `forbids`: what a policy of the organisation says to a machine.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Compute:
         self.refuses_late = True
         self.unreachable: set[str] = set()
         self.forgets_requests = False
+        self.forbids = ""
         self.page_rows = 500
         self.vms: list[Vm] = []
         self.networks = GceNetworks(PROJECT, self._regions, self._used_networks)
@@ -335,6 +336,8 @@ class Compute:
         new = Vm(rows[0], zone, None, self.now(), self.now())  # type: ignore[arg-type]
         same = [each for each in self.alive() if each.spot == new.spot]
         late = self.refuses_late
+        if self.forbids:
+            raise Refused(412, "CONDITION_NOT_MET" if late else "conditionNotMet", self.forbids, late=late)
         if text := self.quotas.exceeded([(zone, new.kind, new.spot)] * len(rows)):
             raise Refused(403, "QUOTA_EXCEEDED" if late else "quotaExceeded", text, late=late)
         there = [each for each in same if (each.kind, each.zone) == (new.kind, zone)]

@@ -143,3 +143,18 @@ def test_a_network_whose_parts_come_or_go_after_the_error_is_there_once_or_not_a
         getattr(project.connect(), verb)(install, lambda _: None)
     own = [network_name(install)] * 2
     assert names_of(project) == (sorted([*before, *own]) if verb == "set_up" else [])
+
+
+def test_a_machine_or_network_that_a_policy_of_the_organisation_forbids_is_denied(project: Project) -> None:
+    text = "Constraint constraints/compute.{} violated for project 1. Add instance x to the constraint"
+    provider = project.connect()
+    project.gce.forbids = text.format("vmExternalIpAccess")
+    for project.gce.refuses_late in (True, False):
+        with pytest.raises(PermissionDeniedError) as raised:
+            provider.launch(spec(token=f"token-{project.gce.refuses_late:d}"))
+        assert raised.value.action == "constraints/compute.vmExternalIpAccess"
+    answer = error(412, text.format("skipDefaultNetworkCreation"), "conditionNotMet")
+    project.fails("POST", "/global/networks", answer=answer)
+    with pytest.raises(PermissionDeniedError, match="skipDefaultNetworkCreation") as raised:
+        provider.set_up("tw-2", lambda _: None)
+    assert "orgpolicies" in raised.value.hint

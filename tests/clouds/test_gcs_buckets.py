@@ -205,3 +205,36 @@ def test_public_access_that_somebody_allowed_needs_a_right_that_the_role_does_no
         make(project)
     assert isinstance(raised.value, PermissionDeniedError)
     assert raised.value.action == "storage.buckets.setIamPolicy"
+
+
+@pytest.mark.parametrize(
+    ("text", "constraint", "scope", "hint"),
+    [
+        (
+            f"'{REGION}' violates constraint 'constraints/gcp.resourceLocations'",
+            "constraints/gcp.resourceLocations",
+            "region",
+            "name other regions",
+        ),
+        (
+            "Constraint constraints/storage.softDeletePolicySeconds violated for projects/p",
+            "constraints/storage.softDeletePolicySeconds",
+            "account",
+            "ask its administrator",
+        ),
+        (
+            'Operation denied by custom org policy: ["customConstraints/custom.noBuckets": "none"]',
+            "customConstraints/custom.noBuckets",
+            "account",
+            "exempted from customConstraints/custom.noBuckets",
+        ),
+    ],
+)
+def test_what_a_policy_of_the_organisation_forbids_is_denied_and_not_waited_for(
+    project: Project, text: str, constraint: str, scope: str, hint: str
+) -> None:
+    project.fails("POST", "/storage/v1/b", answer=error(412, text, "conditionNotMet"))
+    with pytest.raises(PermissionDeniedError, match="conditionNotMet") as raised:
+        make(project)
+    assert (raised.value.action, raised.value.scope) == (constraint, scope)
+    assert hint in raised.value.hint
