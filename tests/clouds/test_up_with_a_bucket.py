@@ -144,6 +144,36 @@ def test_the_policy_has_the_rights_of_the_bucket_only_for_its_cloud(google: Proj
     assert "storage.buckets" not in policy("gcp", config, prices_only=True).text
 
 
+@pytest.mark.parametrize(
+    ("cloud", "root", "variable", "elsewhere", "at_home", "right"),
+    [
+        (
+            *("azure", "az://jobs/tw", "AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:10000/myaccount"),
+            *("https://myaccount.blob.core.windows.net", "Microsoft.Storage"),
+        ),
+        (
+            *("aws", "s3://my-bucket/tw", "AWS_ENDPOINT_URL_S3", "https://minio.example.org"),
+            *("https://s3.eu-west-1.amazonaws.com", "s3:"),
+        ),
+    ],
+)
+def test_the_policy_has_no_rights_of_a_bucket_at_a_store_with_an_address_of_its_own(
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    cloud: str,
+    root: str,
+    variable: str,
+    elsewhere: str,
+    at_home: str,
+    right: str,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "myaccount")
+    config = settings(cloud, root, ["eu-west-1" if cloud == "aws" else "eastus"])
+    for endpoint in (elsewhere, at_home):
+        monkeypatch.setenv(variable, endpoint)
+        assert (right in policy(cloud, config).text) is (endpoint == at_home)
+
+
 # --- AWS ---
 
 

@@ -75,8 +75,8 @@ def named(error: Exception, place: Place) -> ObjectStoreError:
             hint="install them: apt-get install ca-certificates",
         )
     if code in _MISSING:
-        make = service.make.replace("BUCKET", place.bucket)
-        return StoreNotFound(f"{url}: the bucket does not exist", hint=f"correct its name, or create it: {make}")
+        make = service.made_by(place.bucket)
+        return StoreNotFound(f"{url}: the bucket does not exist", hint=f"correct its name, or make it: {make}")
     if code in _REGION or status == "301" or "redirect without LOCATION" in text:
         return StoreNotFound(f"{url}: the bucket is in another region", hint=service.region)
     if code == "RequestTimeTooSkewed":

@@ -27,11 +27,16 @@ if TYPE_CHECKING:
     from obstore.store import AzureConfig, AzureCredential, AzureStore, GCSCredential, S3Credential
 
 
+ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
+"""The variable that names the storage account of containers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One kind of bucket. `form` is its URL as an example, `names` what its buckets may be called, `endpoints` the
-    variables of another address of it, of which the first that is set counts. `region`, `credentials` and `rights` are
-    remedies; `make` is the command that makes a bucket (BUCKET) which keeps nothing that is deleted.
+    """One kind of bucket. `form` is its URL as an example, `cloud` whose it is, `names` what its buckets may be called,
+    `endpoints` the variables of another address of it, of which the first that is set counts. `region`, `credentials`
+    and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket (BUCKET) which keeps
+    nothing that is deleted.
 
     `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
     `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.
@@ -40,6 +45,7 @@ class Service:
 
     scheme: str
     form: str
+    cloud: str
     names: re.Pattern[str]
     endpoints: tuple[str, ...]
     allow_http: str
@@ -51,6 +57,23 @@ class Service:
     by_generation: bool = False
     deletes_many: bool = False
     copies_at_once: bool = True
+
+    def at_its_cloud(self, environ: Mapping[str, str] = os.environ) -> bool:
+        """Whether its buckets are reached at an address of its cloud, and not of another store (MinIO, Azurite)."""
+        endpoint = next(filter(None, map(environ.get, self.endpoints)), "")
+        if not endpoint or self.cloud == "gcp":  # Google's may have an address of a private network
+            return True
+        host = urlsplit(endpoint).hostname or ""
+        if self.cloud == "aws":
+            return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        return host.startswith(f"{environ.get(ACCOUNT, '')}.")
+
+    def made_by(self, bucket: str) -> str:
+        """What makes a bucket that is not there."""
+        command = self.make.replace("BUCKET", bucket)
+        if not self.at_its_cloud():
+            return command
+        return f"tradewind up --cloud {self.cloud}, if it is that of store_root, else: {command}"
 
     def plain_http(self, url: str) -> bool:
         """Whether the endpoint has no TLS. Raises StoreDenied if it is another machine, and that was not allowed
@@ -116,11 +139,11 @@ def _blob(container: str, options: Mapping[str, Any], credentials: Credentials |
     """Raises StoreNotFound if no account is named."""
     from obstore.store import AzureStore
 
-    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    account = os.environ.get(ACCOUNT)
     if not account:
         raise StoreNotFound(
             f"az://{container} is a container of a storage account that is not named",
-            hint="set AZURE_STORAGE_ACCOUNT_NAME",
+            hint=f"set {ACCOUNT}",
         )
     asked = credentials or of_this_machine()
     if asked is None:
@@ -146,13 +169,15 @@ _AZURE_CREDENTIALS = (
 S3 = Service(
     scheme="s3",
     form="s3://bucket/prefix",
+    cloud="aws",
     names=re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
     endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     allow_http="AWS_ALLOW_HTTP",
     region="set AWS_REGION to the bucket's region",
     credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
-    "and s3:ListBucket there. All accounts share the names of buckets: if this one is not yours, choose another",
+    "and s3:ListBucket there. All accounts share the names of buckets: if this one is not yours, choose another "
+    "(tradewind up --cloud aws makes that of store_root)",
     make="aws s3 mb s3://BUCKET",
     open=_s3,
     deletes_many=True,
@@ -160,13 +185,15 @@ S3 = Service(
 GCS = Service(
     scheme="gs",
     form="gs://bucket/prefix",
+    cloud="gcp",
     names=re.compile("[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
     endpoints=("GOOGLE_BASE_URL",),
     allow_http="GOOGLE_ALLOW_HTTP",
     region="check the bucket's name and GOOGLE_BASE_URL",
     credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
     rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there. "
-    "All accounts share the names of buckets: if this one is not yours, choose another",
+    "All accounts share the names of buckets: if this one is not yours, choose another (tradewind up --cloud gcp makes "
+    "that of store_root)",
     make="gcloud storage buckets create gs://BUCKET --uniform-bucket-level-access --soft-delete-duration=0",
     open=_gcs,
     by_generation=True,
@@ -174,6 +201,7 @@ GCS = Service(
 BLOB = Service(
     scheme="az",
     form="az://container/prefix",
+    cloud="azure",
     names=re.compile("[a-z0-9](-?[a-z0-9]){2,62}"),
     endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     allow_http="AZURE_ALLOW_HTTP",

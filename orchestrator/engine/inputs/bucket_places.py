@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from orchestrator.config import Config
-from orchestrator.market import Location
+from orchestrator.market import OWN_STORE, Location
 from orchestrator.nodes.access.signing import region_of
 from orchestrator.policy.ranking.routes import location_of
 from trainers.errors import StoreNotFound
-from trainers.objects.services import GCS, S3, place_of
-
-_OF_AWS = (".amazonaws.com", ".amazonaws.com.cn")
+from trainers.objects.services import BLOB, GCS, S3, place_of
 
 
 def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -36,11 +33,19 @@ def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.env
         return ""
     if place.service is not S3:
         return ""
-    endpoint = next(filter(None, map(environ.get, S3.endpoints)), "")
-    host = urlsplit(endpoint).hostname or ""
-    return None if endpoint and not host.endswith(_OF_AWS) else region_of(environ)
+    return region_of(environ) if S3.at_its_cloud(environ) else None
 
 
 def bucket_place(config: Config, root: str) -> Location | None:
     """The cloud and region ("": unknown) of the bucket of a URL; None for a folder."""
     return location_of(root, bucket_region(config, root))
+
+
+def bucket_cloud(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The cloud that has the bucket of a URL; None for a folder, and for a store with an address of its own. Raises
+    StoreNotFound."""
+    where = location_of(root, bucket_region(config, root, environ))
+    if where is None or where == OWN_STORE:
+        return None
+    service = place_of(root).service
+    return None if service is BLOB and not service.at_its_cloud(environ) else where[0]

@@ -30,8 +30,9 @@ _HINT = (
     "machines.share_credentials lends machines the whole container"
 )
 _FLAT = (
-    "make a storage account with a hierarchical namespace (az storage account create --hns true), where access can be "
-    "limited to folders; or machines.share_credentials lends machines the whole container"
+    "only in a storage account with a hierarchical namespace can access be limited to folders: name another account "
+    "(AZURE_STORAGE_ACCOUNT_NAME), which tradewind up --cloud azure makes so; or machines.share_credentials lends "
+    "machines the whole container"
 )
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from orchestrator.config import Config
-from orchestrator.engine.inputs.bucket_places import bucket_place
+from orchestrator.engine.inputs.bucket_places import bucket_cloud
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.nodes.access.signing import region_of
 from providers.base import MakesBuckets
 from providers.bucket import Bucket
-from trainers.objects.services import BLOB, S3, Place, place_of
+from trainers.objects.services import ACCOUNT, BLOB, S3, Place, place_of
 
-ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -52,12 +50,9 @@ def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, s
     of a store with an address of its own. Raises UsageError if the storage account of a container is not named."""
     config, provider = installation.config, installation.providers[cloud]
     root = str(config.store_root)
-    where = bucket_place(config, root)
-    if where is None or where[0] != cloud or not isinstance(provider, MakesBuckets):
+    if bucket_cloud(config, root, environ) != cloud or not isinstance(provider, MakesBuckets):
         return None
     place = place_of(root)
-    if place.service is BLOB and not _at_azure(environ):
-        return None
     region = _region(config, cloud, place, environ)
     looked_for_in = region_of(environ) if place.service is S3 else ""
     return StoreBucket(provider, installation.store.install_id, _name(place, environ), region, looked_for_in)
@@ -68,12 +63,6 @@ def _region(config: Config, cloud: str, place: Place, environ: Mapping[str, str]
     named = next(filter(None, map(environ.get, _S3_REGIONS)), None) if place.service is S3 else None
     first: str = getattr(config.providers, cloud).regions[0]
     return config.store_region or named or first
-
-
-def _at_azure(environ: Mapping[str, str]) -> bool:
-    """Whether containers are reached at an address of their storage account, and not of another store (Azurite)."""
-    endpoint = next(filter(None, map(environ.get, BLOB.endpoints)), "")
-    return not endpoint or (urlsplit(endpoint).hostname or "").startswith(f"{environ.get(ACCOUNT, '')}.")
 
 
 def _name(place: Place, environ: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from orchestrator.config import Config
+from orchestrator.engine.inputs.bucket_places import bucket_cloud
 from orchestrator.errors import ProviderFailure, UsageError
 from orchestrator.installation import cloud_settings
-from orchestrator.policy.ranking.routes import location_of
 from orchestrator.services.views import Check, CloudPolicy, Diagnosis
 from providers.collect.permissions import CLOUDS, cloud_access
 from providers.errors import ProviderError
@@ -48,12 +48,13 @@ def policy(cloud: str, config: Config, *, prices_only: bool = False) -> CloudPol
 
 
 def _store(cloud: str, config: Config) -> Store | None:
-    """The bucket of `store_root` at this cloud; None if that is a folder, or of another cloud."""
-    where = location_of(str(config.store_root))
-    if where is None or where[0] != cloud:
-        return None
+    """The bucket of `store_root` at this cloud; None if that is a folder, of another cloud, or of a store with an
+    address of its own."""
+    root = str(config.store_root)
     try:
-        place = place_of(str(config.store_root))
+        if bucket_cloud(config, root) != cloud:
+            return None
+        place = place_of(root)
     except StoreNotFound:
         return None
     return Store(place.bucket, place.prefix, config.machines.role)

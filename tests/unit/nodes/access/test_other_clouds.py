@@ -191,6 +191,7 @@ def test_a_store_that_cannot_limit_access_is_refused_and_the_remedy_named(guarde
     with pytest.raises(NoLimitedAccess) as caught:
         Issuer(now).issue(guarded.scope(), "tw")
     assert "machines.share_credentials" in caught.value.hint
+    assert ("tradewind up --cloud azure" in caught.value.hint) is isinstance(guarded.cloud, GuardedBlob)
     shared = Issuer(now, share=True).issue(guarded.scope(), "tw").values
     store = open_store(guarded.root, AT_ONCE, lambda: Lent(shared, now() + timedelta(minutes=1)))
     assert store.get("other", 99) is not None

@@ -191,8 +191,10 @@ def test_a_key_that_is_denied_and_a_bucket_that_is_missing(
         lambda: missing.get("a", 1),
         lambda: missing.put_if_match("a", b"", "1"),
     ):
-        with pytest.raises(StoreNotFound, match="the bucket does not exist"):
+        with pytest.raises(StoreNotFound, match="the bucket does not exist") as lacking:
             call()
+        assert "there-is-no-such-bucket" in lacking.value.hint
+        assert ("tradewind up --cloud gcp" in lacking.value.hint) is (kind == "gs")  # s3 and az have another address
     for name, value in bucket.refused(server).items():
         monkeypatch.setenv(name, value)
     denied = open_bucket(bucket_url, patience)
