@@ -14,10 +14,11 @@ FRESH_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An AMI and the name of its root disk."""
+    """An AMI and the name of its root disk. `told` is what it says of itself: its name and description."""
 
     id: str
     root_device: str
+    told: str = ""
 
 
 class Images:
@@ -48,4 +49,5 @@ class Images:
                 hint="correct providers.aws.image in tradewind.toml",
                 scope="region",
             )
-        return Image(image_id, str(rows[0]["RootDeviceName"]))
+        told = f"{rows[0].get('Name', '')} {rows[0].get('Description', '')}".strip()
+        return Image(image_id, str(rows[0]["RootDeviceName"]), told)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from providers.aws.calls import INSTALL
+from providers.aws.hardware import gpu_of_family
 from providers.aws.images import Images
 from providers.aws.prices.on_demand import API_REGION
 from providers.aws.session import Connections, error_code, to_provider_error
 from providers.aws.settings import Settings
 from providers.clock import SystemClock
 from providers.collect.permissions import Access, Attempt, examine
+from providers.errors import SetupError
+from providers.machine.drivers import DRIVER, cuda_of_torch, fitness, unlisted
+
+_FAMILIES = re.compile(r"Supported EC2 instances:\s*([\w, -]+)")
 
 
 def access(connections: Connections | None = None, settings: Settings | None = None) -> list[Access]:
@@ -59,7 +65,8 @@ def access(connections: Connections | None = None, settings: Settings | None = N
     if settings is not None:
         attempts += _machines(made, settings)
     # Without on-demand prices, the collectors read the public price list; whoever rents needs them.
-    return examine(attempts, to_provider_error, optional={"on-demand prices"} if settings is None else ())
+    optional = {"on-demand prices"} if settings is None else {f"{DRIVER} in {region}" for region in settings.regions}
+    return examine(attempts, to_provider_error, optional=optional)
 
 
 def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
@@ -67,6 +74,7 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
     for region in settings.regions:
         of: Callable[[str], str] = f"{{}} in {region}".format
         yield of("image"), partial(_image, images, settings, region)
+        yield of(DRIVER), partial(_driver, images, settings, region)
         yield of("launch of machines"), partial(_launch, made, images, settings, region)
         yield of("list of machines"), partial(_listing, made, region)
         yield of("end of machines"), partial(_end, made, region)
@@ -74,6 +82,21 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
 
 def _image(images: Images, settings: Settings, region: str) -> str:
     return images.named(settings.image, region).id
+
+
+def _driver(images: Images, settings: Settings, region: str) -> str:
+    """What the image says of the families of its machines: AWS's own for training do, and nothing of their driver."""
+    told = images.named(settings.image, region).told
+    with_gpus = {each: gpu for each in settings.instance_types if (gpu := gpu_of_family(each)[0]) is not None}
+    listed = _FAMILIES.search(told)
+    families = re.findall(r"[\w-]+", listed[1]) if listed else []
+    if wrong := unlisted(families, with_gpus):
+        raise SetupError(
+            f"the image says that it is for {', '.join(families)}, not for {', '.join(wrong)}",
+            hint="name another image in providers.aws.image, or leave out these types",
+        )
+    said = fitness(told, with_gpus.values(), "providers.aws.image", cuda_of_torch())
+    return f"the image is for {', '.join(families)}; {said}" if families and with_gpus else said
 
 
 def _launch(made: Connections, images: Images, settings: Settings, region: str) -> str:

@@ -33,23 +33,42 @@ class Images:
             self._known[name, region] = now_s, image
         return image
 
+    def checked(self, name: str, region: str) -> str:
+        """The version of an image that machines of a region start from, looked up there also if it is named; launches
+        name it without looking. Raises SetupError."""
+        if name.startswith("/"):
+            return f"{name} (not looked up: an id is used as it is)"
+        *_, version = name.split(":")
+        versions = self._versions(name, region)
+        if not versions or version not in (NEWEST, *versions):
+            raise _absent(name, region)
+        return versions[-1] if version == NEWEST else version
+
     def _found(self, name: str, region: str) -> Mapping[str, str]:
         publisher, offer, sku, version = name.split(":")
         if version == NEWEST:
-            images = self._connections.compute.virtual_machine_images
-            try:
-                rows = images.list(region, publisher, offer, sku)
-            except ResourceNotFoundError:  # of a publisher, offer or SKU that does not exist
-                rows = []
-            versions = sorted((str(row.name) for row in rows), key=_number)
+            versions = self._versions(name, region)
             if not versions:
-                raise SetupError(
-                    f"there is no image {name} in {region}",
-                    hint="correct providers.azure.image in tradewind.toml",
-                    scope="region",
-                )
+                raise _absent(name, region)
             version = versions[-1]
         return {"publisher": publisher, "offer": offer, "sku": sku, "version": version}
+
+    def _versions(self, name: str, region: str) -> list[str]:
+        """All versions that a region has, the newest one last."""
+        publisher, offer, sku, _ = name.split(":")
+        try:
+            rows = self._connections.compute.virtual_machine_images.list(region, publisher, offer, sku)
+        except ResourceNotFoundError:  # of a publisher, offer or SKU that does not exist
+            rows = []
+        return sorted((str(row.name) for row in rows), key=_number)
+
+
+def _absent(name: str, region: str) -> SetupError:
+    return SetupError(
+        f"there is no image {name} in {region}",
+        hint="correct providers.azure.image in tradewind.toml",
+        scope="region",
+    )
 
 
 def _number(version: str) -> list[int]:

@@ -12,6 +12,7 @@ from azure.core.exceptions import HttpResponseError
 
 from providers.azure.calls import CALLS
 from providers.azure.codes import NO_GROUP
+from providers.azure.hardware import sizes
 from providers.azure.images import Images
 from providers.azure.machines import Machines
 from providers.azure.prices.retail import PRICES, VERSION
@@ -22,6 +23,7 @@ from providers.collect.http import Http, Patience
 from providers.collect.pages import Pages
 from providers.collect.permissions import Access, Attempt, examine
 from providers.errors import FormatError, NoCredentialsError, PermissionDeniedError
+from providers.machine.drivers import DRIVER, cuda_of_torch, fitness
 from providers.policy import Use, permissions
 
 VERSION_OF_PERMISSIONS = "2022-04-01"
@@ -68,7 +70,7 @@ def access(
     account: list[Attempt] = [("identity", identity), ("resource SKUs", skus), ("eviction rates", evictions)]
     optional = {what for what, _ in account}
     if settings is not None:
-        optional = {"eviction rates"}
+        optional = {"eviction rates", DRIVER}
         account += _machines(made, settings)
     return [
         *examine([("retail prices, without an account", retail)], to_provider_error),
@@ -80,12 +82,14 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
     clock = SystemClock()
     images, machines = Images(made, clock), Machines(settings, made, clock)
 
-    def image(region: str) -> str:
-        found = images.named(settings.image, region)
-        return found.get("id") or found["version"]
-
     for region in settings.regions:
-        yield f"image in {region}", partial(image, region)
+        yield f"image in {region}", partial(images.checked, settings.image, region)
+
+    def driver() -> str:
+        gpus = [size.gpu for each in settings.instance_types if (size := sizes().get(each.lower())) is not None]
+        return fitness(settings.image, gpus, "providers.azure.image", cuda_of_torch())
+
+    yield DRIVER, driver
 
     def listed() -> str:
         machines.owned("")  # of no installation: it changes nothing

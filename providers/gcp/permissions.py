@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from providers.catalog import instance_types
 from providers.clock import SystemClock
 from providers.collect.http import Http, Patience
 from providers.collect.permissions import Access, Attempt, examine
@@ -11,9 +12,12 @@ from providers.errors import PermissionDeniedError, ProviderError
 from providers.gcp.calls import CALLS, INSTALL
 from providers.gcp.codes import ALL_REGIONS
 from providers.gcp.images import Images
+from providers.gcp.names import PROVIDER
 from providers.gcp.prices.billing import API_KEY, BILLING, BillingCatalog
 from providers.gcp.session import Connections, to_provider_error
 from providers.gcp.settings import Settings
+from providers.hardware import canonical_gpu
+from providers.machine.drivers import DRIVER, cuda_of_torch, fitness
 from providers.policy import Use, permissions
 
 
@@ -61,13 +65,14 @@ def access(
     ]
     if settings is not None:
         attempts += _machines(made, settings)
-    return examine(attempts, to_provider_error)
+    return examine(attempts, to_provider_error, optional={DRIVER})
 
 
 def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
     images = Images(made, SystemClock())
     yield "permissions", lambda: _granted(made)
     yield "image", lambda: images.named(settings.image, settings.disk_gb).name
+    yield DRIVER, lambda: _driver(images, settings)
     yield "list of machines", lambda: f"{_count(made)} of Tradewind"
     yield "limits", lambda: _limits(made, settings)
 
@@ -93,6 +98,17 @@ def _granted(made: Connections) -> str:
             f"--role=projects/{made.project}/roles/tradewind",
         )
     return f"all {len(wanted)} of the role that `tradewind doctor --policy gcp` prints"
+
+
+def _driver(images: Images, settings: Settings) -> str:
+    """What the names of the image and its family say."""
+    attached = (each.partition("+")[2].partition("x")[2] for each in settings.machine_types)
+    gpus = [canonical_gpu(each) for each in attached if each]
+    gpus += [kind.gpu for kind in instance_types(PROVIDER) if kind.name in settings.machine_types]
+    told = (
+        f"{settings.image.rpartition('/')[2]} {images.named(settings.image, settings.disk_gb).name.rpartition('/')[2]}"
+    )
+    return fitness(told, gpus, "providers.gcp.image", cuda_of_torch())
 
 
 def _count(made: Connections) -> int:

@@ -109,6 +109,7 @@ class Compute:
         self.unreachable: set[str] = set()
         self.forgets_requests = False
         self.forbids = ""
+        self.family, self.image = FAMILY, IMAGE
         self.page_rows = 500
         self.vms: list[Vm] = []
         self.networks = GceNetworks(PROJECT, self._regions, self._used_networks)
@@ -266,9 +267,9 @@ class Compute:
                 raise Refused(403, "forbidden", f"Required '{permission}' permission for 'projects/{PROJECT}'")
 
     def _image(self, name: str, family: bool) -> Any:
-        if name != (FAMILY if family else IMAGE):
+        if name != (self.family if family else self.image):
             raise Refused(404, "notFound", f"The resource '{name}' was not found")
-        return api.Image(name=IMAGE, family=FAMILY, disk_size_gb=IMAGE_GB)
+        return api.Image(name=self.image, family=self.family, disk_size_gb=IMAGE_GB)
 
     # --- creating ---
 

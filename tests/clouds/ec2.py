@@ -114,7 +114,7 @@ class Ec2:
         self.quota: dict[str, int] = {}
         self.denied: set[str] = set()
         self.lag_s = self.pending_s = self.ending_s = 0.0
-        self.images = {IMAGE}
+        self.images, self.described = {IMAGE}, ""
         self.parameters = {PARAMETER: IMAGE}
         self.instances: dict[str, Instance] = {}
         self.networks = Networks() if networks is None else networks
@@ -234,7 +234,13 @@ class Ec2:
         device = {"DeviceName": ROOT_DEVICE, "Ebs": {"VolumeSize": IMAGE_GB}}
         return {
             "Images": [
-                {"ImageId": image, "RootDeviceName": ROOT_DEVICE, "BlockDeviceMappings": [device]}
+                {
+                    "ImageId": image,
+                    "RootDeviceName": ROOT_DEVICE,
+                    "BlockDeviceMappings": [device],
+                    "Name": "an image",
+                    "Description": self.described,
+                }
                 for image in asked["ImageIds"]
             ]
         }

@@ -34,7 +34,7 @@ from providers.errors import (
 from providers.instance import EndReason, InstanceState
 from providers.money import usd
 from providers.policy import Use
-from tests.clouds.arm import SUBSCRIPTION, Vm
+from tests.clouds.arm import IMAGE, SUBSCRIPTION, Vm
 from tests.clouds.arm_account import CPU, GPU, NOW_MS, ON_DEMAND, SPOT, Account, opened, spec
 from tests.clouds.azure import THROTTLED, Token, error, resource_sku
 from tests.clouds.server import Fault, LoopbackServer, Response
@@ -588,8 +588,16 @@ def test_doctor_reads_all_that_renting_needs_and_changes_nothing(account: Accoun
     assert {request.method for request in account.server.requests} <= {"GET", "POST"}  # POST: Resource Graph
 
 
-def test_doctor_names_an_image_that_does_not_exist(account: Account) -> None:
-    provider = account.connect(image="publisher:offer:none:latest")
+def test_doctor_does_not_claim_to_know_a_driver_or_an_image_by_id(account: Account) -> None:
+    provider = account.connect(image="/subscriptions/s/images/mine", instance_types=("Standard_ND96isr_H100_v5",))
+    found = {each.what: each for each in access(account.connections, settings=provider._settings)}
+    assert found["image in eastus"].detail == "/subscriptions/s/images/mine (not looked up: an id is used as it is)"
+    assert found["driver of the image"].detail.startswith("the image does not state its driver")
+
+
+@pytest.mark.parametrize("image", ["publisher:offer:none:latest", f"{':'.join(IMAGE)}:1.0.0"])
+def test_doctor_names_an_image_that_does_not_exist(account: Account, image: str) -> None:
+    provider = account.connect(image=image)
     found = {each.what: each for each in access(account.connections, settings=provider._settings)}
     assert not found["image in eastus"].works
     assert "providers.azure.image" in found["image in eastus"].remedy

@@ -198,6 +198,18 @@ def test_with_the_policy_every_check_passes(account: Account) -> None:
     assert "renewed and ended" in checks["end of machines in us-east-1"].detail
 
 
+def test_doctor_compares_the_families_that_an_image_is_for_with_the_configured_types(account: Account) -> None:
+    what = "driver of the image in us-east-1"
+    assert account.checks()[what].detail.startswith("the image does not state its driver")
+    account.ec2.described = "Supported EC2 instances: G4dn, G5, P6-B200. Release notes: https://example.org/"
+    assert account.checks()[what].detail.startswith("the image is for G4dn, G5, P6-B200; the image does not state")
+    account.ec2.described = "Supported EC2 instances: P4d, P5en. Release notes: https://example.org/"
+    wrong = account.checks()[what]
+    assert (wrong.works, wrong.needed) == (False, False)
+    assert "for P4d, P5en, not for g5.xlarge" in wrong.detail
+    assert "providers.aws.image" in wrong.remedy
+
+
 def test_without_credentials_one_is_told_where_they_come_from(account: Account) -> None:
     (found,) = access(account.login(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY=""), SETTINGS)
     assert "no AWS credentials were found" in found.detail

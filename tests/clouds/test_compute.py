@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from providers.collect.permissions import Access
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -245,6 +246,25 @@ def test_the_printed_role_is_enough_and_no_permission_is_superfluous(project: Pr
         with pytest.raises(PermissionDeniedError) as raised:
             everything()
         assert raised.value.action == missing
+
+
+def test_doctor_compares_the_driver_that_the_images_name_states_with_the_gpus(project: Project) -> None:
+    gce, provider = project.gce, project.connect()
+
+    def found(*types: str) -> Access:
+        settings = replace(provider._settings, image=f"{IMAGES}/family/{gce.family}", machine_types=types)
+        return {each.what: each for each in access(project.connections, settings=settings)}["driver of the image"]
+
+    assert found("a2-highgpu-1g").detail.startswith("the image does not state its driver")
+    gce.family = "pytorch-2-7-cu128-ubuntu-2204-nvidia-570"
+    gce.image = f"{gce.family}-v20260120"
+    assert found("a2-highgpu-1g", "n1-standard-8+1xnvidia-tesla-t4").detail == "570 with CUDA 12, fits A100-40GB, T4"
+    assert found("e2-micro").detail.startswith("not needed")
+    gce.image = gce.family = "pytorch-2-4-cu124-nvidia-550"
+    wrong = found("a4-highgpu-8g")
+    assert (wrong.works, wrong.needed) == (False, False)
+    assert "550 does not know B200" in wrong.detail
+    assert "providers.gcp.image" in wrong.remedy
 
 
 def test_doctor_says_what_renting_needs(project: Project) -> None:
