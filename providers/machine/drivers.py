@@ -6,7 +6,7 @@ machines they are. Others say nothing, and nothing can be told of them before a 
 
 The least branch for a CUDA: docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html. GPUs and the
 last CUDA and branch for them: "Deprecated Architectures" in the release notes of CUDA 12 and 13, and NVIDIA's list of
-legacy GPUs (R470, R580). Blackwell came with CUDA 12.8, whose branch is 570.
+legacy GPUs (R470, R580). Ada and Hopper came with CUDA 11.8, whose branch is 520, Blackwell with CUDA 12.8 (570).
 """
 
 from __future__ import annotations
