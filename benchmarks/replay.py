@@ -38,7 +38,7 @@ from orchestrator.arena.replay.promise import Kept, kept
 from orchestrator.arena.replay.simple import FASTEST_ON_DEMAND, RULES, Simple
 from orchestrator.arena.replay.simulator import Policy, Simulator
 from orchestrator.arena.replay.state import State
-from orchestrator.market.snapshot import DEFAULT_STARTUP_S
+from orchestrator.market.start_times import DEFAULT_STARTUP_S
 from orchestrator.model import FASTEST
 from providers.catalog import load
 from providers.money import NANO_USD

@@ -211,7 +211,7 @@ class Home(SimulatedInstallation):
             jobs = [job.id for job in tx.jobs(states=("queued", "running"))]
             rows = tx.availability(now_ms - REMEMBERED_MS, now_ms)
             points = [AvailabilityPoint(row.offer_id, row.at_ms, row.kind) for row in rows]  # type: ignore[arg-type]
-            starts = latencies.starts(tx, self.config, self._kind_at)
+            starts = latencies.starts(latencies.started(tx, self.config), self.config, self._kind_at)
             perf = snapshot.perf(tx, now_ms, jobs, self._speeds)
             gaps = latencies.handovers(tx, self.config)
             return History(self.knowledge, now_ms, {}, points, starts, perf, gaps)

@@ -83,10 +83,11 @@ class ControlPlane:
             changed = True
             self._look()
         self._part("risks", lambda: tell_risks(ctx))
-        changed |= self._part("stopping", lambda: stop_as_asked(ctx))
-        changed |= self._part("standby", lambda: stand_by(ctx))
-        changed |= self._part("placement", self._place)
-        if changed:
+        before_moves = self._part("stopping", lambda: stop_as_asked(ctx))
+        before_moves |= self._part("standby", lambda: stand_by(ctx))
+        before_moves |= self._part("placement", self._place)
+        if before_moves:
+            changed = True
             self._look()
         for migration in ctx.work.migrations:
             changed |= self._advance(migration)

@@ -9,7 +9,8 @@ from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room, rooms
 from orchestrator.market.reversion import Course, History
-from orchestrator.market.snapshot import QUANTILES, Market, Quantile
+from orchestrator.market.snapshot import Market
+from orchestrator.market.start_times import QUANTILES, Quantile
 from orchestrator.market.transfer import OWN_STORE, TYPICAL, Tariff, egress_nano_usd, fetched_from, rate_between
 from providers.billing.charges import Location
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Room
 from orchestrator.market.reversion import UNKNOWN, Course
+from orchestrator.market.start_times import Quantile, coded_starts, site_starts, start_table
 from orchestrator.market.transfer import TYPICAL, Tariff, rate_between
 from orchestrator.model import Estimate
 from providers.billing.charges import Location
@@ -47,11 +48,6 @@ from providers.price import PricePoint
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6 min (SkyNomad, arXiv 2601.06520)
-
-Quantile = Literal["value", "low", "high"]
-QUANTILES: tuple[Quantile, ...] = get_args(Quantile)
 
 _SEAL = object()
 _LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
@@ -173,10 +169,10 @@ class Market:
             polled=MappingProxyType({}),
             startup=MappingProxyType(dict(startup_s or {})),
             priors=priors or {},
-            starts=MappingProxyType(_coded_starts(listing, starts or {})),
+            starts=MappingProxyType(coded_starts(listing, starts or {})),
             courses=MappingProxyType(dict(courses or {})),
             level=levels,
-            site_starts=_site_starts(listing, startup_s or {}),
+            site_starts=site_starts(listing, startup_s or {}),
             tariff=tariff,
             known_rates={},
             announced=(),
@@ -336,10 +332,14 @@ class Market:
     def start_s(self, site: Ints, kind: Ints, quantile: Quantile = "value") -> Floats:
         """Market seconds from a launch to a ready trainer, for columns of sites and kinds of hardware: the expected
         ones, or their 5th ("low") or 95th ("high") percentile."""
-        column = self.site_starts[quantile][site]
-        for (at, of), known in self.starts.items():
-            column[(site == at) & (kind == of)] = getattr(known, quantile)
-        return column
+        if quantile not in self._start_tables:
+            self._start_tables[quantile] = start_table(self.listing, self.site_starts, self.starts, quantile)
+        return self._start_tables[quantile][site, kind]
+
+    @lazily
+    def _start_tables(self) -> dict[Quantile, Floats]:
+        """`start_s` by site and kind, of the quantiles asked for so far."""
+        return {}
 
     def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
         """When each price was last confirmed (observed, or by a later poll of its region), in ms; -1 without one."""
@@ -469,26 +469,6 @@ class Market:
             )
             reported += self.level.tobytes()
         return hashlib.blake2b(self.listing.digest + reported + b"".join(self._blocks), digest_size=16).hexdigest()
-
-
-def _site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) -> Mapping[Quantile, Floats]:
-    known = [startup_s.get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites]
-    return MappingProxyType(
-        {name: np.array([getattr(each, name, each) for each in known], np.float64) for name in QUANTILES}
-    )
-
-
-def _coded_starts(
-    listing: Listing, starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate]
-) -> dict[tuple[int, int], Estimate]:
-    """`starts` by site and kind codes of the listing; others are left out."""
-    sites = {tuple(site): code for code, site in enumerate(listing.sites)}
-    kinds = {kind: code for code, kind in enumerate(listing.kinds)}
-    return {
-        (sites[place], kinds[kind]): known
-        for (place, kind), known in starts.items()
-        if place in sites and kind in kinds
-    }
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:

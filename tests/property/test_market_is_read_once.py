@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import Config, load_config
-from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.market_reader import AVAILABILITY_WINDOW_MS, MarketReader
 from orchestrator.engine.inputs.price_courses import EVERY_MS
 from orchestrator.market import Market
+from orchestrator.model import Job, JobSpec, Run
 from orchestrator.store import Store, Tx
 from orchestrator.store.market.flags import NewFlag
 from providers.clock import VirtualClock
 from providers.collect.facts import Signal
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
+from tests.rig import train_spec
 
 DAY_MS = 86_400_000
 T0 = VirtualClock().start_ms // EVERY_MS * EVERY_MS
@@ -93,6 +95,23 @@ def write(tx: Tx, what: str, number: int, amount: int, minute: int, now_ms: int)
         tx.record_poll(offer.provider, now_ms, now_ms, 4, 1, None)
     elif what == "refused":
         tx.add_availability(offer.id, now_ms, "refused")
+    elif what == "started":
+        job = Job(f"job_{offer.id}/{now_ms}/{minute}", JobSpec("a", train_spec(9)), "me", now_ms, "running")
+        if not tx.jobs_of([job.id]):
+            tx.add_job(job)
+            tx.add_run(
+                Run(
+                    id=f"run_{job.id}",
+                    job_id=job.id,
+                    generation=1,
+                    offer_id=offer.id,
+                    instance_id="i",
+                    state="training",
+                    created_at_ms=now_ms,
+                    billed_from_ms=now_ms,
+                    training_from_ms=now_ms + amount % 10**6,
+                )
+            )
     elif what == "risk":
         rate = minute / 100
         tx.add_risks([Signal("eviction_percent", "aws", "r", "", "t", rate, rate + 1, now_ms, now_ms, "test")])
@@ -124,7 +143,7 @@ writes = st.tuples(
     st.sampled_from(
         [
             *("price", "announced", "late", "ahead of the clock", "unlisted", "listed"),
-            *("flag", "sound", "poll", "refused", "risk"),
+            *("flag", "sound", "poll", "refused", "started", "risk"),
         ]
     ),
     which,
@@ -168,6 +187,17 @@ def test_a_price_that_is_learned_late_counts_among_the_usual_ones(store: Store, 
         after = reader.read(tx, T0 + 3, config)
         assert same(after, MarketReader().read(tx, T0 + 3, config))
         assert after.level.tolist() != before.level.tolist()
+
+
+def test_a_loss_of_long_ago_counts_no_more(store: Store, config: Config) -> None:
+    spot = next(each for each in OFFERS if each.provider == "aws" and each.spot)
+    reader = MarketReader()
+    with undone(store) as tx:
+        tx.put_offers("aws", [spot])
+        tx.add_availability(spot.id, T0 - AVAILABILITY_WINDOW_MS + 60_000, "lost")
+        markets = [reader.read(tx, T0 + minute * 60_000, config) for minute in (0, 2)]
+        assert [int(each.losses[0]) for each in markets] == [1, 0]
+        assert same(markets[-1], MarketReader().read(tx, T0 + 2 * 60_000, config))
 
 
 def test_what_did_not_change_is_not_read_again(store: Store, config: Config) -> None:

@@ -6,7 +6,7 @@ time of a save grows with the checkpoint: an unmeasured job's follows from the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.config import Config
 from orchestrator.market import Location
@@ -66,15 +66,19 @@ def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
     return next(measured, _SETUP_WALL_S) * config.providers.clock_factor
 
 
-def starts(tx: Tx, config: Config, kind_at: Callable[[str], InstanceKind | None]) -> dict[str, Latencies[PlaceAndKind]]:
-    """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind). `kind_at`
-    returns the hardware of an offer by its id."""
+def started(tx: Tx, config: Config) -> dict[str, list[Start]]:
+    """The newest starts on machines of each enabled provider."""
+    return {name: tx.runs_started(name, STARTS) for name in config.providers.enabled}
+
+
+def starts(
+    observed: Mapping[str, Sequence[Start]], config: Config, kind_at: Callable[[str], InstanceKind | None]
+) -> dict[str, Latencies[PlaceAndKind]]:
+    """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind), from what
+    `started` returns. `kind_at` returns the hardware of an offer by its id."""
     return {
-        name: learned(
-            start_prior(name, config),
-            _starts(tx.runs_started(name, STARTS), kind_at, config.providers.clock_factor),
-        )
-        for name in config.providers.enabled
+        name: learned(start_prior(name, config), _starts(runs, kind_at, config.providers.clock_factor))
+        for name, runs in observed.items()
     }
 
 

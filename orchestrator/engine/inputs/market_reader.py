@@ -6,8 +6,9 @@ before each step of a migration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from orchestrator.config import Config
 from orchestrator.engine.inputs import latencies, price_courses, priors
+from orchestrator.engine.inputs.latencies import PlaceAndKind
 from orchestrator.engine.inputs.price_courses import PriceCourses
 from orchestrator.market import (
     AvailabilityKind,
@@ -28,9 +30,11 @@ from orchestrator.market import (
     prior_hazard,
     rooms,
 )
-from orchestrator.perf import InstanceKind, kind_of
+from orchestrator.perf import InstanceKind, Latencies, kind_of
+from orchestrator.store import AvailabilityPoint as StoredPoint
 from orchestrator.store import MarketChanges, Named, Tx
 from orchestrator.store.market.quotas import read_quotas
+from orchestrator.store.queries.runs import Start
 
 Floats = NDArray[np.float64]
 DAY_MS = 86_400_000
@@ -43,7 +47,8 @@ class _Read:
     """The market as read at `at_ms`: the enabled providers' offers, and `withdrawn` ones on which jobs run.
 
     `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
-    interruption rates stored up to the number `risk_seq`."""
+    interruption rates stored up to the number `risk_seq`. `availability` are the observations stored up to the number
+    `availability_seq`, and `starts` follow from `started`, both by provider."""
 
     at_ms: int
     changes: MarketChanges
@@ -60,6 +65,10 @@ class _Read:
     tariff: Tariff
     quotas: Mapping[str, str]
     rooms: Mapping[int, Room]
+    availability_seq: int
+    availability: tuple[AvailabilityPoint, ...]
+    started: Mapping[str, Sequence[Start]]
+    starts: Mapping[str, Latencies[PlaceAndKind]]
 
 
 class MarketReader:
@@ -81,11 +90,11 @@ class MarketReader:
             or changes.offers != last.changes.offers
             or tuple(sorted(_withdrawn(last, used))) != last.withdrawn
         ):
-            last = _read_all(tx, now_ms, enabled, used, changes)
+            last = _read_all(tx, now_ms, config, used, changes)
         else:
-            last = _brought_up_to_date(tx, now_ms, last, changes)
+            last = _brought_up_to_date(tx, now_ms, config, last, changes)
         self._last = last
-        return _market(tx, now_ms, config, last)
+        return _market(tx, now_ms, last)
 
 
 def _withdrawn(last: _Read, used: Collection[str]) -> set[str]:
@@ -93,12 +102,14 @@ def _withdrawn(last: _Read, used: Collection[str]) -> set[str]:
     return {name for name in used if name in last.withdrawn or last.listing.row(name) is None}
 
 
-def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[str], changes: MarketChanges) -> _Read:
+def _read_all(tx: Tx, now_ms: int, config: Config, used: Collection[str], changes: MarketChanges) -> _Read:
+    enabled = tuple(config.providers.enabled)
     offers = tx.offers(enabled)  # offers of other sources are only shown: nothing can be launched there
     listed = {offer.id for offer in offers}
     withdrawn = [offer for name in sorted({*used} - listed) if (offer := tx.offer(name)) is not None]
     listing = Listing.of([*offers, *withdrawn])
     prices = PriceColumns.unknown(len(listing)).renewed(listing, (), tx.payable_as_of(now_ms))
+    availability_seq, availability = tx.availability_after(0, now_ms - AVAILABILITY_WINDOW_MS)
     return _Read(
         at_ms=now_ms,
         changes=changes,
@@ -115,7 +126,23 @@ def _read_all(tx: Tx, now_ms: int, enabled: tuple[str, ...], used: Collection[st
         tariff=priors.tariff(listing.shapes),
         quotas=(quotas := tx.quotas_stored()),
         rooms=_rooms(listing, quotas),
+        availability_seq=availability_seq,
+        availability=_points(availability),
+        started=(started := latencies.started(tx, config)),
+        starts=latencies.starts(started, config, partial(_kind_at, listing)),
     )
+
+
+def _points(stored: Iterable[StoredPoint]) -> tuple[AvailabilityPoint, ...]:
+    return tuple(AvailabilityPoint(each.offer_id, each.at_ms, cast("AvailabilityKind", each.kind)) for each in stored)
+
+
+def _kind_at(listing: Listing, offer_id: str) -> InstanceKind | None:
+    row = listing.row(offer_id)
+    if row is None:
+        return None
+    shape = listing.shapes[int(listing.shape[row])]
+    return kind_of(shape.gpu, shape.gpu_count)
 
 
 def _rooms(listing: Listing, stored: Mapping[str, str]) -> Mapping[int, Room]:
@@ -126,7 +153,7 @@ def _priors(tx: Tx, listing: Listing, now_ms: int) -> Mapping[tuple[str, str, st
     return priors.hazard_priors(listing.shapes, tx.risks_as_of(now_ms))
 
 
-def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges) -> _Read:
+def _brought_up_to_date(tx: Tx, now_ms: int, config: Config, last: _Read, changes: MarketChanges) -> _Read:
     prices, coming = last.prices, last.coming
     changed = frozenset(tx.prices_changed_since(last.changes.prices)) if changes != last.changes else frozenset()
     if renewed := changed | coming:
@@ -137,6 +164,14 @@ def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges
         last = replace(last, risk_seq=risk_seq, priors=known, hazard=prior_hazard(last.listing, known))
     if (quotas := tx.quotas_stored()) != last.quotas:
         last = replace(last, quotas=quotas, rooms=_rooms(last.listing, quotas))
+    since_ms = now_ms - AVAILABILITY_WINDOW_MS
+    availability_seq, new = tx.availability_after(last.availability_seq, since_ms)
+    if new:
+        kept = (each for each in last.availability if each.at_ms >= since_ms)
+        last = replace(last, availability_seq=availability_seq, availability=(*kept, *_points(new)))
+    if (started := latencies.started(tx, config)) != last.started:
+        starts = latencies.starts(started, config, partial(_kind_at, last.listing))
+        last = replace(last, started=started, starts=starts)
     courses = price_courses.learned(tx, last.listing, now_ms, before=last.courses, changed=changed)
     return replace(
         last,
@@ -148,29 +183,16 @@ def _brought_up_to_date(tx: Tx, now_ms: int, last: _Read, changes: MarketChanges
     )
 
 
-def _market(tx: Tx, now_ms: int, config: Config, read: _Read) -> Market:
-    listing = read.listing
-
-    def kind_at(offer_id: str) -> InstanceKind | None:
-        row = listing.row(offer_id)
-        if row is None:
-            return None
-        shape = listing.shapes[int(listing.shape[row])]
-        return kind_of(shape.gpu, shape.gpu_count)
-
-    starts = latencies.starts(tx, config, kind_at)
+def _market(tx: Tx, now_ms: int, read: _Read) -> Market:
     return Market.as_of(
         now_ms,
-        offers=listing,
+        offers=read.listing,
         prices=read.prices,
         doubts={**tx.flagged_as_of(now_ms), **dict.fromkeys(read.withdrawn, NO_LONGER_SOLD)},
-        availability=[
-            AvailabilityPoint(row.offer_id, row.at_ms, cast("AvailabilityKind", row.kind))
-            for row in tx.availability(now_ms - AVAILABILITY_WINDOW_MS, now_ms)
-        ],
+        availability=[each for each in read.availability if each.at_ms >= now_ms - AVAILABILITY_WINDOW_MS],
         polls=[((each.provider, each.region, each.spot), each.until_ms) for each in tx.polled(read.named)],
-        startup_s={name: known.usual for name, known in starts.items()},
-        starts={place: each for known in starts.values() for place, each in known.at.items()},
+        startup_s={name: known.usual for name, known in read.starts.items()},
+        starts={place: each for known in read.starts.values() for place, each in known.at.items()},
         courses=read.courses.courses,
         levels=read.courses.levels,
         priors=read.priors,

@@ -17,7 +17,7 @@ from orchestrator.engine.migration.intent import may_change_place
 from orchestrator.errors import RowError
 from orchestrator.market import Location, Market
 from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step
-from orchestrator.perf import PerfBook, Program, program_of
+from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
@@ -132,18 +132,13 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None, speeds: Sp
     """
     newest = tx.measured_last(LIKE_JOBS)
     wanted = None if job_ids is None else {*job_ids, *newest}
+    reader = SpeedReader() if speeds is None else speeds
     return PerfBook.of(
-        (SpeedReader() if speeds is None else speeds).read(tx, wanted, now_ms),
-        programs=_programs(tx, newest),
+        reader.read(tx, wanted, now_ms),
+        programs=reader.programs(tx, newest),
         works=tx.works(),
         tables=tx.rates(),
     )
-
-
-def _programs(tx: Tx, job_ids: Collection[str]) -> dict[str, Program]:
-    """The programs of those jobs that can be read; the others are only some of many to learn from."""
-    found = tx.jobs_of(job_ids, unreadable=left_out)
-    return {job.id: program_of(job.spec.train, job.spec.resources.nodes) for job in found}
 
 
 @dataclass(frozen=True)

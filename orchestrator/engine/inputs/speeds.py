@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from orchestrator.perf import InstanceKind, Observation, Series, by_kind
+from orchestrator.perf import InstanceKind, Observation, Program, Series, by_kind, program_of
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
 
@@ -22,6 +22,7 @@ class SpeedReader:
         self._unreadable = unreadable
         self._known: dict[str, tuple[object, Mapping[InstanceKind, Series]]] = {}
         self._at_ms = 0
+        self._programs: dict[str, Program] = {}
 
     def read(self, tx: Tx, job_ids: Collection[str] | None, now_ms: int) -> Measurements:
         """What was measured of each of these jobs (None: of all) by `now_ms` (market time); jobs without measurements
@@ -40,3 +41,12 @@ class SpeedReader:
         self._known = known | {job_id: (marks[job_id], by_kind(mine)) for job_id, mine in points.items()}
         self._at_ms = now_ms
         return {job_id: series for job_id, (_, series) in self._known.items()}
+
+    def programs(self, tx: Tx, job_ids: Collection[str]) -> Mapping[str, Program]:
+        """What these jobs execute, which never changes; those that cannot be read are left out, since they are only
+        some of many to learn from."""
+        known = {job_id: self._programs[job_id] for job_id in job_ids if job_id in self._programs}
+        for job in tx.jobs_of([job_id for job_id in job_ids if job_id not in known], unreadable=lambda *_: None):
+            known[job.id] = program_of(job.spec.train, job.spec.resources.nodes)
+        self._programs = known
+        return known

@@ -12,14 +12,15 @@ from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
-from orchestrator.errors import SiteError
+from orchestrator.errors import RowError, SiteError
 from orchestrator.market import Market
 from orchestrator.model import Run
+from orchestrator.store import JobFacts
 from providers.billing.charges import Location, checkpoint_objects
 from trainers.control import Risk
 
 TELL_EVERY_S = 30.0
-AT_ONCE = 20  # runs in one tick, so that none takes long
+AT_ONCE = 10  # runs in one tick, so that none takes long
 _CHANGED = math.log(1.25)
 WRITE_NANO_USD = {"aws": 5_000, "gcp": 5_000, "azure": 6_500}
 """One write request by the list prices of 2026-11 in the home region: S3 standard PUT, Cloud Storage standard class A,
@@ -32,15 +33,20 @@ def tell_risks(ctx: Context) -> bool:
     asked = ctx.few_due("risk", runs, lambda run: run.id, TELL_EVERY_S, AT_ONCE)
     if not asked:
         return False
+    unreadable: dict[str, RowError] = {}
     with ctx.installation.store.read() as tx:
         market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, [run.offer_id for run in runs])
+        facts = tx.job_facts_of([run.job_id for run in asked], unreadable=unreadable.setdefault)
     for run in asked:
-        contained(ctx, Compartment.TELL_RISK, partial(_tell, ctx, market, run), None, job_id=run.job_id)
+        step = partial(_tell, ctx, market, run, facts.get(run.job_id), unreadable.get(run.job_id))
+        contained(ctx, Compartment.TELL_RISK, step, None, job_id=run.job_id)
     return False
 
 
-def _tell(ctx: Context, market: Market, run: Run) -> None:
-    found = _risk(ctx, market, run)
+def _tell(ctx: Context, market: Market, run: Run, facts: JobFacts | None, error: RowError | None) -> None:
+    if error is not None:
+        raise error
+    found = None if facts is None else _risk(ctx, market, run, facts.checkpoint_bytes or 0)
     if found is None or not _differs(ctx.risks.get(run.id), found):
         return
     with suppress(SiteError):  # the run is told at its next turn
@@ -48,12 +54,10 @@ def _tell(ctx: Context, market: Market, run: Run) -> None:
         ctx.risks[run.id] = found
 
 
-def _risk(ctx: Context, market: Market, run: Run) -> Risk | None:
+def _risk(ctx: Context, market: Market, run: Run, size_bytes: int) -> Risk | None:
     row, factor = market.listing.row(run.offer_id), ctx.installation.clock.factor
     if row is None:
         return None
-    with ctx.installation.store.read() as tx:
-        size_bytes = tx.job_facts(run.job_id).checkpoint_bytes or 0
     losses_per_h = float(market.hazard[row]) * run.nodes * factor
     bucket, price = ctx.bucket_of(ctx.work.jobs[run.job_id]), int(market.price[row]) * run.nodes
     market_s = charge_s(bucket, size_bytes, price)

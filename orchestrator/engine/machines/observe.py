@@ -274,7 +274,7 @@ def _record(ctx: Context, runs: Sequence[Run]) -> bool:
 
 def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     if report.step > run.last_step:
-        _progress(tx, run, report)
+        _progress(ctx, tx, run, report)
     measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
     if (
         report.step_wall_s is None
@@ -287,7 +287,7 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     first = f"measured/{run.id}" not in ctx.pacing
     ctx.pacing[f"measured/{run.id}"] = report.step
     if (offer := tx.offer(run.offer_id)) is not None:
-        known = bool(tx.perf_marks([run.job_id]))
+        known = not first or bool(tx.perf_marks([run.job_id]))
         per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:
@@ -301,7 +301,7 @@ def _may_be_tried(tx: Tx) -> bool:
     return sum(not on_host(kind) for kind in kinds) > 1
 
 
-def _progress(tx: Tx, run: Run, report: RunReport) -> None:
+def _progress(ctx: Context, tx: Tx, run: Run, report: RunReport) -> None:
     """Record a run's progress. Steps never decrease, whatever a run reports later."""
     if report.state == "malformed":
         return
@@ -314,8 +314,10 @@ def _progress(tx: Tx, run: Run, report: RunReport) -> None:
         useful_s=report.useful_s,
         checkpoint_s=report.checkpoint_s,
     )
-    if report.total_steps is not None and tx.job_facts(run.job_id).total_steps != report.total_steps:
-        tx.set_job_facts(run.job_id, total_steps=report.total_steps)
+    total_steps, recorded = report.total_steps, f"total/{run.id}"
+    if total_steps is not None and ctx.pacing.get(recorded) != total_steps:
+        tx.set_job_facts(run.job_id, total_steps=total_steps)
+        ctx.pacing[recorded] = total_steps
 
 
 def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
@@ -340,7 +342,7 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     elif not attached(run, report):
         how = "finished: its program ended (it never called attach())"
     with ctx.write() as tx:
-        _progress(tx, run, report)
+        _progress(ctx, tx, run, report)
         tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
         tx.set_job_facts(job.id, weights_hash=report.weights_hash, finished_at_ms=now)
         tx.set_job_state(job.id, "finished")
@@ -362,7 +364,7 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Se
     if free is None:
         return Seen()  # its provider is being asked
     with ctx.write() as tx:
-        _progress(tx, run, report)
+        _progress(ctx, tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
         count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=free.from_ms)
     return Seen(changed=True, need_place=True)
@@ -372,7 +374,7 @@ def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunRepor
     """The run saved a checkpoint and ended, on request or because its machine is being taken away."""
     if job.state == "pausing":
         with ctx.write() as tx:
-            _progress(tx, run, report)
+            _progress(ctx, tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
             own = "; its program saves its own state"  # a program that never called attach()
             paused(
@@ -420,7 +422,7 @@ def _end(
         return Seen()
     with ctx.write() as tx:
         if report is not None and report.step > 0:
-            _progress(tx, run, report)
+            _progress(ctx, tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
         if blame_offer and not no_progress:
             tx.add_availability(run.offer_id, now, "lost", run.id, end)

@@ -15,13 +15,13 @@ from orchestrator.engine.compartment import Compartment, contained, contained_wr
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.migration.intent import is_asked, open_migration, under_way
+from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
-from orchestrator.model import Job, Placement, Plan, Reason, Run
+from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
 from orchestrator.policy import decide, expected
-from orchestrator.store import Tx
+from orchestrator.store import JobFacts, Tx
 
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 
@@ -98,7 +98,8 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
     now, config = ctx.now_ms, ctx.installation.config
     with ctx.installation.store.read() as tx:
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
-        chosen = [job.id for job in waiting if may_be_placed(tx, job, now)]
+        facts, moves = tx.job_facts_of(jobs), tx.migrations_of(jobs, open=True)
+        chosen = [job.id for job in waiting if _may_be_placed(job, facts[job.id], moves[job.id], now)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
     if jobs and not chosen:
         return None
@@ -125,9 +126,13 @@ def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: st
 
 def may_be_placed(tx: Tx, job: Job, now: int) -> bool:
     """Whether a job waits for a place and may be looked at, or runs without an open migration."""
-    if job.state not in ("queued", "running") or under_way(tx, job.id):
+    return _may_be_placed(job, tx.job_facts(job.id), tx.migrations(job_id=job.id, open=True), now)
+
+
+def _may_be_placed(job: Job, facts: JobFacts, moves: Sequence[Migration], now: int) -> bool:
+    if job.state not in ("queued", "running") or may_change_place(moves):
         return False
-    not_before = tx.job_facts(job.id).next_decision_ms
+    not_before = facts.next_decision_ms
     return not (job.state == "queued" and not_before is not None and now < not_before)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 AT_ONCE = 3
 """Decisions in one tick."""
 FOR_OTHERS = 1
-"""Of these, for due jobs that do not need a machine."""
+"""Of these, for due jobs that do not need a machine. They lose nothing by waiting for one of the next ticks."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Turns:
         others = [job_id for job_id in due if job_id not in in_need]
         room = AT_ONCE - min(len(others), FOR_OTHERS)
         taken = first[:room]
-        taken += others[: AT_ONCE - len(taken)]
+        taken += others[:FOR_OTHERS]
         self._due = {*due}.difference(taken)
         for job_id in taken:
             self._number += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, select
 
 from orchestrator.store.market.flags import FlagRows
 from orchestrator.store.market.polls import PollRows
@@ -28,6 +28,13 @@ _AVAILABILITY = (
     .where(availability_point.c.at_ms.between(bindparam("since_ms"), bindparam("until_ms")))
     .order_by(availability_point.c.at_ms, availability_point.c.seq)
 )
+_AVAILABILITY_SINCE = (
+    select(offer.c.id, availability_point.c.at_ms, availability_point.c.kind, availability_point.c.seq)
+    .join(offer, offer.c.key == availability_point.c.offer_key)
+    .where(availability_point.c.seq > bindparam("after"), availability_point.c.at_ms >= bindparam("since_ms"))
+    .order_by(availability_point.c.seq)
+)
+_NEWEST = select(func.max(availability_point.c.seq))
 
 
 class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
@@ -39,6 +46,16 @@ class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
         """Stores an observation. Raises NotFoundError for an unknown offer."""
         key = self._offer_keys({offer_id})[offer_id]
         self._insert(availability_point, offer_key=key, at_ms=at_ms, kind=kind, run_id=run_id, detail=detail)
+
+    def availability_after(self, number: int, since_ms: int) -> tuple[int, list[AvailabilityPoint]]:
+        """The observations stored after the one with this number, if they are of `since_ms` or later, in the order of
+        writing; and the number of the newest. The first number is 0."""
+        newest = self._connection.execute(_NEWEST).scalar_one() or 0
+        if newest <= number:
+            return number, []
+        rows = self._connection.execute(_AVAILABILITY_SINCE, {"after": number, "since_ms": since_ms})
+        found = checked("availability_point", rows, (str, int, str, int))
+        return newest, [AvailabilityPoint(*row[:3]) for row in found]
 
     def availability(self, since_ms: int, until_ms: int) -> list[AvailabilityPoint]:
         """The observations from `since_ms` to `until_ms`, both inclusive, by time."""

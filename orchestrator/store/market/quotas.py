@@ -10,6 +10,7 @@ from orchestrator.store.transaction import Transaction
 from providers.base import Quota
 
 _PREFIX = "quotas/"
+_STORED = select(meta.c.key, meta.c.value).where(meta.c.key.startswith(_PREFIX))
 
 
 class QuotaRows(Transaction):
@@ -17,8 +18,7 @@ class QuotaRows(Transaction):
 
     def quotas_stored(self) -> dict[str, str]:
         """By provider, as stored: equal texts are equal quotas."""
-        found = self._connection.execute(select(meta.c.key, meta.c.value).where(meta.c.key.startswith(_PREFIX)))
-        return {str(key).removeprefix(_PREFIX): str(value) for key, value in found}
+        return {str(key).removeprefix(_PREFIX): str(value) for key, value in self._connection.execute(_STORED)}
 
     def set_quotas(self, provider: str, quotas: list[Quota]) -> bool:
         """Store what a provider reported. Returns whether that is news."""

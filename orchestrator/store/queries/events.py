@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, func, or_, select
@@ -14,7 +15,7 @@ from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import dumps
 from orchestrator.model import Event
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import mapping, record
+from orchestrator.store.rows import ROWS_KEPT, mapping, record
 from orchestrator.store.schema import CUTOVER, event, job
 from orchestrator.store.transaction import Transaction, columns
 
@@ -143,11 +144,17 @@ class EventRows(Transaction):
         found: list[tuple[str, Mapping[str, object]]] = []
         for job_id, event_id, data in self._connection.execute(_CUTOVERS, {"limit": limit}):
             with suppress(UnreadableRowError):  # it is one of many, of another job
-                found.append((str(job_id), mapping("event", event_id, data)))
+                found.append((str(job_id), _data(event_id, data)))
         return found
 
     def _query(self, query: Select[Any], values: dict[str, Any]) -> list[Event]:
         return [_event(row) for row in self._connection.execute(query, values).all()]
+
+
+@lru_cache(maxsize=ROWS_KEPT)
+def _data(event_id: object, text: object) -> Mapping[str, object]:
+    """Raises UnreadableRowError."""
+    return MappingProxyType(mapping("event", event_id, text))
 
 
 def _event(row: Row[Any]) -> Event:

@@ -79,7 +79,8 @@ NAMES_COMPARED = 1000
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _ID_BEGINS = "job_"
 _LONGEST_REF = 200
-_JOB = [job.c[field.name] for field in fields(_Stored)]
+_JOB_COLUMNS = [field.name for field in fields(_Stored)]
+_JOB = [job.c[name] for name in _JOB_COLUMNS]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
 _ENDED_BETWEEN = (
@@ -270,15 +271,13 @@ class JobRows(Transaction):
             raise NotFoundError(f"there is no job {job_id}", hint="tradewind queue lists them")
         return record(JobFacts, "job", row, of=job_id)
 
-    def job_facts_of(self, job_ids: Collection[str]) -> dict[str, JobFacts]:
-        """Like `job_facts`, for each of these jobs."""
+    def job_facts_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> dict[str, JobFacts]:
+        """Like `job_facts`, for each of these jobs. `unreadable` is called for those whose facts are unreadable, which
+        are left out; without it, RowError is raised."""
         found: dict[str, JobFacts] = {}
         for batch in batches(job_ids):
             rows = self._connection.execute(_FACTS_OF, {"job_ids": batch}).all()
-            found.update(
-                (each.id, decoded(JobFacts, "job", {name: each._mapping[name] for name in _FACT_NAMES}, each.id))
-                for each in rows
-            )
+            found.update(records(_facts, rows, "id", unreadable))
         return found
 
     def set_job_facts(self, job_id: str, **facts: Unpack[JobFactFields]) -> None:
@@ -305,11 +304,25 @@ def _spec(text: str) -> JobSpec:
     return _SPEC.loads(text)
 
 
-@lru_cache(maxsize=ROWS_KEPT)
 def _job(row: Row[Any]) -> Job:
     """Raises UnreadableRowError."""
-    stored = record(_Stored, "job", row)
+    return _job_of(tuple(row))
+
+
+@lru_cache(maxsize=ROWS_KEPT)
+def _job_of(row: tuple[Any, ...]) -> Job:
+    stored = decoded(_Stored, "job", dict(zip(_JOB_COLUMNS, row, strict=True)))
     return _with(stored, _spec_of(stored))
+
+
+def _facts(row: Row[Any]) -> tuple[str, JobFacts]:
+    """Raises UnreadableRowError."""
+    return row[0], _facts_of(tuple(row))
+
+
+@lru_cache(maxsize=ROWS_KEPT)
+def _facts_of(row: tuple[Any, ...]) -> JobFacts:
+    return decoded(JobFacts, "job", dict(zip(_FACT_NAMES, row[1:], strict=True)), row[0])
 
 
 def _outline(row: Row[Any]) -> Job:

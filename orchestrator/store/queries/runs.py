@@ -16,7 +16,7 @@ from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import CodecError, dumps, encode, loads
 from orchestrator.model import Member, Migration, Run, RunEnd, RunState, Step, billed_together
 from orchestrator.store.market.offers import batches
-from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, ROWS_KEPT, Unreadable, record, records
+from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, ROWS_KEPT, Unreadable, decoded, records
 from orchestrator.store.schema import MIGRATION_OPEN, UNSETTLED, job, migration, run
 from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
@@ -42,11 +42,18 @@ _STARTS = frozenset(product([str], [int], [int], [int], [int, NoneType], [float,
 """The types of the values of a Start."""
 
 
+@lru_cache(maxsize=ROWS_KEPT)
+def _start(values: tuple[Any, ...]) -> Start | None:
+    """None if a value is impossible."""
+    return Start(*values) if tuple(map(type, values)) in _STARTS and _possible(values[1:4]) else None
+
+
 def _possible(instants_ms: Sequence[int]) -> bool:
     return all(EARLIEST_MS <= each <= LATEST_MS for each in instants_ms)
 
 
-_RUN = select(*(run.c[field.name] for field in fields_of(Run)))
+_RUN_COLUMNS = tuple(field.name for field in fields_of(Run))
+_RUN = select(*(run.c[name] for name in _RUN_COLUMNS))
 _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
 _RUNS_OF = _RUNS.where(run.c.job_id.in_(bindparam("job_ids", expanding=True)))
@@ -68,9 +75,11 @@ _SAVES = (
 )
 _UPDATE_RUN = update(run).where(run.c.id == bindparam("run_id"))
 
-_MIGRATION = select(*(migration.c[field.name] for field in fields_of(Migration)))
+_MIGRATION_COLUMNS = tuple(field.name for field in fields_of(Migration))
+_MIGRATION = select(*(migration.c[name] for name in _MIGRATION_COLUMNS))
 _MIGRATIONS = _MIGRATION.order_by(migration.c.created_at_ms, migration.c.generation, migration.c.id)
 _MIGRATIONS_OF = _MIGRATIONS.where(migration.c.job_id.in_(bindparam("job_ids", expanding=True)))
+_OPEN_OF = _MIGRATIONS_OF.where(MIGRATION_OPEN)
 _ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
 _OF_TOKEN = select(migration.c.target_run_id).where(migration.c.token == bindparam("token"))
 _ADVANCE = update(migration).where(
@@ -178,7 +187,7 @@ class RunRows(Transaction):
         """The starts of runs that trained on machines of `provider`, newest first: at most `limit` of the latest
         LOOKED_AT of all providers. Those with impossible values are skipped."""
         rows = self._connection.execute(_STARTED, {"of_provider": f"{provider}/%", "limit": limit})
-        return [Start(*row) for row in rows if tuple(map(type, row)) in _STARTS and _possible(row[1:4])]
+        return [each for row in rows if (each := _start(tuple(row))) is not None]
 
     def saves(self, limit: int) -> list[tuple[float, int]]:
         """(wall seconds of a run's latest save, bytes of its job's checkpoints) of runs of all jobs, newest first: at
@@ -253,12 +262,12 @@ class RunRows(Transaction):
         return records(_migration, self._connection.execute(newest).all(), "job_id", lambda _id, _error: None)
 
     def migrations_of(
-        self, job_ids: Collection[str], unreadable: Unreadable | None = None
+        self, job_ids: Collection[str], unreadable: Unreadable | None = None, *, open: bool = False
     ) -> dict[str, list[Migration]]:
-        """Like `migrations`, for each of these jobs."""
+        """Like `migrations`, for each of these jobs; with `open`, only those in progress."""
         found: dict[str, list[Migration]] = {job_id: [] for job_id in job_ids}
         for batch in batches(found):
-            rows = self._connection.execute(_MIGRATIONS_OF, {"job_ids": batch}).all()
+            rows = self._connection.execute(_OPEN_OF if open else _MIGRATIONS_OF, {"job_ids": batch}).all()
             for each in records(_migration, rows, "job_id", unreadable):
                 found[each.job_id].append(each)
         return found
@@ -329,21 +338,29 @@ def members_in(text: object) -> tuple[Member, ...]:
     return found
 
 
-@lru_cache(maxsize=ROWS_KEPT)
 def _run(row: Row[Any]) -> Run:
-    text = row._mapping["members"]
-    if text is None:
-        return sound(record(Run, "run", row, members=()))
-    try:
-        members = members_in(text)
-    except CodecError as error:
-        raise UnreadableRowError("run", row._mapping["id"], f"members: {error}") from error
-    return sound(record(Run, "run", row, members=[encode(each) for each in members]))
+    return _run_of(tuple(row))
 
 
 @lru_cache(maxsize=ROWS_KEPT)
+def _run_of(row: tuple[Any, ...]) -> Run:
+    values: dict[str, Any] = dict(zip(_RUN_COLUMNS, row, strict=True))
+    text = values["members"]
+    try:
+        members = [] if text is None else [encode(each) for each in members_in(text)]
+    except CodecError as error:
+        raise UnreadableRowError("run", values["id"], f"members: {error}") from error
+    return sound(decoded(Run, "run", values | {"members": members}))
+
+
 def _migration(row: Row[Any]) -> Migration:
-    return _placed("migration", record(Migration, "migration", row))
+    return _migration_of(tuple(row))
+
+
+@lru_cache(maxsize=ROWS_KEPT)
+def _migration_of(row: tuple[Any, ...]) -> Migration:
+    values = dict(zip(_MIGRATION_COLUMNS, row, strict=True))
+    return _placed("migration", decoded(Migration, "migration", values))
 
 
 def _placed(table: str, found: _Placed) -> _Placed:

@@ -15,8 +15,16 @@ JOBS = [f"job_{number:03}" for number in range(100)]
 def test_a_few_jobs_are_decided_about_at_once() -> None:
     turns = Turns()
     turns.ask(JOBS[:AT_ONCE])
-    assert turns.take(JOBS, (), JOBS) == JOBS[:AT_ONCE]
+    assert turns.take(JOBS, JOBS, JOBS) == JOBS[:AT_ONCE]
     assert not turns.waiting
+
+
+def test_jobs_that_need_no_machine_are_fewer_since_they_can_wait() -> None:
+    turns = Turns()
+    turns.ask(JOBS)
+    assert turns.take(JOBS, (), JOBS) == JOBS[:FOR_OTHERS]
+    assert len(turns.take(JOBS, JOBS[50:], JOBS)) == AT_ONCE
+    assert turns.waiting
 
 
 def test_many_jobs_are_decided_about_in_turn_and_each_once() -> None:
@@ -47,7 +55,7 @@ def test_whoever_newly_needs_a_machine_comes_before_those_that_were_decided_abou
 def test_jobs_that_ended_lose_their_turn() -> None:
     turns = Turns()
     turns.ask(JOBS)
-    assert turns.take(JOBS[:3], (), JOBS[:3]) == JOBS[:3]
+    assert turns.take(JOBS[:3], JOBS[:3], JOBS[:3]) == JOBS[:3]
     assert not turns.waiting
 
 
