@@ -27,7 +27,8 @@ def forget_machines(ctx: Context) -> bool:
         answer = ctx.ask("known", PLACE, ctx.runtime.known, every_s=FORGET_EVERY_S)
         if answer is not None:
             in_use = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
-            over = [run_id for run_id in answer.result() if _is_over(ctx, run_id, in_use)]
+            unsettled = {run.id for run in ctx.work.runs}
+            over = [name for name in answer.result() if name not in unsettled and _is_over(ctx, name, in_use)]
             if over and ctx.may_ask("forget", PLACE):
                 ctx.begin("forget", PLACE, partial(_forget, ctx.runtime, over))
     return False
