@@ -108,3 +108,16 @@ def test_an_export_holds_no_cell_that_a_spreadsheet_would_evaluate(fleet: Served
     names = {row[1] for row in rows}
     assert {f"'{name}" if name.startswith("=") else name for name in HOSTILE} <= names
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]
+
+
+def test_what_a_generated_job_saved_was_computed_when_it_ended_with_the_prices_known_then(fleet: Served) -> None:
+    with fleet.installation.store.read() as tx:
+        ended = {each.job_id: tx.job_facts(each.job_id).finished_at_ms for each in tx.comparisons()}
+        compared = tx.comparisons()
+    assert len(ended) > 10
+    for each in compared:
+        ended_ms = ended[each.job_id]
+        assert ended_ms is not None
+        assert 0 < each.at_ms - ended_ms < 3_600_000
+        prices = [] if each.inputs is None else [at for of in each.inputs.prices.values() for at, _ in of]
+        assert all(at_ms < each.at_ms for at_ms in prices)

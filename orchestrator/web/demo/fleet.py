@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 
@@ -38,6 +38,7 @@ from orchestrator.model import (
 from orchestrator.store import Tx
 from orchestrator.web.demo.lives import DAY_MS, Life, Stretch, candidates, lives
 from orchestrator.web.demo.market import MACHINES, SOURCE, ZONES, DemoMarket, market
+from providers.clock import VirtualClock
 from providers.money import format_usd
 from providers.offer import OfferId, short_zone
 from providers.price import PricePoint
@@ -47,6 +48,8 @@ SEED = 20
 WITH_LOSSES_DAYS = 10
 ACTOR = "control-plane"
 GB = 1_000_000_000
+CLOSED_AFTER_MS = 120_000
+"""After the end of a job; its last machine is booked by then."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,9 @@ def write_fleet(
     progress("savings")
     for begin in range(0, len(ended), 200):
         with installation.store.write() as tx:
-            for _, job_id in sorted(ended)[begin : begin + 200]:
-                conclude(installation, tx, job_id)
+            for finished_ms, job_id in sorted(ended)[begin : begin + 200]:
+                then = replace(installation, clock=VirtualClock(finished_ms + CLOSED_AFTER_MS))
+                conclude(then, tx, job_id)
 
 
 def _write_market(installation: Installation, demo: DemoMarket, now_ms: int) -> None:
@@ -210,8 +214,8 @@ class _Writer:
         for run, before in zip(runs, [None, *runs], strict=False):
             if run.billed_from_ms is None:
                 continue
-            prices = self._demo.prices[run.offer_id]
             end_ms = self._now_ms if run.billed_to_ms is None else run.billed_to_ms
+            prices = self._demo.prices_within(run.offer_id, run.billed_from_ms, end_ms)
             last: int | None = None
             for upto in self._ends(run.billed_from_ms, end_ms):
                 made += accrue(job, run, prices, upto, last)

@@ -6,7 +6,7 @@ follows from a seed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -61,6 +61,11 @@ class DemoMarket:
         """The price in force, in nano-USD per hour."""
         changes = self.prices[offer_id]
         return changes[max(0, bisect_right(changes, (at_ms, 1 << 62)) - 1)][1]
+
+    def prices_within(self, offer_id: str, from_ms: int, until_ms: int) -> Sequence[tuple[int, int]]:
+        """Its price changes from the one in force at `from_ms` to the last before `until_ms`."""
+        changes = self.prices[offer_id]
+        return changes[max(0, bisect_right(changes, (from_ms, 1 << 62)) - 1) : bisect_left(changes, (until_ms, 0))]
 
 
 def market(start_ms: int, end_ms: int, seed: int, *, changes_per_day: float = 4.0) -> DemoMarket:
