@@ -96,6 +96,12 @@ class CostView:
     rest_nano_usd: int
     simulated: bool
 
+    def shortened(self, most: int) -> CostView:
+        """The same with at most so many rows; the others are left out as well."""
+        others = self.rows[most:]
+        rest = self.rest_nano_usd + sum(each.amount_nano_usd for each in others)
+        return replace(self, rows=self.rows[:most], left_out=self.left_out + len(others), rest_nano_usd=rest)
+
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
@@ -130,7 +136,10 @@ def costs(
     key = _KEYS.get(group_by)
     with installation.store.read() as tx:
         now, before = tx.cost_sums(chosen, key), tx.cost_sums(earlier, key)
-        jobs, billed = tx.cost_jobs(chosen, key), tx.cost_jobs(chosen)
+        if group_by == "job":  # each is billed itself
+            jobs = billed = dict.fromkeys((each.key for each in now), 1)
+        else:
+            jobs, billed = tx.cost_jobs(chosen, key), tx.cost_jobs(chosen)
         rows = _rows(group_by, now, before, jobs)
         kept = rows[:MOST_ROWS]
         named = _names(tx, group_by, kept)

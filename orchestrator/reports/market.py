@@ -1,11 +1,10 @@
 """The market of one kind of GPU: prices by hour of a GPU, by TFLOP or by 1,000 steps of a job; now, over time, by zone.
 
-Long histories are thinned to the lowest and highest price of each of BUCKETS parts, so that no peak is lost.
+Long histories are thinned to the lowest and the highest price of each of BUCKETS parts, so that no peak is lost.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -54,11 +53,11 @@ class MarketRow:
 
 @dataclass(frozen=True, slots=True)
 class MarketSeries:
-    """The price of an offer over time: (time, nano-USD per unit), thinned."""
+    """The price of an offer over time: (time, nano-USD per unit), thinned, to the end of the period."""
 
     offer_id: str
     points: tuple[tuple[int, float], ...]
-    whole: int  # number of points before thinning
+    whole: int  # number of price changes before thinning
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +180,6 @@ def market_csv(view: MarketView) -> str:
     return table(columns, rows)
 
 
-def thinned(points: Sequence[tuple[int, float]], buckets: int = BUCKETS) -> tuple[tuple[int, float], ...]:
-    """At most 4 points per bucket of time: the first, the lowest, the highest and the last of each."""
-    if len(points) <= 2 * buckets:
-        return tuple(points)
-    start, span = points[0][0], max(1, points[-1][0] - points[0][0])
-    kept: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for point in points:
-        kept[min(buckets - 1, (point[0] - start) * buckets // span)].append(point)
-    found: list[tuple[int, float]] = []
-    for number in sorted(kept):
-        of = kept[number]
-        low, high = min(of, key=lambda each: each[1]), max(of, key=lambda each: each[1])
-        found += sorted({of[0], low, high, of[-1]})
-    return tuple(found)
-
-
 def _most(tx: Tx, kinds: Sequence[str]) -> str:
     named = [each for each in kinds if each != CPU]
     sizes = {each: len(tx.find_offers(gpus=(each,))) for each in named[:40]}
@@ -278,13 +261,13 @@ def _series(
     unit: Unit,
     rates: Mapping[tuple[str | None, int], float],
 ) -> tuple[MarketSeries, ...]:
-    found = tx.price_changes_of([Interval(each.id, start_ms, end_ms) for each in offers])
+    found = tx.price_series([Interval(each.id, start_ms, end_ms) for each in offers], BUCKETS)
     made = []
-    for offer, changes in zip(offers, found, strict=True):
+    for offer, (changes, whole) in zip(offers, found, strict=True):
         points = [(max(at, start_ms), _per_unit(offer, price, unit, rates) or 0.0) for at, price in changes]
         if points:
             points.append((end_ms, points[-1][1]))
-        made.append(MarketSeries(offer.id, thinned(points), len(points)))
+        made.append(MarketSeries(offer.id, tuple(points), whole))
     return tuple(made)
 
 

@@ -10,6 +10,7 @@ from orchestrator.store.market.changes import MarketChanges
 from orchestrator.store.market.flags import NewFlag, StoredFlag
 from orchestrator.store.market.polls import Named, Polled, PollRecord, PollState
 from orchestrator.store.market.price_days import PriceDay
+from orchestrator.store.market.price_series import PriceSeries
 from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
 from orchestrator.store.queries.commands import Command
@@ -47,6 +48,7 @@ __all__ = [
     "PollState",
     "Polled",
     "PriceDay",
+    "PriceSeries",
     "Quarantined",
     "RunFields",
     "SavingSum",

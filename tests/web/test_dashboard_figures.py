@@ -45,6 +45,15 @@ def test_costs_by_any_group_add_up_to_the_entries_of_the_period(fleet: Served, g
         assert {each.key: each.amount_nano_usd for each in view.rows if each.amount_nano_usd} == dict(sums)
 
 
+def test_a_shorter_list_of_costs_says_what_it_leaves_out(fleet: Served) -> None:
+    whole = fleet.client.reports.costs("job", month="2026-11")
+    short = whole.shortened(5)
+    assert (len(short.rows), short.left_out) == (5, whole.left_out + len(whole.rows) - 5)
+    assert sum(each.amount_nano_usd for each in short.rows) + short.rest_nano_usd == whole.total.amount_nano_usd
+    assert {each.jobs for each in whole.rows if each.entries} == {1}
+    assert whole.total.jobs == sum(each.jobs for each in whole.rows) > 5
+
+
 def test_the_two_causes_of_a_change_add_up_to_it(fleet: Served) -> None:
     view = fleet.client.reports.costs("project", month="2026-11")
     known = [row for row in view.rows if row.by_hours_nano_usd is not None]

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, select
 
 from orchestrator.store.market.flags import FlagRows
 from orchestrator.store.market.polls import PollRows
-from orchestrator.store.market.price_days import PriceDayRows
+from orchestrator.store.market.price_series import PriceSeriesRows
 from orchestrator.store.market.retention import RetentionRows
 from orchestrator.store.rows import checked
 from orchestrator.store.schema import availability_point, offer
@@ -37,7 +37,7 @@ _AVAILABILITY_SINCE = (
 _NEWEST = select(func.max(availability_point.c.seq))
 
 
-class MarketRows(PriceDayRows, RetentionRows, FlagRows, PollRows):
+class MarketRows(PriceSeriesRows, RetentionRows, FlagRows, PollRows):
     """Reads and writes all market tables."""
 
     def add_availability(

@@ -362,12 +362,13 @@ def _in_force(asked: str) -> str:
     )
 
 
-_INSIDE = (
+INSIDE = (
     "asked JOIN price_point AS point ON point.offer_key = asked.offer_key "
     "AND point.effective_at_ms >= coalesce((SELECT max(before.effective_at_ms) FROM price_point AS before "
     "WHERE before.offer_key = asked.offer_key AND before.effective_at_ms <= asked.start_ms), asked.start_ms) "
     "AND point.effective_at_ms < asked.end_ms"
 )
+"""The points of each (number, offer key, start, end) `asked` for, with the one in force at the start."""
 
 
 def _within(asked: str) -> str:
@@ -376,7 +377,7 @@ def _within(asked: str) -> str:
     return (
         f"WITH asked (number, offer_key, start_ms, end_ms) AS ({asked}) "
         "SELECT asked.number, point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour, point.source_key "
-        f"FROM {_INSIDE} ORDER BY asked.number, point.effective_at_ms"
+        f"FROM {INSIDE} ORDER BY asked.number, point.effective_at_ms"
     )
 
 
@@ -387,7 +388,7 @@ def _mean_within(asked: str) -> str:
         "held AS (SELECT asked.number, point.nano_usd_per_hour AS price, "
         "CASE WHEN point.effective_at_ms > start_ms THEN point.effective_at_ms ELSE start_ms END AS since_ms, "
         "lead(point.effective_at_ms, 1, end_ms) OVER each_offer AS until_ms "
-        f"FROM {_INSIDE} WINDOW each_offer AS (PARTITION BY asked.number ORDER BY point.effective_at_ms)) "
+        f"FROM {INSIDE} WINDOW each_offer AS (PARTITION BY asked.number ORDER BY point.effective_at_ms)) "
         "SELECT number, CAST(round(CAST(sum(CAST(price AS DOUBLE PRECISION) * (until_ms - since_ms)) "
         "/ sum(until_ms - since_ms) AS NUMERIC)) AS BIGINT) "
         "FROM held GROUP BY number HAVING sum(until_ms - since_ms) > 0"

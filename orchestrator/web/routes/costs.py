@@ -18,6 +18,9 @@ from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 Text = Annotated[str | None, Field(max_length=200)]
 Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 EXPORTED = 10_000
+SHOWN = 100
+"""Groups on the page; its twins have more."""
+BY_TIME = ("day", "month")
 NARROWING = {"project": "project", "owner": "owner", "kind": "kind", "cloud": "cloud"}
 
 
@@ -85,6 +88,8 @@ def routes(site: Site) -> APIRouter:
     @router.get("/costs", include_in_schema=False)
     def page(request: Request, asked: Annotated[Costs, Query()]) -> Response:
         view = read(asked)
+        if asked.by not in BY_TIME:
+            view = view.shortened(SHOWN)
         by, since, until, narrowing = asked.by, asked.since, asked.until, asked.model_dump(include=set(NARROWING))
         given = {"month": asked.month, "since": since, "until": until, **narrowing}
         named = "" if since or until else month_named(view.from_ms)
@@ -113,7 +118,7 @@ def routes(site: Site) -> APIRouter:
             view=view,
             by_day=by_day(view),
             groups=GROUPS,
-            compares=by not in ("day", "month"),
+            compares=by not in BY_TIME,
             months=_months(view, named),
             month=named,
             url=url,
