@@ -11,9 +11,10 @@ from orchestrator.formats.codec import CodecError
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.documents import codec_of
 from orchestrator.installation import Installation
+from orchestrator.policy import online
 
 FOLDER = "backtests"
-OURS = "tradewind"
+OURS = online.NAME
 MOST = 50
 
 

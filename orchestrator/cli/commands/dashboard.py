@@ -78,4 +78,4 @@ def _demo_folder() -> Path:
     """Where the generated fleet is kept, so that it is generated once."""
     from platformdirs import user_cache_path
 
-    return user_cache_path("tradewind") / "demo-1"
+    return user_cache_path("tradewind") / "demo-2"

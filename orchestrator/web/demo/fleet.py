@@ -6,8 +6,7 @@ computed by the same function as for real jobs.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
@@ -36,6 +35,8 @@ from orchestrator.model import (
     new_id,
 )
 from orchestrator.store import Tx
+from orchestrator.web.demo.backtest import write_backtests
+from orchestrator.web.demo.files import write_files
 from orchestrator.web.demo.lives import DAY_MS, Life, Stretch, candidates, lives
 from orchestrator.web.demo.market import MACHINES, SOURCE, ZONES, DemoMarket, market
 from providers.clock import VirtualClock
@@ -45,7 +46,7 @@ from providers.price import PricePoint
 
 DAYS = 92
 SEED = 20
-WITH_LOSSES_DAYS = 10
+WITH_FILES_DAYS = 10
 ACTOR = "control-plane"
 GB = 1_000_000_000
 CLOSED_AFTER_MS = 120_000
@@ -90,14 +91,16 @@ def write_fleet(
         for name, body in writer.plans:
             tx.add_plan(body, acted_on=[name])
     for life, job_id in zip(fleet, writer.ids, strict=True):
-        if life.finished_ms is None or life.finished_ms > now_ms - WITH_LOSSES_DAYS * DAY_MS:
-            _write_losses(installation, life, [run.id for run in writer.runs[job_id]])
+        if life.finished_ms is None or life.finished_ms > now_ms - WITH_FILES_DAYS * DAY_MS:
+            write_files(installation, job_id, life, [run.id for run in writer.runs[job_id]], now_ms)
     progress("savings")
     for begin in range(0, len(ended), 200):
         with installation.store.write() as tx:
             for finished_ms, job_id in sorted(ended)[begin : begin + 200]:
                 then = replace(installation, clock=VirtualClock(finished_ms + CLOSED_AFTER_MS))
                 conclude(then, tx, job_id)
+    progress("back-tests")
+    write_backtests(installation.state_dir, demo, start_ms, now_ms, seed)
 
 
 def _write_market(installation: Installation, demo: DemoMarket, now_ms: int) -> None:
@@ -446,20 +449,6 @@ class _Writer:
 def _parts(cost: int) -> CostParts:
     saves, losses, start = cost * 12 // 1000, cost * 3 // 100, cost // 100
     return CostParts(cost - saves - losses - start, saves, losses, start, 0, 0, 0)
-
-
-def _write_losses(installation: Installation, life: Life, runs: Sequence[str]) -> None:
-    """The metrics files of a job's runs: losses as JSON lines."""
-    at = Random(life.number)
-    for run_id, stretch in zip(runs, life.stretches, strict=True):
-        every = max(1, (stretch.last_step - stretch.start_step) // 60)
-        points = (
-            {"step": step, "loss": round(life.loss_at(step) * (1 + at.gauss(0, 0.015)), 4)}
-            for step in range(stretch.start_step, stretch.last_step, every)
-        )
-        folder = installation.run_dir(run_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, points)))
 
 
 def _region(offer_id: str) -> tuple[str, str]:
