@@ -36,6 +36,7 @@ from benchmarks.crash_fuzz import empty_database
 from orchestrator.daemon import keep_what_is_loaded
 from orchestrator.engine.calls import Calls, Place, Threads
 from orchestrator.model import CHEAPEST, JobSpec, Where
+from providers.clock import VirtualClock
 from providers.errors import ProviderError
 from providers.fake import Behaviour
 from providers.hardware import GIB
@@ -43,6 +44,7 @@ from providers.instance import Instance, InstanceState
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, Timings, memory_folder, train_spec
+from tests.rig.database import ScratchDatabase
 from tests.rig.wires import Delay
 
 P = ParamSpec("P")
@@ -122,27 +124,37 @@ def region(number: int) -> str:
     return f"region-{number:02}"
 
 
+def bring_up(
+    folder: Path, database: ScratchDatabase, runs: int, clock: VirtualClock | None = None
+) -> SimulatedInstallation:
+    """A control plane with so many jobs, after they have started."""
+    home = SimulatedInstallation(
+        folder,
+        database,
+        catalog=CATALOG,
+        behaviour=BEHAVIOUR,
+        timings=Timings(step_s=1.0, prepare_s=2.0, restore_s=1.0, checkpoint_every_s=30.0),
+        overrides={"limits.max_instances": 2 * runs, "limits.max_usd_per_hour": 1e6},
+        clock=clock,
+    )
+    vars(home.wires)["delay"] = partial(delay, home)
+    for number in range(runs):
+        own = number % REGIONS
+        where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
+        home.submit_job(JobSpec(f"job-{number}", train_spec(100_000), objective=CHEAPEST, where=where, probe=False))
+    until_s = home.clock.monotonic_s() + BRING_UP_S
+    while home.clock.monotonic_s() < until_s and len(home.site.training()) < runs:
+        home.tick(TICK_S * 5)
+    keep_what_is_loaded()  # as the daemon does
+    return home
+
+
 def simulate(folder: Path, runs: int, notices: int) -> Measured:
     """The virtual part."""
     found = Measured()
     with empty_database("sqlite", folder) as database:
-        home = SimulatedInstallation(
-            folder / "state",
-            database,
-            catalog=CATALOG,
-            behaviour=BEHAVIOUR,
-            timings=Timings(step_s=1.0, prepare_s=2.0, restore_s=1.0, checkpoint_every_s=30.0),
-            overrides={"limits.max_instances": 2 * runs, "limits.max_usd_per_hour": 1e6},
-        )
-        vars(home.wires)["delay"] = partial(delay, home)
-        for number in range(runs):
-            own = number % REGIONS
-            where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
-            home.submit_job(JobSpec(f"job-{number}", train_spec(100_000), objective=CHEAPEST, where=where, probe=False))
-        while home.clock.monotonic_s() < BRING_UP_S and len(home.site.training()) < runs:
-            home.tick(TICK_S * 5)
+        home = bring_up(folder / "state", database, runs)
         found.training = len(home.site.training())
-        keep_what_is_loaded()  # as the daemon does
         silent = {region(number) for number in range(SILENT)}
         home.wires.silent = lambda place, _key: place[1] in silent
         watch = Stopwatch(home)

@@ -1,156 +1,237 @@
-"""The dashboard under load: 50 readers for 60 s on loopback while another process writes to the store. Offline.
+"""The dashboard of a large installation: its pages in a real browser, and 50 readers beside a control plane. Offline.
 
     python benchmarks/dashboard.py [--quick] [--json]
 
-The store is the generated fleet (simulated): 1,000 jobs over three months. The server is this process; the readers are
-threads of a second one and ask for one page after the other; a third one writes an event and an entry of the audit
-trail again and again, as the control plane does, before the readers begin and while they read. CPU time per page is
-that of the server and depends less on the load of the machine than the times that readers wait.
+The store is the generated fleet (simulated): 1,000 jobs over three months, 100,000 ledger entries, a million prices. In
+Chromium, each page is opened in both themes and on a telephone without scripts, as in tests/web; the bytes are those
+that the browser was sent. The server time of a page is CPU time, which other work on the machine changes least; for one
+reader on an idle machine it is nearly all of the time until the answer is complete, which is reported as well.
+
+Then the same fleet is served while a real control plane works on the same SQLite file in a process of its own, with 100
+running jobs (benchmarks._ticks). For ten seconds nobody reads, for the next ten 50 readers do (a third process), and so
+on. Of the ticks in both kinds of periods the medians are compared: their CPU time, which is the work that readers cause
+the control plane, and their wall time. If the server and its readers fill two cores, a tick waits some milliseconds for
+one; that wait is in the wall time only.
+
+`--quick`: 100 jobs, three pages in one theme each, eight readers for three seconds, a control plane with 10 jobs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
+from shutil import copytree
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from threading import Thread
-from typing import Any
+from typing import NamedTuple
 from urllib.request import urlopen
+
+from playwright.sync_api import sync_playwright
 
 from benchmarks._claims import Claim, show
 from orchestrator.client import Client
-from orchestrator.model import Event, new_id
+from orchestrator.installation import Installation
 from orchestrator.services.caller import Caller
-from orchestrator.store import Store
-from orchestrator.web.demo.fleet import Size
-from orchestrator.web.demo.opening import NOW_MS, demo_installation
+from orchestrator.store import Interval
+from orchestrator.web.demo.fleet import Size, write_fleet
+from orchestrator.web.demo.opening import NOW_MS, demo_installation, generated
 from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
-from providers.clock import VirtualClock
+from scripts.browser import REMEDY, find
+from tests.web.inspection import PAGES, on_a_telephone, paths, watched
 
-READERS, QUICK_READERS, LASTS_S, QUICK_LASTS_S = 50, 8, 60.0, 5.0
-ALONE_S, QUICK_ALONE_S = 10.0, 2.0
-WRITE_EVERY_S = 0.1
-PAGES = ("/", "/jobs", "/costs", "/ledger", "/market", "/migrations", "/plans", "/health")
+JOBS, ENTRIES, PRICES = 1000, 100_000, 1_000_000
+MINUTE_MS = 60_000
+MISSING = "/jobs/nowhere"
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    size: Size
+    pages: Sequence[str]
+    both_themes: bool
+    requests: int  # of each page
+    readers: int
+    jobs: int  # that the control plane runs
+    rounds: int
+    period_s: float
+
+
+def extent(*, quick: bool) -> Extent:
+    """Of a quick run, and of a whole one."""
+    if quick:
+        return Extent(Size(jobs=100), ("/", "/jobs/JOB", "/market"), False, 5, 8, 10, 3, 1.0)
+    return Extent(Size(JOBS, 330.0, 112), PAGES, True, 20, 50, 100, 6, 10.0)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="200 jobs, 8 readers for 5 s")
-    parser.add_argument("--json", action="store_true", help="print the claims as JSON")
-    parser.add_argument("--read", nargs=3, metavar=("URL", "READERS", "SECONDS"), help=argparse.SUPPRESS)
-    parser.add_argument("--write", nargs=2, metavar=("STORE", "SECONDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="a small fleet and few readers; under 50 s")
+    parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
-    if options.read:
-        return read(options.read[0], int(options.read[1]), float(options.read[2]))
-    if options.write:
-        return write(options.write[0], float(options.write[1]))
-    quick = options.quick
-    readers, lasts_s = (QUICK_READERS, QUICK_LASTS_S) if quick else (READERS, LASTS_S)
-    with (
-        TemporaryDirectory() as folder,
-        demo_installation(Path(folder) / "fleet", Size(jobs=200) if quick else Size()) as made,
-    ):
-        url = made.config.store_url
-        with serving(Site(Client.over(made, Caller("benchmark")))) as address:
-            for page in PAGES:
-                urlopen(address + page).read()
-            cost = {page: page_cpu_s(address + page, 3 if quick else 20) for page in PAGES}
-            alone = child("--write", url, str(QUICK_ALONE_S if quick else ALONE_S))
-            began = time.monotonic()
-            writing = start("--write", url, str(lasts_s))
-            waited = child("--read", address, str(readers), str(lasts_s))
-            beside = json.loads(writing.communicate()[0])
-            lasted = time.monotonic() - began
-    worst = max(cost, key=lambda page: cost[page])
-    cuts = quantiles(waited["seconds"], n=100)
-    claims = [
-        Claim("pages that failed", waited["errors"], "pages", 0),
-        Claim(f"CPU time of the slowest page ({worst})", cost[worst] * 1000, "ms", 200),
-        Claim(f"a reader waits, median of {readers} readers", cuts[49] * 1000, "ms"),
-        Claim("a reader waits, 99th percentile", cuts[98] * 1000, "ms"),
-        Claim("pages per second", len(waited["seconds"]) / lasted, "1/s"),
-        Claim(
-            "CPU time of a write beside the readers, of one alone",
-            median(beside["cpu_s"]) / median(alone["cpu_s"]),
-            "x",
-            1.1,
-        ),
-        Claim(
-            "a write takes beside the readers, of one alone", median(beside["seconds"]) / median(alone["seconds"]), "x"
-        ),
+    if find() is None:
+        sys.exit(f"the pages need a browser: {REMEDY}")
+    how, claims, machine_load = extent(quick=options.quick), list[Claim](), os.getloadavg()[0]
+    with TemporaryDirectory() as folder:
+        home, load = Path(folder) / "fleet", Path(folder) / "load"
+        home.mkdir()
+        began_s = time.process_time()
+        with generated(home) as made:
+            write_fleet(made, how.size)
+        claims.append(Claim("CPU time of generating the fleet", time.process_time() - began_s, "s"))
+        copytree(home, load)
+        with demo_installation(home) as made:
+            client = Client.over(made, Caller("benchmark"))
+            claims += of_the_fleet(made, client, how)
+            with serving(Site(client, demo=True)) as address:
+                pages = {page: address + path for page, path in paths(client).items() if page in how.pages}
+                claims += of_the_browser(pages, both_themes=how.both_themes)
+                claims += of_the_server(pages, how.requests)
+        claims += of_the_load(load, how)
+    notes = [f"{os.cpu_count()} cores; load of the machine at the start: {machine_load:.1f}."]
+    return show("Dashboard", claims, as_json=options.json, notes=notes)
+
+
+def of_the_fleet(made: Installation, client: Client, how: Extent) -> list[Claim]:
+    """How large the store is."""
+    with made.store.read() as tx:
+        jobs = tx.count_jobs()
+        prices = sum(of.whole for of in tx.price_series([Interval(o.id, 0, NOW_MS) for o in tx.find_offers()], 1))
+    entries = client.reports.ledger(limit=1).count
+    whole = how.size.jobs == JOBS
+    return [
+        Claim("jobs", jobs, "jobs", JOBS if whole else None, least=True),
+        Claim("ledger entries", entries, "entries", ENTRIES if whole else None, least=True),
+        Claim("price points", prices, "points", PRICES if whole else None, least=True),
     ]
-    return show("Dashboard", claims, as_json=options.json)
 
 
-def page_cpu_s(url: str, times: int) -> float:
-    """The CPU time of this process for a page, the reader's included; median."""
-    found = []
-    for _ in range(times):
-        began = time.process_time()
-        urlopen(url).read()
-        found.append(time.process_time() - began)
-    return median(found)
+def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim]:
+    """What each page does in Chromium. Complaints are told on stderr."""
+    wrong, telephone, without, with_data = list[str](), list[str](), dict[str, int](), dict[str, int]()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
+        for number, (page, address) in enumerate(pages.items()):
+            for dark in (False, True) if both_themes else (number % 2 == 1,):
+                with watched(browser, dark=dark) as seen:
+                    seen.page.goto(address, wait_until="networkidle" if page == "/market" else "load")
+                    data = sum(size for name, size in seen.transferred.items() if "series.json" in name)
+                    with_data[page] = sum(seen.transferred.values())
+                    without[page] = with_data[page] - data
+                    wrong += [f"{page}: {each}" for each in seen.complaints()]
+            telephone += [f"{page}: {each}" for each in on_a_telephone(browser, address)]
+        browser.close()
+    for each in (*wrong, *telephone):
+        print(each, file=sys.stderr)
+    heavy, heaviest = max(without, key=lambda page: without[page]), max(with_data, key=lambda page: with_data[page])
+    return [
+        Claim(f"{len(pages)} pages: complaints of the console and of axe-core", len(wrong), "complaints", 0),
+        Claim("at 390 px: cut off, sideways, or under 12 px", len(telephone), "complaints", 0),
+        Claim(f"transferred before chart data, largest page ({heavy})", without[heavy] / 1000, "kB", 150),
+        Claim(f"transferred, largest page ({heaviest})", with_data[heaviest] / 1000, "kB", 250),
+    ]
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.dashboard", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+def of_the_server(pages: Mapping[str, str], requests: int) -> list[Claim]:
+    """What each page takes for one reader, who is in this process as well."""
+    cpu, wall = dict[str, list[float]](), list[float]()
+    for page, address in pages.items():
+        if page == MISSING:
+            continue
+        for number in range(requests + 1):
+            began_s, used_s = time.monotonic(), time.process_time()
+            urlopen(address).read()
+            if number:  # the first one warms caches
+                cpu.setdefault(page, []).append(time.process_time() - used_s)
+                wall.append(time.monotonic() - began_s)
+    slow = max(cpu, key=lambda page: median(cpu[page]))
+    every = [seconds for of in cpu.values() for seconds in of]
+    return [
+        Claim("server time of a page (CPU), median", 1000 * median(every), "ms"),
+        Claim("server time of a page (CPU), 95th percentile", 1000 * part(every, 95), "ms", 200),
+        Claim(f"- of the slowest page ({slow}), 95th percentile", 1000 * part(cpu[slow], 95), "ms", 200),
+        Claim("until a page is there (wall), 95th percentile", 1000 * part(wall, 95), "ms"),
+    ]
 
 
-def child(*arguments: str) -> dict[str, Any]:
-    with start(*arguments) as process:
-        found: dict[str, Any] = json.loads(process.communicate()[0])
-    return found
+def of_the_load(home: Path, how: Extent) -> list[Claim]:
+    """Readers, and what they cost a control plane."""
+    ticking = process("_ticks", str(home), str(how.jobs), stdin=subprocess.PIPE)
+    assert ticking.stdin is not None
+    assert ticking.stdout is not None
+    try:
+        training = int(ticking.stdout.readline().split()[1])
+        waits, errors, read_s = list[float](), list[str](), 0.0
+        quiet, crowded = list[tuple[float, float]](), list[tuple[float, float]]()
+        with generated(home, NOW_MS + 10 * MINUTE_MS) as made:
+            client = Client.over(made, Caller("benchmark"))
+            pages = [path for page, path in paths(client).items() if page != MISSING]
+            with serving(Site(client)) as address:
+                for page in pages:
+                    urlopen(address + page).read()
+                for _ in range(how.rounds):
+                    began_s = time.monotonic()
+                    time.sleep(how.period_s)
+                    quiet.append((began_s, time.monotonic()))
+                    reading = process("_readers", address, str(how.readers), str(how.period_s), *pages)
+                    found = json.loads(reading.communicate()[0])
+                    crowded.append((found["began_s"], found["ended_s"]))
+                    read_s += found["ended_s"] - found["began_s"]
+                    waits += found["seconds"]
+                    errors += found["errors"]
+    finally:
+        printed, _ = ticking.communicate()  # closes its input, at which it ends
+    ticks = [Tick(*each) for each in json.loads(printed)]
+    alone, beside = ([tick for tick in ticks if tick.within(periods)] for periods in (quiet, crowded))
+    cpu_s = [median(tick.cpu_s for tick in of) for of in (alone, beside)]
+    wall_s = [median(tick.wall_s for tick in of) for of in (alone, beside)]
+    for each in sorted(set(errors)):
+        print(each, file=sys.stderr)
+    return [
+        Claim("runs of the control plane that train", training, "runs", how.jobs, least=True),
+        Claim(f"{how.readers} readers for {read_s:.0f} s: pages that failed", len(errors), "pages", 0),
+        Claim("a reader waits, median", 1000 * median(waits), "ms"),
+        Claim("a reader waits, 99th percentile", 1000 * part(waits, 99), "ms"),
+        Claim("pages per second", len(waits) / read_s, "1/s"),
+        Claim("CPU time of a tick beside readers, of one without", cpu_s[1] / cpu_s[0], "x", 1.1),
+        Claim(f"- without, median of {len(alone)}", 1000 * cpu_s[0], "ms"),
+        Claim(f"- beside, median of {len(beside)}", 1000 * cpu_s[1], "ms"),
+        Claim("wall time of a tick beside readers, of one without", wall_s[1] / wall_s[0], "x"),
+        Claim("- without, median", 1000 * wall_s[0], "ms"),
+        Claim("- beside, median", 1000 * wall_s[1], "ms"),
+    ]
 
 
-def read(address: str, readers: int, lasts_s: float) -> int:
-    seconds: list[float] = []
-    errors: list[str] = []
-    end = time.monotonic() + lasts_s
+class Tick(NamedTuple):
+    """When it began on the monotonic clock, and what it took without the simulated cloud and trainers."""
 
-    def reader(number: int) -> None:
-        place = number
-        while time.monotonic() < end:
-            began = time.monotonic()
-            try:
-                urlopen(address + PAGES[place % len(PAGES)], timeout=60).read()
-            except OSError as error:
-                errors.append(str(error))
-            seconds.append(time.monotonic() - began)
-            place += 1
+    began_s: float
+    cpu_s: float
+    wall_s: float
 
-    threads = [Thread(target=reader, args=(number,)) for number in range(readers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(json.dumps({"seconds": seconds, "errors": len(errors)}))
-    return 0
+    def within(self, periods: Sequence[tuple[float, float]]) -> bool:
+        """Whether it was in one of these periods."""
+        return any(began_s <= self.began_s and self.began_s + self.wall_s <= ended_s for began_s, ended_s in periods)
 
 
-def write(url: str, lasts_s: float) -> int:
-    store, at = Store.open(url, VirtualClock(NOW_MS)), Random()
-    seconds, cpu_s = [], []
-    end = time.monotonic() + lasts_s
-    while time.monotonic() < end:
-        began, used = time.monotonic(), time.process_time()
-        with store.write() as tx:
-            tx.add_event(Event(new_id("ev", NOW_MS, at), NOW_MS, "benchmark", "a write", "benchmark"))
-        seconds.append(time.monotonic() - began)
-        cpu_s.append(time.process_time() - used)
-        time.sleep(WRITE_EVERY_S)
-    store.close()
-    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s}))
-    return 0
+def process(module: str, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdin=stdin, stdout=subprocess.PIPE, text=True)
+
+
+def part(values: Sequence[float], percent: int) -> float:
+    """A percentile."""
+    return quantiles(values, n=100)[percent - 1]
 
 
 if __name__ == "__main__":

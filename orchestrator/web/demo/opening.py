@@ -32,25 +32,25 @@ def demo_installation(
         if not home.exists() or folder is None:
             unfinished = home if folder is None else home.with_name(f".{home.name}-{secrets.token_hex(4)}")
             unfinished.mkdir(parents=True, exist_ok=True)
-            installation = _open(unfinished)
-            try:
+            with generated(unfinished) as installation:
                 write_fleet(installation, size or Size(), progress)
-            finally:
-                installation.close()
             if folder is not None:
                 with suppress(OSError):  # another process has finished first
                     unfinished.rename(home)
                 rmtree(unfinished, ignore_errors=True)
-        installation = _open(home)
-        try:
+        with generated(home) as installation:
             installation.store.campaign(f"demo/{os.getpid()}")  # as if a control plane ran
             yield installation
-        finally:
-            installation.close()
 
 
-def _open(home: Path) -> Installation:
+@contextmanager
+def generated(home: Path, now_ms: int = NOW_MS) -> Iterator[Installation]:
+    """The installation in this folder, at a time that stands still."""
     config = load_config({"state_dir": str(home), "providers.enabled": "fake"}, environ={}, cwd=home)
-    clock = VirtualClock(NOW_MS)
+    clock = VirtualClock(now_ms)
     fake = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))
-    return Installation(config, clock, Store.open(config.store_url, clock), dict.fromkeys(MACHINES, fake))
+    installation = Installation(config, clock, Store.open(config.store_url, clock), dict.fromkeys(MACHINES, fake))
+    try:
+        yield installation
+    finally:
+        installation.close()
