@@ -25,7 +25,19 @@ SHOWN = {  # name: address, theme, window, whole page
     "job": ("/jobs/JOB", "dark", WIDE, False),
     "market": ("/market?gpu=A100-40GB", "dark", WIDE, False),
 }
-PAGES = ("/", "/jobs", "/jobs/JOB", "/costs", "/ledger", "/market", "/migrations", "/plans", "/policies", "/health")
+PAGES = (
+    "/",
+    "/jobs",
+    "/jobs/JOB",
+    "/costs",
+    "/ledger",
+    "/market",
+    "/market/frontier",
+    "/migrations",
+    "/plans",
+    "/policies",
+    "/health",
+)
 QUALITY = 82
 
 

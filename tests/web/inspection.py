@@ -22,6 +22,7 @@ PAGES = (
     "/costs",
     "/ledger",
     "/market",
+    "/market/frontier",
     "/migrations",
     "/plans",
     "/plans/PLAN",

@@ -20,7 +20,18 @@ from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
 from tests.web.dashboard import Served
 
-PAGES = ("/", "/jobs", "/costs", "/ledger", "/market", "/migrations", "/plans", "/policies", "/health")
+PAGES = (
+    "/",
+    "/jobs",
+    "/costs",
+    "/ledger",
+    "/market",
+    "/market/frontier",
+    "/migrations",
+    "/plans",
+    "/policies",
+    "/health",
+)
 HOUR_MS = 3_600_000
 
 

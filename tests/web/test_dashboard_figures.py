@@ -119,6 +119,54 @@ def test_an_export_holds_no_cell_that_a_spreadsheet_would_evaluate(fleet: Served
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]
 
 
+@pytest.mark.parametrize(("cloud", "capacity"), [("", ""), ("gcp", ""), ("", "spot"), ("aws", "on-demand")])
+def test_the_frontier_has_the_offers_that_none_beats_in_both_price_and_speed(
+    fleet: Served, cloud: str, capacity: str
+) -> None:
+    view = fleet.json(f"/market/frontier.json?cloud={cloud}&capacity={capacity}")
+    with fleet.installation.store.read() as tx:
+        offers = {each.id: each for each in tx.offers()}
+        prices = {each.offer_id: each.nano_usd_per_hour for each in tx.payable_as_of(fleet.installation.clock.now_ms())}
+    of_kind = {
+        (each["gpu"], each["gpu_count"], each["spot"]): [
+            prices[name]
+            for name, offer in offers.items()
+            if (offer.gpu, offer.gpu_count, offer.spot) == (each["gpu"], each["gpu_count"], each["spot"])
+            and (not cloud or offer.provider == cloud)
+        ]
+        for each in view["rows"]
+    }
+    assert len(of_kind) == len(view["rows"]) > 2
+    for each in view["rows"]:
+        assert each["nano_usd_per_hour"] == prices[each["offer_id"]]
+        assert prices[each["offer_id"]] == min(of_kind[each["gpu"], each["gpu_count"], each["spot"]])
+        assert not capacity or each["spot"] == (capacity == "spot")
+        beaten = [
+            other
+            for other in view["rows"]
+            if other["speed"] >= each["speed"] and other["nano_usd_per_hour"] <= each["nano_usd_per_hour"]
+        ]
+        assert each["best"] == (beaten == [each])
+    rows = list(
+        csv.DictReader(io.StringIO(fleet.get(f"/market/frontier.csv?cloud={cloud}&capacity={capacity}")[2].decode()))
+    )
+    assert [int(row["nano_usd_per_hour"]) for row in rows] == [each["nano_usd_per_hour"] for each in view["rows"]]
+
+
+def test_the_frontier_of_a_job_has_its_own_speeds(fleet: Served) -> None:
+    job = next(each for each in fleet.client.reports.jobs(limit=1000).jobs if each.state == "finished")
+    view = fleet.client.reports.frontier(job.id)
+    assert (view.speed_of, view.job_name) == ("steps", job.name)
+    assert [each.speed for each in view.rows] == sorted(each.speed for each in view.rows)
+    best = [each for each in view.rows if each.best]
+    assert [each.nano_usd_per_hour for each in best] == sorted(each.nano_usd_per_hour for each in best)
+    for each in view.rows:
+        assert each.nano_usd_per_unit == pytest.approx(each.nano_usd_per_hour / 3600 / each.speed * 1000)
+    status, _, page = fleet.get(f"/market/frontier?job={job.id}")
+    assert status == 200
+    assert f"Cheapest at each speed of {job.name}" in page.decode()
+
+
 def test_what_a_generated_job_saved_was_computed_when_it_ended_with_the_prices_known_then(fleet: Served) -> None:
     with fleet.installation.store.read() as tx:
         ended = {each.job_id: tx.job_facts(each.job_id).finished_at_ms for each in tx.comparisons()}

@@ -15,8 +15,11 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.web.dashboard import Served
 
 load_all_checks()
-TWINS = 22
-pages = {f"{path}.json": path for path in ("/jobs", "/costs", "/ledger", "/market", "/migrations", "/plans", "/health")}
+TWINS = 24
+pages = {
+    f"{path}.json": path
+    for path in ("/jobs", "/costs", "/ledger", "/market", "/market/frontier", "/migrations", "/plans", "/health")
+}
 pages |= {"/overview.json": "/", "/policies.json": "/policies", "/jobs/{ref}.json": "/jobs/{ref}"}
 
 

@@ -13,6 +13,7 @@ from orchestrator.reports import (
     backtests,
     costs,
     decisions,
+    frontier,
     health,
     job_list,
     job_page,
@@ -25,6 +26,7 @@ from orchestrator.reports.backtests import BacktestList
 from orchestrator.reports.costs import CostGroup, CostView, EntryPage
 from orchestrator.reports.decisions import PlanInForce
 from orchestrator.reports.entries_csv import write_entries
+from orchestrator.reports.frontier import FrontierView
 from orchestrator.reports.health import Health
 from orchestrator.reports.html import page
 from orchestrator.reports.job_list import JobTable
@@ -96,6 +98,11 @@ class Reports:
     def job(self, job: str) -> JobPage:
         """One job in full: its report, decisions, events and entries. Raises NotFoundError."""
         return job_page.job_page(self._session.installation, job)
+
+    def frontier(self, job: str | None = None, *, cloud: str | None = None, spot: bool | None = None) -> FrontierView:
+        """The cheapest offer of each kind of machine now, and which of them no other beats in both price and speed (of
+        a job, or of the machine). Raises NotFoundError."""
+        return frontier.frontier(self._session.installation, job, cloud=cloud, spot=spot)
 
     def market(
         self,

@@ -1,4 +1,4 @@
-"""The market of a kind of GPU."""
+"""The market of a kind of GPU, and the cheapest frontier of all kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from orchestrator.reports.html.charts.market import drawable, heat, history
+from orchestrator.reports.frontier import FrontierView, frontier_csv
+from orchestrator.reports.html.charts.market import drawable, frontier, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
 from orchestrator.store import JobFilter
 from orchestrator.web.look import address
@@ -19,6 +20,7 @@ Time = Annotated[str, Field(max_length=40, description="Such as 30d or 2026-11-2
 Capacity = Literal["", "spot", "on-demand"]
 OPEN = ("running", "migrating", "starting", "queued")
 JOBS_OFFERED = 30
+SPOT = {"": None, "spot": True, "on-demand": False}
 
 
 class Prices(BaseModel):
@@ -33,6 +35,14 @@ class Prices(BaseModel):
     since: Time = "30d"
 
 
+class Machines(BaseModel):
+    """The query of `/market/frontier` and its twins."""
+
+    job: Text = None
+    cloud: Text = None
+    capacity: Capacity = ""
+
+
 class Period(Prices):
     """The query of `/market/series.json`."""
 
@@ -40,7 +50,7 @@ class Period(Prices):
 
 
 def routes(site: Site) -> APIRouter:
-    """`/market`, its twins, and `/market/series.json`: the drawn prices, refined to a period."""
+    """`/market` and `/market/frontier` with their twins, and `/market/series.json`: prices, refined to a period."""
     router = APIRouter()
 
     def read(asked: Prices, until: str | None = None) -> MarketView:
@@ -49,7 +59,7 @@ def routes(site: Site) -> APIRouter:
             unit="gpu" if asked.unit == "steps" and not asked.job else asked.unit,
             job=asked.job or None,
             cloud=asked.cloud or None,
-            spot={"": None, "spot": True, "on-demand": False}[asked.capacity],
+            spot=SPOT[asked.capacity],
             offers=asked.offer,
             since=asked.since,
             until=until or None,
@@ -87,6 +97,7 @@ def routes(site: Site) -> APIRouter:
             drawn=drawn,
             kept=[(name, value) for name, value in kept.items() if value],
             series_url=address("/market/series.json", **kept) + "".join(f"&offer={name}" for name in drawn),
+            frontier_url=address("/market/frontier", job=view.job_id, cloud=cloud, capacity=capacity),
             cli=f"tradewind prices history --gpu {view.gpu} --since {since}{kind}" if view.gpu else "",
         )
 
@@ -101,5 +112,34 @@ def routes(site: Site) -> APIRouter:
     @router.get("/market/series.json")
     def series(asked: Annotated[Period, Query()]) -> Response:
         return JSONResponse(drawable(read(asked, asked.until)))
+
+    def machines(asked: Machines) -> FrontierView:
+        return site.client.reports.frontier(asked.job or None, cloud=asked.cloud or None, spot=SPOT[asked.capacity])
+
+    @router.get("/market/frontier", include_in_schema=False)
+    def frontier_page(request: Request, asked: Annotated[Machines, Query()]) -> Response:
+        view = machines(asked)
+        return site.page(
+            request,
+            "frontier.html",
+            here="/market",
+            at_ms=view.at_ms,
+            simulated=view.simulated,
+            view=view,
+            unit=UNITS[view.speed_of],
+            drawn=frontier(view),
+            jobs=site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
+            clouds=site.client.reports.clouds(),
+            cloud=asked.cloud or "",
+            capacity=asked.capacity,
+        )
+
+    @router.get("/market/frontier.json")
+    def frontier_json(asked: Annotated[Machines, Query()]) -> Response:
+        return json_twin(machines(asked))
+
+    @router.get("/market/frontier.csv", response_class=Csv)
+    def frontier_as_csv(asked: Annotated[Machines, Query()]) -> Response:
+        return csv_twin(frontier_csv(machines(asked)), "frontier")
 
     return router

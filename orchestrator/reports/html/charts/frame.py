@@ -143,6 +143,11 @@ def line(points: Sequence[tuple[float, float]], color: str, title: str) -> Html:
     return element("polyline", element("title", title), points=drawn, class_=f"ln {color}")
 
 
+def dot(x: float, y: float, color: str, title: str) -> Html:
+    """A round mark, with a tooltip. It is a line without length, whose round ends do not stretch with the drawing."""
+    return element("path", element("title", title), d=f"M{x:.1f},{y:.1f}h.01", class_=f"ln dot {color}")
+
+
 def key(entries: Sequence[tuple[str, str]]) -> Html:
     """The legend: (color class, name)."""
     return element("div", *(element("span", element("i", class_=c), name) for c, name in entries), class_="key")

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+from math import floor, log10
 
 from orchestrator.formats.html.markup import Html, element
-from orchestrator.reports.html.charts.frame import Scale, bar, figure, key, plot, steps, time_ticks, value_scale
+from orchestrator.reports.frontier import FrontierView
+from orchestrator.reports.html.charts.frame import (
+    Scale,
+    bar,
+    dot,
+    figure,
+    key,
+    line,
+    plot,
+    steps,
+    time_ticks,
+    value_scale,
+)
 from orchestrator.reports.html.words import machine
 from orchestrator.reports.market import UNITS, Heat, MarketView
 from orchestrator.reports.moves import MoveList
@@ -44,6 +58,47 @@ def history(view: MarketView) -> Html | None:
     return figure(
         title, plot(title, "; ".join(name for _, name in names), marks, height=240, y=labels, x=x), key(names)
     )
+
+
+def frontier(view: FrontierView) -> Html | None:
+    """Price against speed, both in powers of ten: a dot for each kind of machine, and the frontier as a line; None
+    without two kinds."""
+    if len(view.rows) < 2:
+        return None
+    across = _powers([each.speed for each in view.rows])
+    up = _powers([each.nano_usd_per_hour / NANO_USD for each in view.rows])
+    marks, corners = [], []
+    for each in view.rows:
+        x, y = across(log10(each.speed)), 1000 - up(log10(each.nano_usd_per_hour / NANO_USD))
+        said = (
+            f"{each.gpu_count} x {each.gpu}, {machine(each.offer_id)}: {dollars(each.nano_usd_per_hour / NANO_USD)}/h"
+        )
+        color = f"c{2 if each.spot else 1}" if each.best else "c7"
+        marks.append(dot(x, y, color, said))
+        if each.best:
+            corners.append((x, y))
+    stairs = [point for before, after in pairwise(corners) for point in (before, (before[0], after[1]))]
+    path = line([*stairs, *corners[-1:]], "c7", "the frontier")
+    unit = "steps/s" if view.speed_of == "steps" else "TFLOP/s"
+    title = f"Price of a machine per hour against its speed in {unit}; the line joins those that nothing beats in both"
+    words = f"{len(view.rows)} kinds of machines, {len(corners)} of them on the frontier"
+    x_ticks = [(across(power), f"{10**power:g}") for power in _whole(across)]
+    y_ticks = [(1000 - up(power), dollars(10**power)) for power in _whole(up)]
+    names = [("c2", "cheapest at its speed, spot"), ("c1", "on demand"), ("c7", "dearer than a faster one")]
+    return figure(title, plot(title, words, [path, *marks], height=260, y=y_ticks, x=x_ticks), key(names))
+
+
+def _powers(values: Sequence[float]) -> Scale:
+    """A scale of powers of ten with a margin."""
+    low, high = log10(min(values)), log10(max(values))
+    margin = 0.06 * (high - low) + 0.04
+    return Scale(low - margin, high + margin)
+
+
+def _whole(scale: Scale) -> list[float]:
+    """The powers of ten, and those of twice and five times them, that are on a scale."""
+    tens = range(floor(scale.low), floor(scale.high) + 1)
+    return [power for ten in tens for of in (1, 2, 5) if scale.low <= (power := ten + log10(of)) <= scale.high]
 
 
 def heat(of: Heat, unit: str) -> Html | None:
