@@ -33,6 +33,7 @@ class Prices(BaseModel):
     capacity: Capacity = ""
     offer: Annotated[list[str], Field(max_length=8)] = []
     since: Time = "30d"
+    until: Text = None
 
 
 class Machines(BaseModel):
@@ -43,17 +44,11 @@ class Machines(BaseModel):
     capacity: Capacity = ""
 
 
-class Period(Prices):
-    """The query of `/market/series.json`."""
-
-    until: Text = None
-
-
 def routes(site: Site) -> APIRouter:
     """`/market` and `/market/frontier` with their twins, and `/market/series.json`: prices, refined to a period."""
     router = APIRouter()
 
-    def read(asked: Prices, until: str | None = None) -> MarketView:
+    def read(asked: Prices) -> MarketView:
         return site.client.reports.market(
             asked.gpu or None,
             unit="gpu" if asked.unit == "steps" and not asked.job else asked.unit,
@@ -62,7 +57,7 @@ def routes(site: Site) -> APIRouter:
             spot=SPOT[asked.capacity],
             offers=asked.offer,
             since=asked.since,
-            until=until or None,
+            until=asked.until or None,
         )
 
     @router.get("/market", include_in_schema=False)
@@ -76,6 +71,7 @@ def routes(site: Site) -> APIRouter:
             "cloud": cloud,
             "capacity": capacity,
             "since": since,
+            "until": asked.until,
         }
         drawn = [each.offer_id for each in view.series]
         kind = "" if capacity == "" else " --spot" if capacity == "spot" else " --on-demand"
@@ -110,8 +106,8 @@ def routes(site: Site) -> APIRouter:
         return csv_twin(market_csv(read(asked)), "market")
 
     @router.get("/market/series.json")
-    def series(asked: Annotated[Period, Query()]) -> Response:
-        return JSONResponse(drawable(read(asked, asked.until)))
+    def series(asked: Annotated[Prices, Query()]) -> Response:
+        return JSONResponse(drawable(read(asked)))
 
     def machines(asked: Machines) -> FrontierView:
         return site.client.reports.frontier(asked.job or None, cloud=asked.cloud or None, spot=SPOT[asked.capacity])

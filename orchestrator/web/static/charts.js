@@ -22,7 +22,7 @@
   }
 
   async function draw(home) {
-    const whole = home.dataset.series;
+    const whole = home.dataset.series, opened = location.href;
     const read = async url => { const answer = await fetch(url); if (!answer.ok) throw new Error(url); return answer.json(); };
     let found = await read(whole);
     if (!found.times.length) return;
@@ -53,12 +53,17 @@
         busy = true;
         const iso = at => new Date(at * 1000).toISOString().slice(0, 19) + "Z";
         const from = chart.posToVal(chart.select.left, "x"), to = chart.posToVal(chart.select.left + chart.select.width, "x");
-        const url = new URL(whole, location.href);
-        url.searchParams.set("since", iso(from));
-        url.searchParams.set("until", iso(to));
+        const url = new URL(whole, location.href), here = new URL(location.href);
+        for (const each of [url, here]) {
+          each.searchParams.set("since", iso(from));
+          each.searchParams.set("until", iso(to));
+        }
         try {
           const finer = await read(url);
-          if (finer.times.length > 1) chart.setData([finer.times, ...finer.values]);
+          if (finer.times.length > 1) {
+            chart.setData([finer.times, ...finer.values]);
+            history.replaceState(null, "", here);
+          }
         } finally {
           busy = false;
           chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
@@ -66,7 +71,10 @@
       }] },
     };
     const chart = new uPlot(options, [found.times, ...found.values], box);
-    chart.over.addEventListener("dblclick", () => chart.setData([found.times, ...found.values]));
+    chart.over.addEventListener("dblclick", () => {
+      chart.setData([found.times, ...found.values]);
+      history.replaceState(null, "", opened);
+    });
     new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 260 })).observe(box);
     const hint = document.createElement("p");
     hint.className = "sub";
