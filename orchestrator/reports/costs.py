@@ -105,12 +105,13 @@ class CostView:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A page of ledger entries, newest first; `count` is the number of all that match."""
+    """A page of ledger entries, newest first; `count` and `amount_nano_usd` are those of all that match."""
 
     kind: ClassVar[str] = "ledger-page"
 
     entries: tuple[Entry, ...]
     count: int
+    amount_nano_usd: int
     next_cursor: str | None = None
 
 
@@ -185,10 +186,11 @@ def entry_page(
     filters = {"wanted": chosen}
     before = _CURSORS.read(cursor, filters)
     with installation.store.read() as tx:
-        found, count = tx.entry_page(chosen, most + 1, None if before is None else before.entry_id)
+        found, count, amount = tx.entry_page(chosen, most + 1, None if before is None else before.entry_id)
     page = found[:most]
     more = len(found) > len(page)
-    return EntryPage(tuple(page), count, _CURSORS.write(_Before(page[-1].id), filters) if more else None)
+    following = _CURSORS.write(_Before(page[-1].id), filters) if more else None
+    return EntryPage(tuple(page), count, amount, following)
 
 
 def costs_csv(view: CostView) -> str:

@@ -82,7 +82,9 @@ def test_pages_of_the_ledger_have_every_entry_once(fleet: Served) -> None:
     assert (
         sum(each.amount_nano_usd for each in found) == fleet.client.reports.costs(month="2026-11").total.amount_nano_usd
     )
+    assert page.amount_nano_usd == sum(each.amount_nano_usd for each in found)
     only = fleet.client.reports.ledger(month="2026-11", only=CostFilter(kind="egress"), limit=1000)
+    assert only.amount_nano_usd == sum(each.amount_nano_usd for each in only.entries)
     assert {each.kind for each in only.entries} == {"egress"}
 
 

@@ -125,16 +125,17 @@ class CostRows(LedgerRows):
         rows = self._connection.execute(query.group_by(key) if by is not None else query)
         return {str(row[0] or ""): int(row[1]) for row in rows}
 
-    def entry_page(self, wanted: CostFilter, limit: int, before_id: str | None = None) -> tuple[list[Entry], int]:
-        """The `limit` newest entries that were written before the entry `before_id`, and the number of all that match
-        the filters."""
+    def entry_page(self, wanted: CostFilter, limit: int, before_id: str | None = None) -> tuple[list[Entry], int, int]:
+        """The `limit` newest entries that were written before the entry `before_id`, and the number and the sum of all
+        that match the filters."""
         chosen = wanted.conditions()
-        count = select(func.count()).select_from(ledger_entry).where(*chosen)
+        sums = select(func.count(), func.coalesce(func.sum(_E.amount_nano_usd), 0)).where(*chosen)
         query: Select[Any] = select(*(_E[field.name] for field in fields(Entry))).where(*chosen)
         if before_id is not None:
             query = query.where(_E.seq < select(_other.c.seq).where(_other.c.id == before_id).scalar_subquery())
         rows = self._connection.execute(query.order_by(_E.seq.desc()).limit(limit)).all()
-        return [entry_of(row) for row in rows], int(self._connection.execute(count).scalar_one())
+        count, amount = self._connection.execute(sums).one()
+        return [entry_of(row) for row in rows], int(count), int(amount)
 
     def cost_values(self, name: Literal["project", "owner", "kind", "basis"]) -> list[str]:
         """The different values of a column of the ledger."""

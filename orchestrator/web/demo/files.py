@@ -33,7 +33,7 @@ def write_files(installation: Installation, job_id: str, life: Life, runs: Seque
         folder.mkdir(parents=True, exist_ok=True)
         points = ({"step": step, "loss": loss} for step, loss in losses)
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, points)))
-        lines = [line for line_ms, line in _log(life, stretch, losses) if line_ms <= now_ms]
+        lines = [line for line_ms, line in sorted(_log(life, stretch, losses)) if line_ms <= now_ms]
         _ship(installation.job_root(job_id), run_id, "\n".join(lines) + "\n")
 
 

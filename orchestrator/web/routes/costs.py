@@ -18,7 +18,7 @@ from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 Text = Annotated[str | None, Field(max_length=200)]
 Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 EXPORTED = 10_000
-SHOWN = 100
+SHOWN = 50
 """Groups on the page; its twins have more."""
 BY_TIME = ("day", "month")
 NARROWING = {"project": "project", "owner": "owner", "kind": "kind", "cloud": "cloud"}
@@ -153,6 +153,7 @@ def routes(site: Site) -> APIRouter:
             month=asked.month or "",
             projects=site.client.reports.projects(),
             kinds=site.client.reports.kinds(),
+            clouds=site.client.reports.clouds(),
             names=site.client.reports.names(each.job_id for each in view.entries),
             next_url=more,
         )

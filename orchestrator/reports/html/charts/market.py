@@ -28,6 +28,7 @@ from providers.money import NANO_USD
 from providers.offer import provider_of, short_zone
 
 LANE_PX = 26
+FRONTIER_PX = 260
 
 
 def dollars(value: float) -> str:
@@ -67,7 +68,7 @@ def frontier(view: FrontierView) -> Html | None:
         return None
     across = _powers([each.speed for each in view.rows])
     up = _powers([each.nano_usd_per_hour / NANO_USD for each in view.rows])
-    marks, corners = [], []
+    marks, corners, words = [], list[tuple[float, float]](), []
     for each in view.rows:
         x, y = across(log10(each.speed)), 1000 - up(log10(each.nano_usd_per_hour / NANO_USD))
         said = (
@@ -77,15 +78,24 @@ def frontier(view: FrontierView) -> Html | None:
         marks.append(dot(x, y, color, said))
         if each.best:
             corners.append((x, y))
+            side = f"left:{x / 10:.2f}%" if x < 800 else f"right:{100 - x / 10:.2f}%"
+            style = f"{side};top:{y / 1000 * FRONTIER_PX + 6:.0f}px"
+            words.append(element("span", f"{each.gpu_count} x {each.gpu}", class_="t hide-small", style=style))
     stairs = [point for before, after in pairwise(corners) for point in (before, (before[0], after[1]))]
     path = line([*stairs, *corners[-1:]], "c7", "the frontier")
     unit = "steps/s" if view.speed_of == "steps" else "TFLOP/s"
     title = f"Price of a machine per hour against its speed in {unit}; the line joins those that nothing beats in both"
-    words = f"{len(view.rows)} kinds of machines, {len(corners)} of them on the frontier"
+    said = f"{len(view.rows)} kinds of machines, {len(corners)} of them on the frontier"
     x_ticks = [(across(power), f"{10**power:g}") for power in _whole(across)]
     y_ticks = [(1000 - up(power), dollars(10**power)) for power in _whole(up)]
-    names = [("c2", "cheapest at its speed, spot"), ("c1", "on demand"), ("c7", "dearer than a faster one")]
-    return figure(title, plot(title, words, [path, *marks], height=260, y=y_ticks, x=x_ticks), key(names))
+    names = [
+        ("c2", "cheapest at its speed, spot"),
+        ("c1", "cheapest at its speed, on demand"),
+        ("c7", "one as fast costs less"),
+    ]
+    return figure(
+        title, plot(title, said, [path, *marks], height=FRONTIER_PX, y=y_ticks, x=x_ticks, overlay=words), key(names)
+    )
 
 
 def _powers(values: Sequence[float]) -> Scale:
