@@ -8,10 +8,10 @@ that the browser was sent. The server time of a page is CPU time, which other wo
 reader on an idle machine it is nearly all of the time until the answer is complete, which is reported as well.
 
 Then the same fleet is served while a real control plane works on the same SQLite file in a process of its own, with 100
-running jobs (benchmarks._ticks). For ten seconds nobody reads, for the next ten 50 readers do (a third process), and so
-on. Of the ticks in both kinds of periods the medians are compared: their CPU time, which is the work that readers cause
-the control plane, and their wall time. If the server and its readers fill two cores, a tick waits some milliseconds for
-one; that wait is in the wall time only.
+running jobs (benchmarks._ticks). Ten seconds without readers alternate with ten seconds with 50 readers, which run in a
+third process. The benchmark compares the median tick with and without readers, in CPU time and in wall time. CPU time is
+the additional work that readers cause in the control plane. Wall time also includes the wait for a core, which takes
+some milliseconds when the server and its readers use both.
 
 `--quick`: 100 jobs, three pages in one theme each, eight readers for three seconds, a control plane with 10 jobs.
 """
@@ -117,7 +117,7 @@ def of_the_fleet(made: Installation, client: Client, how: Extent) -> list[Claim]
 
 
 def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim]:
-    """What each page does in Chromium. Complaints are told on stderr."""
+    """The claims about pages in Chromium. What is wrong on a page is written to stderr."""
     wrong, telephone, without, with_data = list[str](), list[str](), dict[str, int](), dict[str, int]()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])

@@ -1,7 +1,7 @@
 """The cheapest frontier: the offers of all kinds of machines that no other offer beats in both price and speed.
 
-Whoever wants a job to end sooner finds here what the next faster machine costs. Speed is that of a job, or else the
-best half-precision rate of the machine's GPUs together.
+It shows how much more the next faster machine costs. Speed is the measured or estimated speed of a job; without a job,
+the peak half-precision rate of all of the machine's GPUs.
 """
 
 from __future__ import annotations

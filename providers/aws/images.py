@@ -45,7 +45,7 @@ class Images:
         rows = self._connections.client("ec2", region).describe_images(ImageIds=[image_id])["Images"]
         if not rows:
             raise SetupError(
-                f"there is no image {image_id} in {region}",
+                f"the image {image_id} does not exist in {region}",
                 hint="correct providers.aws.image in tradewind.toml",
                 scope="region",
             )

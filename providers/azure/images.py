@@ -65,7 +65,7 @@ class Images:
 
 def _absent(name: str, region: str) -> SetupError:
     return SetupError(
-        f"there is no image {name} in {region}",
+        f"the image {name} does not exist in {region}",
         hint="correct providers.azure.image in tradewind.toml",
         scope="region",
     )

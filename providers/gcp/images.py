@@ -52,5 +52,5 @@ class Images:
             else:
                 row = self._connections.ask("ImagesClient", "get", project=project, image=own)
         except NotFoundError as error:
-            raise SetupError(f"there is no image {name}", hint=_HINT) from error
+            raise SetupError(f"the image {name} does not exist", hint=_HINT) from error
         return Image(f"projects/{project}/global/images/{row.name}", int(row.disk_size_gb))

@@ -34,8 +34,8 @@ ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 @dataclass(frozen=True, slots=True)
 class Service:
     """One kind of bucket. `form` is its URL as an example, `cloud` whose it is, `names` what its buckets may be called,
-    `endpoints` the variables of another address of it, of which the first that is set counts. `region`, `credentials`
-    and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket (BUCKET) which keeps
+    `endpoints` the environment variables that may give it another address; the first one that is set is used.
+    `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket (BUCKET) which keeps
     nothing that is deleted.
 
     `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.

@@ -274,7 +274,10 @@ def _record(ctx: Context, runs: Sequence[Run]) -> bool:
 
 def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
     if report.step > run.last_step:
-        _progress(ctx, tx, run, report)
+        recorded = f"total/{run.id}"
+        _progress(tx, run, report, total_known=ctx.pacing.get(recorded) == report.total_steps)
+        if report.total_steps is not None:
+            ctx.pacing[recorded] = report.total_steps
     measured = report.step - int(ctx.pacing.get(f"measured/{run.id}", report.start_step))
     if (
         report.step_wall_s is None
@@ -301,8 +304,9 @@ def _may_be_tried(tx: Tx) -> bool:
     return sum(not on_host(kind) for kind in kinds) > 1
 
 
-def _progress(ctx: Context, tx: Tx, run: Run, report: RunReport) -> None:
-    """Record a run's progress. Steps never decrease, whatever a run reports later."""
+def _progress(tx: Tx, run: Run, report: RunReport, *, total_known: bool = False) -> None:
+    """Record a run's progress. Steps never decrease, whatever a run reports later. `total_known`: its number of steps
+    in total is already stored."""
     if report.state == "malformed":
         return
     tx.update_run(
@@ -314,10 +318,8 @@ def _progress(ctx: Context, tx: Tx, run: Run, report: RunReport) -> None:
         useful_s=report.useful_s,
         checkpoint_s=report.checkpoint_s,
     )
-    total_steps, recorded = report.total_steps, f"total/{run.id}"
-    if total_steps is not None and ctx.pacing.get(recorded) != total_steps:
-        tx.set_job_facts(run.job_id, total_steps=total_steps)
-        ctx.pacing[recorded] = total_steps
+    if report.total_steps is not None and not total_known:
+        tx.set_job_facts(run.job_id, total_steps=report.total_steps)
 
 
 def _says_finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
@@ -342,7 +344,7 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
     elif not attached(run, report):
         how = "finished: its program ended (it never called attach())"
     with ctx.write() as tx:
-        _progress(ctx, tx, run, report)
+        _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)
         tx.set_job_facts(job.id, weights_hash=report.weights_hash, finished_at_ms=now)
         tx.set_job_state(job.id, "finished")
@@ -364,7 +366,7 @@ def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Se
     if free is None:
         return Seen()  # its provider is being asked
     with ctx.write() as tx:
-        _progress(ctx, tx, run, report)
+        _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
         count_failure(ctx, tx, job, run, why, permanent=report.permanent, again_ms=free.from_ms)
     return Seen(changed=True, need_place=True)
@@ -374,7 +376,7 @@ def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunRepor
     """The run saved a checkpoint and ended, on request or because its machine is being taken away."""
     if job.state == "pausing":
         with ctx.write() as tx:
-            _progress(ctx, tx, run, report)
+            _progress(tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
             own = "; its program saves its own state"  # a program that never called attach()
             paused(
@@ -422,7 +424,7 @@ def _end(
         return Seen()
     with ctx.write() as tx:
         if report is not None and report.step > 0:
-            _progress(ctx, tx, run, report)
+            _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end=end, training_to_ms=now)
         if blame_offer and not no_progress:
             tx.add_availability(run.offer_id, now, "lost", run.id, end)

@@ -23,19 +23,6 @@ JOBS_OFFERED = 30
 SPOT = {"": None, "spot": True, "on-demand": False}
 
 
-class Prices(BaseModel):
-    """The query of `/market` and its twins."""
-
-    gpu: Text = None
-    unit: Unit = "gpu"
-    job: Text = None
-    cloud: Text = None
-    capacity: Capacity = ""
-    offer: Annotated[list[str], Field(max_length=8)] = []
-    since: Time = "30d"
-    until: Text = None
-
-
 class Machines(BaseModel):
     """The query of `/market/frontier` and its twins."""
 
@@ -44,9 +31,28 @@ class Machines(BaseModel):
     capacity: Capacity = ""
 
 
+class Prices(Machines):
+    """The query of `/market` and its twins."""
+
+    gpu: Text = None
+    unit: Unit = "gpu"
+    offer: Annotated[list[str], Field(max_length=8)] = []
+    since: Time = "30d"
+    until: Text = None
+
+
 def routes(site: Site) -> APIRouter:
     """`/market` and `/market/frontier` with their twins, and `/market/series.json`: prices, refined to a period."""
     router = APIRouter()
+
+    def choices(asked: Machines) -> dict[str, object]:
+        """What the forms of both pages offer, and what was chosen."""
+        return {
+            "jobs": site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
+            "clouds": site.client.reports.clouds(),
+            "cloud": asked.cloud or "",
+            "capacity": asked.capacity,
+        }
 
     def read(asked: Prices) -> MarketView:
         return site.client.reports.market(
@@ -85,10 +91,7 @@ def routes(site: Site) -> APIRouter:
             unit=UNITS[view.unit],
             history=history(view),
             heat=heat(view.heat, UNITS[view.unit]),
-            jobs=site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
-            clouds=site.client.reports.clouds(),
-            cloud=cloud or "",
-            capacity=capacity,
+            **choices(asked),
             since=since,
             drawn=drawn,
             kept=[(name, value) for name, value in kept.items() if value],
@@ -124,10 +127,7 @@ def routes(site: Site) -> APIRouter:
             view=view,
             unit=UNITS[view.speed_of],
             drawn=frontier(view),
-            jobs=site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
-            clouds=site.client.reports.clouds(),
-            cloud=asked.cloud or "",
-            capacity=asked.capacity,
+            **choices(asked),
         )
 
     @router.get("/market/frontier.json")
