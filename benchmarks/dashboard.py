@@ -9,8 +9,8 @@ reader on an idle machine it is nearly all of the time until the answer is compl
 
 Then the same fleet is served while a real control plane works on the same SQLite file in a process of its own, with 100
 running jobs (benchmarks._ticks). Ten seconds without readers alternate with ten seconds with 50 readers, which run in a
-third process. The benchmark compares the median tick with and without readers, in CPU time and in wall time. CPU time is
-the additional work that readers cause in the control plane. Wall time also includes the wait for a core, which takes
+third process. The benchmark compares the median tick with and without readers, in CPU time and in wall time. CPU time
+is the additional work that readers cause in the control plane. Wall time also includes the wait for a core, which takes
 some milliseconds when the server and its readers use both.
 
 `--quick`: 100 jobs, three pages in one theme each, eight readers for three seconds, a control plane with 10 jobs.

@@ -35,8 +35,8 @@ ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 class Service:
     """One kind of bucket. `form` is its URL as an example, `cloud` whose it is, `names` what its buckets may be called,
     `endpoints` the environment variables that may give it another address; the first one that is set is used.
-    `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket (BUCKET) which keeps
-    nothing that is deleted.
+    `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket
+    (BUCKET) which keeps nothing that is deleted.
 
     `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
     `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -45,7 +45,7 @@ def routes(site: Site) -> APIRouter:
     """`/market` and `/market/frontier` with their twins, and `/market/series.json`: prices, refined to a period."""
     router = APIRouter()
 
-    def choices(asked: Machines) -> dict[str, object]:
+    def choices(asked: Machines) -> dict[str, Any]:
         """What the forms of both pages offer, and what was chosen."""
         return {
             "jobs": site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
