@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -110,7 +111,8 @@ class Bench:
         leader = os.getsid(self._home.agent(run))
         now_s = time.monotonic()
         for pid in self._home.session(leader):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # some end with the one before them
+                os.kill(pid, signal.SIGKILL)
         end_session(leader)  # and any process started meanwhile
         return now_s
 

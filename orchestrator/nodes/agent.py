@@ -71,7 +71,7 @@ LEASE_EVERY_S = 1.0
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
-LOG_PUMP, LAST_WORDS_S = b"trainers.process.log_pump", 5.0  # it ends when all that write to it have
+LOG_PUMP, PUMP_S = b"trainers.process.log_pump", 5.0  # it ends when all that write to it have
 if TYPE_CHECKING:
     from nacl.public import PrivateKey
 
@@ -133,7 +133,7 @@ class Machine:
         self._end_left()
 
     def _end_left(self) -> None:
-        processes.kill_marked(self._mark, spared=LOG_PUMP, spared_s=LAST_WORDS_S)
+        processes.kill_marked(self._mark, spared=LOG_PUMP, spared_s=PUMP_S)
 
 
 class Agent:

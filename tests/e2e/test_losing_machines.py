@@ -133,8 +133,9 @@ def test_a_trainer_whose_lease_lapses_stops_by_itself_and_is_replaced(
 def test_a_trainer_that_is_killed_alone_has_failed(tradewind: Tradewind, struck: dict[str, Struck]) -> None:
     victim = struck["no-trainer"]
     tradewind.training(victim.job, after=victim.run)
-    (reported,) = tradewind.events(victim.job, "run.failed")
-    assert reported == "attempt 1 of 6 failed: the trainer was killed by signal 9 (out of memory?)"
+    failures = tradewind.events(victim.job, "run.failed")
+    assert len(failures) == 1, tradewind.story(victim.job)
+    assert failures[0] == "attempt 1 of 6 failed: the trainer was killed by signal 9 (out of memory?)"
     assert tradewind.runs(victim.job)[0].end == "failed"
     tradewind.finish(victim.job)
 

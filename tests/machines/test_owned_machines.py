@@ -287,11 +287,11 @@ def test_machines_of_one_offer_are_spread_over_its_hosts_all_or_none(lab: Labora
 def test_a_host_that_does_not_answer_blocks_and_hides_no_other(
     lab: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_module, "CALL_S", 2.0)
     owner = Owner(lab, tmp_path, "one", "two", region="lab")
     first, second = owner.cloud.launch(owner.spec(count=2))
     owner.cloud.describe([first, second])
     lab.isolate(lab.hosts["two"])
+    monkeypatch.setattr(ssh_module, "CALL_S", 3.0)
     try:
         assert [each.id for each in owner.cloud.describe([first, second])] == [first, second]
         assert {each.id for each in owner.cloud.list_owned("tw-1")} == {first, second}
@@ -302,8 +302,9 @@ def test_a_host_that_does_not_answer_blocks_and_hides_no_other(
         owner.cloud.terminate(first)
         assert owner.launch(token="next").startswith("static-one-")
     finally:
+        monkeypatch.undo()
         lab.rejoin(lab.hosts["two"])
-    until(lambda: owner.cloud.describe([second]))
+    assert owner.cloud.describe([second])
     sleeps(lab.hosts["two"], 4)
 
 
