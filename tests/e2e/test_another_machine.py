@@ -302,9 +302,9 @@ def books_are_exact(owned: Owned, job: str, *, machines: int) -> None:
 
 def nothing_is_left(owned: Owned) -> None:
     until("no machine is up", lambda: not owned.json("nodes")["nodes"])
+    # The daemon goes on asking owned hosts what they run: each such question ends by itself.
+    until("no process is left", lambda: not any(host.processes() for host in owned.hosts))
     for host in owned.hosts:
-        # The daemon goes on asking owned hosts what they run: each such question ends by itself.
-        until(f"no process is left on {host.name}", lambda: not host.processes())
         left = host.run("find /tmp /dev/shm ~/.tradewind -type f -o -type s").stdout.split()
         records = {"beat", "ended", "ending", "output.log", "record.json", "supervisor", "lock", "deadline"}
         assert {Path(path).name for path in left} - {Path(HURRY).name} <= records, left
