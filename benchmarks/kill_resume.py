@@ -145,14 +145,15 @@ def compare(number: int, seed: int, kills: int, folder: Path, found: Found) -> N
     began_s = time.monotonic()
     weights = finished(whole)
     took_s = time.monotonic() - began_s
-    done = 0
+    done = jobs = 0
     while done < kills:
         broken.options = {**options, "workers": chance.choice([0, 1, 2, 4])}
         if killed(broken, took_s, chance):
             done += 1
         else:  # it ended: the rest of the kills are those of the same job anew
             check(whole, weights, broken, found)
-            broken = Job(folder / f"{number}-broken-{done}", options, processes, beside, number)
+            jobs += 1
+            broken = Job(folder / f"{number}-broken-{jobs}", options, processes, beside, number)
     check(whole, weights, broken, found)
     found.kills += done
     text = f"{number}: {options}, {processes} processes, {beside} in flight: {len(found.wrong)} wrong so far"

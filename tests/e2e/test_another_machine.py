@@ -27,6 +27,7 @@ from tests.e2e.living import PROGRAMS, Tradewind, losses, until
 from tests.machines.lab import Host, Laboratory, laboratory
 from tests.machines.owned import declared
 from trainers.control import ControlDirectory
+from trainers.objects.opening import open_store
 from trainers.spec import TrainerSpec
 
 pytestmark = pytest.mark.ray
@@ -36,6 +37,7 @@ HURRY = "/tmp/hurry"
 REGIONS = {"one": "near", "two": "near", "three": "far", "four": "far"}
 PRICES = {"near": 0.8, "far": 1.2}
 PROCESSES = 2
+TELLING = {"entry": "telling:main", "steps": STEPS}
 
 
 @dataclass
@@ -206,6 +208,27 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     nothing_is_left(owned)
 
 
+def test_a_program_that_calls_nothing_of_ours_finds_its_own_checkpoints_on_another_machine(owned: Owned) -> None:
+    """Its folder goes through the bucket with the access that the machines are lent, and the bucket enforces that."""
+    calm(owned)
+    job = submitted(owned, "own", {"script": "owns.py"}, cpu=1)
+    bucket = open_store(f"{owned.lab.bucket}/tradewind/checkpoints").child(job)
+    until("its folder is in the bucket", lambda: bucket.keys("own/states"))
+    (first,) = owned.tradewind.runs(job)
+    killed = owned.host(first.instance_id)
+
+    killed.crash()
+    until("another run has begun", lambda: any(run.training_from_ms for run in owned.tradewind.runs(job)[1:]))
+    killed.reboot()
+    hurry(owned)
+    owned.tradewind.ended(job, "finished")
+
+    assert re.findall(r"begins at (\d+)", owned.tradewind.command("logs", job).stdout)[-1] == "100"
+    assert fetched(owned, "own") == {"counted.txt": "400\n"}
+    books_are_exact(owned, job, machines=2)
+    nothing_is_left(owned)
+
+
 @pytest.mark.timeout(300)  # starts ten processes with torch on two pairs of hosts, one after the other
 def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bits(
     owned: Owned, references: dict[int, Reference]
@@ -251,10 +274,10 @@ def documented_ports_only(host: Host) -> None:
     assert all(low <= port <= high for port in found - {22}), found
 
 
-def submitted(owned: Owned, name: str, **resources: int) -> str:
+def submitted(owned: Owned, name: str, program: Mapping[str, object] = TELLING, **resources: int) -> str:
     document = {
         "name": name,
-        "train": {"workdir": str(PROGRAMS), "entry": "telling:main", "steps": STEPS, "args": {"hurry": HURRY}},
+        "train": {"workdir": str(PROGRAMS), "args": {"hurry": HURRY}, **program},
         "resources": resources,
     }
     path = owned.tradewind.work / f"{name}.yaml"
