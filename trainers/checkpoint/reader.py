@@ -17,7 +17,7 @@ import xxhash
 
 from trainers.checkpoint import store
 from trainers.checkpoint.exchange import ALONE, Exchange
-from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.manifest import Manifest, ManifestName, Part, Piece, TensorEntry
 from trainers.checkpoint.state import (
     Encoder,
     capture,
@@ -153,9 +153,10 @@ def load(
     reading = _Reading(root, manifest, in_place)
     try:
         like = layout(part.items)
+        entries = _at(manifest, _first(part) if part.tensors is None else part.tensors)
     except (AttributeError, LookupError, TypeError) as error:
         raise _invalid(name, error) from error
-    tensors = reading.tensors(manifest.tensors if part.tensors is None else _at(manifest, part.tensors), like)
+    tensors = reading.tensors(entries, like)
     if ranks is not None:
         reading.verify_rest(rank, ranks)
     alike = manifest.world_size == (ranks or manifest.world_size)
@@ -166,6 +167,13 @@ def load(
     except (ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError, struct.error) as error:
         raise _invalid(name, error) from error
     return Loaded(name, items, position, manifest.world_size, own, differing)
+
+
+def _first(part: Part) -> Sequence[int]:
+    """The places of the tensors of a rank whose own are the first ones. Others may have the same names, with the values
+    of other ranks: read into the same memory, they would replace this rank's."""
+    nodes = [*part.items.values(), part.position]
+    return range(1 + max((place for node in nodes for place in referred(node)), default=-1))
 
 
 def _at(manifest: Manifest, places: Sequence[int]) -> list[TensorEntry]:

@@ -112,6 +112,16 @@ def test_each_rank_gets_its_own_state_back_and_what_is_equal_is_stored_once(root
     assert another.items["rng"]["python"] == 0
 
 
+def test_replicas_that_have_drifted_apart_are_each_read_into_their_own_memory(root):
+    """They do if a learning rate differs by rank. On no rank may the parameters be those of another one."""
+    assert save_all(root, lambda rank: {"model": {"weight": torch.full((4,), float(rank))}}) == [NAME] * RANKS
+    for rank in range(RANKS + 1):
+        weight = torch.full((4,), -1.0)
+        loaded = load(root, "job", NAME, rank, RANKS, in_place={"model.weight": weight})
+        assert loaded.items["model"]["weight"].data_ptr() == weight.data_ptr()
+        assert weight.tolist() == [rank if rank < RANKS else 0.0] * 4
+
+
 def test_positions_that_differ_are_kept_apart(root):
     save_all(root, state, positions=[{"read": rank * torch.ones(2)} for rank in range(RANKS)])
     for rank in range(RANKS):
