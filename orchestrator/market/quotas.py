@@ -2,50 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from orchestrator.market.listing import Listing, Shape, Site
 from providers.base import Covered, Quota
 
+QuotaName = tuple[str, Quota]
+"""A provider, and one of its quotas."""
+Rooms = Mapping[int, tuple["Room", ...]]
+"""By row: what each quota that covers it leaves, the tightest first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """At most `most` machines of an offer may be rented at once, and `left` now: by `quota`, which takes `each` units
-    for a machine."""
+    """What a quota leaves of an offer, a machine of which takes `each` units. `taken` are the units of machines that
+    the provider did not count in its answer: those asked for since, and those planned for other jobs."""
 
-    left: int
-    most: int
-    each: int
+    provider: str
     quota: Quota
+    each: int
+    taken: int = 0
+
+    @property
+    def name(self) -> QuotaName:
+        """Which quota this is."""
+        return self.provider, self.quota
+
+    @property
+    def units(self) -> int:
+        """The units that are left."""
+        return max(self.quota.limit - self.quota.used - self.taken, 0)
+
+    @property
+    def left(self) -> int:
+        """How many machines may be rented now."""
+        return self.units // self.each
+
+    @property
+    def most(self) -> int:
+        """How many machines may be rented at once."""
+        return max(self.quota.limit, 0) // self.each
 
     def why(self, machines: int) -> str:
         """Why so many machines cannot be rented now."""
         quota, each = self.quota, "" if self.each == 1 else f" of {self.each}"
         wanted = f"a machine{each} is" if machines == 1 else f"{machines} machines{each} are"
         unit = quota.covers.unit.replace("vcpus", "vCPUs").replace("gpus", "GPUs") if quota.covers else "units"
-        allowed = f"{quota.name} in {quota.scope} allows {quota.limit} {unit}, {quota.used} in use"
+        taken = f" and {self.taken} on their way or planned" if self.taken else ""
+        allowed = f"{quota.name} in {quota.scope} allows {quota.limit} {unit}, {quota.used} in use{taken}"
         remedy = f"; {quota.remedy}" if quota.remedy else ""
         return f"your quota, not the market: {allowed}, and {wanted} wanted{remedy}"
 
 
-def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> dict[int, Room]:
-    """The tightest quota of each row that has one. `quotas` are by provider."""
+def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> Rooms:
+    """What the `quotas`, by provider, leave of each row that one of them covers."""
     limiting = {name: [each for each in known if each.covers is not None] for name, known in quotas.items()}
-    found: dict[int, Room] = {}
-    seen: dict[tuple[int, str, bool], Room | None] = {}
+    found: dict[int, tuple[Room, ...]] = {}
+    seen: dict[tuple[int, str, bool], tuple[Room, ...]] = {}
     for row in range(len(listing)) if any(limiting.values()) else ():
         site, spot = listing.sites[listing.site[row]], bool(listing.spot[row])
         key = (int(listing.shape[row]), site.region, spot)
         if key not in seen:
             shape = listing.shapes[key[0]]
             room = (_room(each, shape, site, spot=spot) for each in limiting.get(site.provider, ()))
-            fitting = (each for each in room if each is not None)
-            seen[key] = min(fitting, key=lambda each: (each.left, each.most, each.quota.name), default=None)
-        if (tightest := seen[key]) is not None:
-            found[row] = tightest
+            seen[key] = _tightest_first(each for each in room if each is not None)
+        if seen[key]:
+            found[row] = seen[key]
     return found
+
+
+def units_taken(known: Rooms, machines: Iterable[tuple[int, int]]) -> Counter[QuotaName]:
+    """The units of each quota that so many machines of these rows take: pairs of (row, machines)."""
+    taken: Counter[QuotaName] = Counter()
+    for row, count in machines:
+        for room in known.get(row, ()):
+            taken[room.name] += room.each * count
+    return taken
+
+
+def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
+    """What is left if these units are taken, too."""
+    if not taken:
+        return known
+    found = {}
+    changed: dict[tuple[Room, ...], tuple[Room, ...]] = {}
+    for row, of_row in known.items():
+        if of_row not in changed:
+            changed[of_row] = _tightest_first(
+                replace(each, taken=each.taken + taken.get(each.name, 0)) for each in of_row
+            )
+        found[row] = changed[of_row]
+    return found
+
+
+def why_over_quota(of_row: Sequence[Room], machines: int) -> str:
+    """Why so many machines of a row cannot be rented: because of a quota that never allows them, if there is one."""
+    never = (each for each in of_row if each.most < machines)
+    return next(never, of_row[0]).why(machines)
+
+
+def _tightest_first(found: Iterable[Room]) -> tuple[Room, ...]:
+    return tuple(sorted(found, key=lambda each: (each.left, each.most, each.quota.name)))
 
 
 def _room(quota: Quota, shape: Shape, site: Site, *, spot: bool) -> Room | None:
@@ -54,9 +114,7 @@ def _room(quota: Quota, shape: Shape, site: Site, *, spot: bool) -> Room | None:
     if covers is None or not _covered(covers, shape, site, spot=spot):
         return None
     each = {"machines": 1, "vcpus": shape.vcpu, "gpus": shape.gpu_count}[covers.unit]
-    if each <= 0:
-        return None
-    return Room(max(quota.limit - quota.used, 0) // each, max(quota.limit, 0) // each, each, quota)
+    return Room(site.provider, quota, each) if each > 0 else None
 
 
 def _covered(covers: Covered, shape: Shape, site: Site, *, spot: bool) -> bool:

@@ -36,7 +36,7 @@ from orchestrator.market.outages import mean_by_group_h
 from orchestrator.market.polls import Answered, Polled, answered_by_site, latest
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
-from orchestrator.market.quotas import Room
+from orchestrator.market.quotas import Rooms
 from orchestrator.market.reversion import UNKNOWN, Course
 from orchestrator.market.start_times import Quantile, coded_starts, site_starts, start_table
 from orchestrator.market.transfer import TYPICAL, Tariff, rate_between
@@ -83,7 +83,7 @@ class Market:
     away_since_ms: Ints
     hazard: Floats
     doubts: Mapping[int, str]
-    rooms: Mapping[int, Room]
+    rooms: Rooms
     fresh_s: Floats | float
     polled: Mapping[Answered, int]
     startup: Mapping[str, float | Estimate]
@@ -126,7 +126,7 @@ class Market:
         hazard: Floats | None = None,
         tariff: Tariff = TYPICAL,
         doubts: Mapping[str, str] | None = None,
-        rooms: Mapping[int, Room] | None = None,
+        rooms: Rooms | None = None,
         fresh_s: Mapping[str, float] | None = None,
     ) -> Market:
         """The market as it was known at `at_ms`.
@@ -137,8 +137,8 @@ class Market:
         `starts` the same by location and kind of hardware; `courses` is how spot prices behave, by provider, around the
         `levels` of offers (nano-USD per hour); `priors` are published interruption rates by (provider, region, instance
         type), and `hazard` is the result of `prior_hazard` for them. `doubts` has, by offer id, why an offer must not
-        be chosen; `rooms` are by row of the
-        listing; `fresh_s` for how many seconds its price counts as fresh (default FRESH_S).
+        be chosen; `rooms` are by row of the listing. `fresh_s` is for how many seconds an offer's price counts as fresh
+        (default FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -398,8 +398,8 @@ class Market:
     def room(self) -> Ints:
         """Two columns over the rows: how many machines may be rented now, and at most."""
         room = np.full((2, len(self)), np.iinfo(np.int64).max, np.int64)
-        for row, each in self.rooms.items():
-            room[:, row] = each.left, each.most
+        for row, of_row in self.rooms.items():
+            room[:, row] = of_row[0].left, min(each.most for each in of_row)
         return room
 
     @lazily
@@ -462,7 +462,8 @@ class Market:
             tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
         ).encode()
         if self.rooms:
-            reported += repr(sorted((row, each.left, each.most) for row, each in self.rooms.items())).encode()
+            left, most = self.room
+            reported += repr([(row, left.item(row), most.item(row)) for row in sorted(self.rooms)]).encode()
         if self.courses:
             reported += b"".join(
                 name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items())

@@ -1,8 +1,8 @@
 """decide: jobs, market, throughput and running jobs -> Plan. Pure and deterministic; the time is `market.at`.
 
 filter (eligible.py) -> forecast (cost.py) -> rank (order.py) -> gate (gate.py) -> explain (explain.py).
-Jobs are decided one by one. Shared work is done once: the filter for equal requirements, and everything for jobs that
-are equal in all that matters.
+Jobs are decided one by one; where their choices together exceed a quota, some are decided again (sharing.py). Shared
+work is done once: the filter for equal requirements, and everything for jobs that are equal in all that matters.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, Rejecti
 from orchestrator.policy.ranking.limits import lacks_money
 from orchestrator.policy.ranking.order import rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
+from orchestrator.policy.sharing import shared
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
@@ -62,16 +63,22 @@ def decide(
     market (SMALL in eligible.py), which takes twice as long and changes nothing else.
     """
     limits = limits if limits is not None else MoveLimits()
-    filters = {nodes: Filter(of_machines(market, nodes), limits) for nodes in {each.nodes for each in jobs}}
-    twins: dict[Hashable, Placement] = {}
-    placements = []
-    for demand in _alike_together(jobs):
-        where = running.get(demand.job.id)
-        move = underway.get(demand.job.id) if where is None else where.move
-        filtering = filters[demand.nodes]
-        placement = _place(demand, filtering, filtering.market, perf, where, move, limits, twins, complete=complete)
-        placements.append(placement)
-    placements.sort(key=lambda placement: placement.job_id)
+    moves = {job_id: where.move for job_id, where in running.items() if where.move is not None}
+    moves |= {job_id: move for job_id, move in underway.items() if job_id not in running}
+    known: dict[int, tuple[Market, dict[int, Filter], dict[Hashable, Placement]]] = {}
+
+    def placed(demand: Demand, there: Market) -> Placement:
+        # The market is kept with what is known of it, so that its id stays its own.
+        _, filters, twins = known.setdefault(id(there), (there, {}, {}))
+        filtering = filters.get(demand.nodes)
+        if filtering is None:
+            filtering = filters[demand.nodes] = Filter(of_machines(there, demand.nodes), limits)
+        where, move = running.get(demand.job.id), moves.get(demand.job.id)
+        return _place(demand, filtering, filtering.market, perf, where, move, limits, twins, complete=complete)
+
+    alone = {demand.job.id: placed(demand, market) for demand in _alike_together(jobs)}
+    together = shared(alone, {each.job.id: each for each in jobs}, moves, market, placed)
+    placements = sorted(together.values(), key=lambda placement: placement.job_id)
     simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
     name = plan_id(market.at, market.digest, simulated, placements)
     return Plan(name, market.at, market.digest, simulated, tuple(placements))

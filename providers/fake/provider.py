@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from providers.base import LaunchSpec, Quota
+from providers.base import Covered, LaunchSpec, Quota
 from providers.billing.charges import Usage
 from providers.clock import Clock
 from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
@@ -38,6 +38,11 @@ class FakeProvider:
     def describe_every_s(self) -> float:
         """As set in the cloud's behaviour, in wall seconds."""
         return self.cloud.behaviour.describe_every_s
+
+    @property
+    def quotas_limit_plans(self) -> bool:
+        """See LimitsByQuota: if the cloud's behaviour sets a quota."""
+        return self.cloud.behaviour.max_instances is not None
 
     def __init__(
         self, clock: Clock, *, seed: int = 0, cloud: FakeCloud | None = None, faults: Faults | None = None
@@ -93,7 +98,8 @@ class FakeProvider:
 
         def effect(now_ms: int) -> list[Quota]:
             limit = self.cloud.behaviour.max_instances
-            return [] if limit is None else [Quota("instances", "account", limit, self.cloud.living_count(now_ms))]
+            used = self.cloud.living_count(now_ms)
+            return [] if limit is None else [Quota("instances", "account", limit, used, Covered("machines"))]
 
         return self._call("quotas", effect)
 

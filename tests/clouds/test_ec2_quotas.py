@@ -94,7 +94,7 @@ def rooms(installation: Installation) -> dict[str, tuple[int, int]]:
     collect(installation)
     with installation.store.read() as tx:
         seen = market(tx, installation.clock.now_ms(), installation.config)
-    return {seen.ids[row]: (room.left, room.most) for row, room in seen.rooms.items()}
+    return {seen.ids[row]: (room.left, room.most) for row, (room, *_) in seen.rooms.items()}
 
 
 def test_the_market_has_what_the_quotas_leave_as_polled_last(account: Account, installation: Installation) -> None:

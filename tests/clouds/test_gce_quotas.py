@@ -117,7 +117,7 @@ def rooms(installation: Installation) -> dict[str, Room]:
     collect(installation)
     with installation.store.read() as tx:
         seen = market(tx, installation.clock.now_ms(), installation.config)
-    return {seen.ids[row]: room for row, room in seen.rooms.items()}
+    return {seen.ids[row]: room for row, (room, *_) in seen.rooms.items()}
 
 
 def test_the_tightest_quota_limits_an_offer_and_is_named(project: Project, installation: Installation) -> None:

@@ -25,16 +25,20 @@ from orchestrator.market import (
     Listing,
     Market,
     PriceColumns,
-    Room,
+    QuotaName,
+    Rooms,
     Tariff,
     prior_hazard,
     rooms,
+    rooms_without,
+    units_taken,
 )
 from orchestrator.perf import InstanceKind, Latencies, kind_of
 from orchestrator.store import AvailabilityPoint as StoredPoint
 from orchestrator.store import MarketChanges, Named, Tx
 from orchestrator.store.market.quotas import read_quotas
 from orchestrator.store.queries.runs import Start
+from providers.offer import provider_of
 
 Floats = NDArray[np.float64]
 DAY_MS = 86_400_000
@@ -47,7 +51,8 @@ class _Read:
     """The market as read at `at_ms`: the enabled providers' offers, and `withdrawn` ones on which jobs run.
 
     `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
-    interruption rates stored up to the number `risk_seq`. `availability` are the observations stored up to the number
+    interruption rates stored up to the number `risk_seq`. `rooms` are what the `quotas` left when they were reported.
+    `availability` are the observations stored up to the number
     `availability_seq`, and `starts` follow from `started`, both by provider."""
 
     at_ms: int
@@ -64,7 +69,7 @@ class _Read:
     hazard: Floats
     tariff: Tariff
     quotas: Mapping[str, str]
-    rooms: Mapping[int, Room]
+    rooms: Rooms
     availability_seq: int
     availability: tuple[AvailabilityPoint, ...]
     started: Mapping[str, Sequence[Start]]
@@ -145,8 +150,24 @@ def _kind_at(listing: Listing, offer_id: str) -> InstanceKind | None:
     return kind_of(shape.gpu, shape.gpu_count)
 
 
-def _rooms(listing: Listing, stored: Mapping[str, str]) -> Mapping[int, Room]:
+def _rooms(listing: Listing, stored: Mapping[str, str]) -> Rooms:
     return rooms(listing, {provider: read_quotas(text) for provider, text in stored.items()})
+
+
+def _taken(tx: Tx, read: _Read) -> Mapping[QuotaName, int]:
+    """The units of quotas taken by machines that were asked for after the quotas were reported: a provider counts them
+    in its next report, and until then no other job may plan on them."""
+    if not read.rooms:
+        return {}
+    asked_ms = tx.quotas_asked_ms()
+    requested = tx.requested_since(min(asked_ms.values(), default=read.at_ms))
+    machines = (
+        (row, each.machines)
+        for each in requested
+        if each.at_ms >= asked_ms.get(provider_of(each.offer_id), 0)
+        if (row := read.listing.row(each.offer_id)) is not None
+    )
+    return units_taken(read.rooms, machines)
 
 
 def _priors(tx: Tx, listing: Listing, now_ms: int) -> Mapping[tuple[str, str, str], HazardPrior]:
@@ -198,5 +219,5 @@ def _market(tx: Tx, now_ms: int, read: _Read) -> Market:
         priors=read.priors,
         hazard=read.hazard,
         tariff=read.tariff,
-        rooms=read.rooms,
+        rooms=rooms_without(read.rooms, _taken(tx, read)),
     )

@@ -159,7 +159,7 @@ def record(
             changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
         tx.set_closed(provider.name, _closed(provider))
-        changed += quotas is not None and tx.set_quotas(provider.name, list(quotas))
+        changed += quotas is not None and tx.set_quotas(provider.name, list(quotas), started)
     return changed
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.market import Market
+from orchestrator.market import Market, why_over_quota
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
@@ -130,7 +130,7 @@ def why_unfit(
                 return "simulated, and not compared with real offers (where.clouds selects it)"
             return "real, and not compared with the simulated offers that the job has used"
         case RejectionReason.QUOTA | RejectionReason.QUOTA_IN_USE:
-            return market.rooms[row].why(wants.nodes)
+            return why_over_quota(market.rooms[row], wants.nodes)
         case RejectionReason.NO_PRICE:
             return "no price is known"
         case RejectionReason.DOUBTED_PRICE:

@@ -9,8 +9,9 @@ from orchestrator.store.schema import meta
 from orchestrator.store.transaction import Transaction
 from providers.base import Quota
 
-_PREFIX = "quotas/"
+_PREFIX, _ASKED = "quotas/", "quotas-asked/"
 _STORED = select(meta.c.key, meta.c.value).where(meta.c.key.startswith(_PREFIX))
+_ASKED_AT = select(meta.c.key, meta.c.value).where(meta.c.key.startswith(_ASKED))
 
 
 class QuotaRows(Transaction):
@@ -20,14 +21,24 @@ class QuotaRows(Transaction):
         """By provider, as stored: equal texts are equal quotas."""
         return {str(key).removeprefix(_PREFIX): str(value) for key, value in self._connection.execute(_STORED)}
 
-    def set_quotas(self, provider: str, quotas: list[Quota]) -> bool:
-        """Store what a provider reported. Returns whether that is news."""
-        key, text = f"{_PREFIX}{provider}", dumps(quotas)
+    def quotas_asked_ms(self) -> dict[str, int]:
+        """By provider, when it was asked for the quotas that are stored (market ms): it counts no machine that was
+        asked for later. A time that cannot be read is left out."""
+        stored = {str(key).removeprefix(_ASKED): str(value) for key, value in self._connection.execute(_ASKED_AT)}
+        return {provider: int(at) for provider, at in stored.items() if at.isdecimal()}
+
+    def set_quotas(self, provider: str, quotas: list[Quota], asked_ms: int) -> bool:
+        """Store what a provider reported when it was asked at `asked_ms`. Returns whether that is news."""
+        text = dumps(quotas)
+        self._set(f"{_ASKED}{provider}", str(asked_ms))
         if self.quotas_stored().get(provider) == text:
             return False
-        self._connection.execute(delete(meta).where(meta.c.key == key))
-        self._connection.execute(insert(meta).values(key=key, value=text))
+        self._set(f"{_PREFIX}{provider}", text)
         return True
+
+    def _set(self, key: str, value: str) -> None:
+        self._connection.execute(delete(meta).where(meta.c.key == key))
+        self._connection.execute(insert(meta).values(key=key, value=value))
 
 
 def read_quotas(text: str) -> list[Quota]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import fields as fields_of
 from functools import cache, lru_cache
 from itertools import product
 from types import NoneType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
-from sqlalchemy import Row, Select, bindparam, func, select, update
+from sqlalchemy import Row, Select, bindparam, func, or_, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import CodecError, dumps, encode, loads
@@ -25,6 +26,14 @@ PLACE_PARTS = 3
 LOOKED_AT = 2000  # a provider without a machine among the latest so many has no recent ones
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
+
+
+class Requested(NamedTuple):
+    """So many machines of an offer, asked for at that time (market ms)."""
+
+    offer_id: str
+    machines: int
+    at_ms: int
 
 
 class Start(NamedTuple):
@@ -58,6 +67,11 @@ _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
 _RUNS_OF = _RUNS.where(run.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _UNSETTLED = _RUNS.where(UNSETTLED)
+_REQUESTED = (
+    select(run.c.offer_id, run.c.members, run.c.created_at_ms)
+    .where(UNSETTLED, run.c.machine_from_ms.is_(None), run.c.created_at_ms >= bindparam("since_ms"))
+    .where(or_(run.c.billed_from_ms.is_(None), run.c.billed_from_ms >= bindparam("since_ms")))
+)
 _TOO_OLD = select(run.c.id).order_by(run.c.id.desc()).offset(LOOKED_AT).limit(1).scalar_subquery()
 _STARTED = (
     select(*(run.c[name] for name in Start._fields))
@@ -202,6 +216,18 @@ class RunRows(Transaction):
     def unsettled_runs(self, unreadable: Unreadable | None = None) -> list[Run]:
         """The runs that have not ended or whose machine is not fully booked."""
         return records(_run, self._connection.execute(_UNSETTLED).all(), "job_id", unreadable)
+
+    def requested_since(self, since_ms: int) -> list[Requested]:
+        """The machines that runs asked for at `since_ms` (market ms) or later and that have not ended, as far as known.
+        Rows that cannot be read are left out."""
+        rows = self._connection.execute(_REQUESTED, {"since_ms": since_ms}).all()
+        found = []
+        for offer_id, members, at_ms in rows:
+            with suppress(CodecError):
+                machines = max(len(members_in(members)), 1)
+                if isinstance(offer_id, str) and isinstance(at_ms, int):
+                    found.append(Requested(offer_id, machines, at_ms))
+        return found
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
         """Changes fields of a run. Raises NotFoundError."""

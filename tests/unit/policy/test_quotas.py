@@ -113,4 +113,4 @@ def test_quotas_cover_what_they_name(case: DecisionCase) -> None:
     assert covered(instance_types=("p[0-9]*",)) == covered(regions=("us-*",)) == {"local/us-1/us-1a/p4.x/spot"}
     assert not rooms(listing, {"local": [replace(quota(8), covers=None)], "gcp": [quota(8)]})
     in_gpus = Quota("GPUs", "eu-1", 3, 1, Covered("gpus"))
-    assert {each.left for each in rooms(listing, {"local": [in_gpus]}).values()} == {2}
+    assert {each.left for (each,) in rooms(listing, {"local": [in_gpus]}).values()} == {2}

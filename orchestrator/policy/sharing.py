@@ -1,0 +1,120 @@
+"""Sharing: jobs that are decided together never count on the same machines of a quota.
+
+Each job is first decided as if it were alone. That is right as long as every quota has room for all of them. Where one
+has not, the jobs that chose its machines are ordered by what each would lose by having to do without:
+
+1. those that would have to wait, before those that could only keep deadline and budget less likely, before the others;
+2. then by how much worse the next best choice is for the job's objective, for each unit of the quota;
+3. then by deadline, by time of submission and by id.
+
+The first ones keep their choice, as many as there is room for; the others are decided again, one after the other, with
+what all the others leave. What a job has already asked for is counted by the market (market.quotas).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from orchestrator.market import Market, QuotaName, rooms_without, units_taken
+from orchestrator.model import Placement
+from orchestrator.policy.demand import Demand
+
+Again = Callable[[Demand, Market], Placement]
+"""Decides one job on another market."""
+_DAY_H = 24
+
+
+def shared(
+    placements: Mapping[str, Placement],
+    demands: Mapping[str, Demand],
+    under_way: Collection[str],
+    market: Market,
+    again: Again,
+) -> Mapping[str, Placement]:
+    """The placements, by job, so that all of them together fit the quotas. `under_way` are the jobs whose moves have
+    begun: the market counts their machines already."""
+    units = {room.name: room.units for of_row in market.rooms.values() for room in of_row}
+    if not units:
+        return placements
+    claims = {
+        job_id: _claimed(placement, demands[job_id], market)
+        for job_id, placement in placements.items()
+        if job_id not in under_way
+    }
+    settled = dict(placements)
+    while (short := _short(claims, units)) is not None:
+        among = sorted(job_id for job_id, claim in claims.items() if claim[short])
+        # Whoever has to do without finds nothing left of this quota, nor what the other jobs take of others.
+        others = _sum(claim for job_id, claim in claims.items() if not claim[short])
+        without = market.with_fields(rooms=rooms_without(market.rooms, others | Counter({short: units[short]})))
+        instead = {job_id: again(demands[job_id], without) for job_id in among}
+        among.sort(key=lambda job_id: _rank(demands[job_id], settled[job_id], instead[job_id], claims[job_id][short]))
+        left, losing = units[short], list[str]()
+        for job_id in among:
+            if claims[job_id][short] <= left:
+                left -= claims[job_id][short]
+            else:
+                losing.append(job_id)
+                claims[job_id] = Counter()
+        remaining, taken = market, Counter[QuotaName]()
+        for job_id in losing:
+            if (now_taken := _sum(claims.values())) != taken:
+                taken = now_taken
+                remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
+            settled[job_id] = again(demands[job_id], remaining)
+            claims[job_id] = _claimed(settled[job_id], demands[job_id], market)
+    return settled
+
+
+def _claimed(placement: Placement, demand: Demand, market: Market) -> Counter[QuotaName]:
+    """The units of each quota that a placement takes."""
+    if placement.action not in ("place", "move") or placement.offer_id is None:
+        return Counter()
+    row = market.row(placement.offer_id)
+    return Counter() if row is None else units_taken(market.rooms, [(row, demand.nodes)])
+
+
+def _short(claims: Mapping[str, Counter[QuotaName]], units: Mapping[QuotaName, int]) -> QuotaName | None:
+    """The first quota of which more is claimed than there is; None if there is none."""
+    wanted = _sum(claims.values())
+    short = [name for name, sum_ in wanted.items() if sum_ > units[name]]
+    return min(short, key=repr, default=None)
+
+
+def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tuple[int, float, float, int, str]:
+    """Less for a job that loses more without its choice."""
+    job = demand.job
+    waits = instead.action in ("wait", "none")
+    riskier = instead.chance is not None and (now.chance is None or instead.chance < now.chance)
+    deadline = math.inf if job.deadline_at_ms is None else job.deadline_at_ms
+    loss = 0.0 if waits else _loss(demand, now, instead) / units
+    return (0 if waits else 1 if riskier else 2), -loss, deadline, job.submitted_at_ms, job.id
+
+
+def _loss(demand: Demand, now: Placement, instead: Placement) -> float:
+    """By how much worse another placement is, in nano-USD: what it costs more, and how much later it ends at what the
+    job pays for its time, both weighted as in its objective. Of a job whose speed is unknown, what a day costs more."""
+    objective = demand.job.spec.objective
+    if now.cost_nano_usd is None or instead.cost_nano_usd is None:
+        return float((_price(instead) - _price(now)) * _DAY_H)
+    loss = objective.cost_weight * (instead.cost_nano_usd - now.cost_nano_usd)
+    if now.finish_at_ms is not None and instead.finish_at_ms is not None:
+        later_h = (instead.finish_at_ms - now.finish_at_ms) / 3.6e6
+        loss += objective.time_weight * later_h * _price(now)
+    return float(loss)
+
+
+def _price(placement: Placement) -> int:
+    """nano-USD per hour of the offer that a placement chose."""
+    chosen = (each for each in placement.alternatives if each.offer_id == placement.offer_id)
+    found = next(chosen, None)
+    return 0 if found is None or found.nano_usd_per_hour is None else found.nano_usd_per_hour
+
+
+def _sum(claims: Iterable[Counter[QuotaName]]) -> Counter[QuotaName]:
+    total: Counter[QuotaName] = Counter()
+    for claim in claims:
+        total.update(claim)
+    return total
