@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import NotFoundError, StoreError
-from orchestrator.model import STEP_ORDER, Step
+from orchestrator.model import STEP_ORDER, Member, Step
 from orchestrator.store import Store, Tx
+from orchestrator.store.market.quotas import read_quotas
+from providers.base import Quota
 from providers.clock import VirtualClock
 
 Make = Callable[..., Any]
@@ -59,6 +61,27 @@ def test_runs_are_listed_by_job_and_by_life(tx: Tx, run: Make) -> None:
     assert ids(job_id="job_A") == ["run_A", "run_B"]
     assert ids(live=True) == ["run_C", "run_B"]
     assert ids(job_id="job_A", live=False) == ["run_A"]
+
+
+def test_machines_that_were_asked_for_since_an_instant_are_counted_until_they_have_ended(tx: Tx, run: Make) -> None:
+    at = 1_700_000_000_000
+    tx.add_run(run("run_1", generation=1, created_at_ms=at - 1))
+    tx.add_run(run("run_2", generation=2, created_at_ms=at, members=(Member(), Member())))
+    tx.add_run(run("run_3", generation=3, created_at_ms=at, state="ended", end="aborted"))
+    tx.add_run(run("run_4", generation=4, created_at_ms=at, billed_from_ms=at - 1))  # a standby that was promoted
+    tx.add_run(run("run_5", generation=5, created_at_ms=at, machine_from_ms=at - 9))  # on the machine of an earlier run
+    tx.add_run(run("run_6", generation=6, created_at_ms=at + 5, billed_from_ms=at + 7))
+    offer_id = run().offer_id
+    assert sorted(tx.requested_since(at)) == [(offer_id, 1, at + 5), (offer_id, 2, at)]
+    assert tx.requested_since(at + 6) == []
+
+
+def test_quotas_are_news_only_if_they_changed_and_are_as_old_as_the_last_question(tx: Tx) -> None:
+    quotas = [Quota("vCPUs", "eu-1", 8, 4)]
+    assert tx.set_quotas("cloud", quotas, 1000)
+    assert not tx.set_quotas("cloud", quotas, 2000)
+    assert tx.quotas_asked_ms() == {"cloud": 2000}
+    assert {name: read_quotas(text) for name, text in tx.quotas_stored().items()} == {"cloud": quotas}
 
 
 def test_two_runs_of_a_job_cannot_share_a_generation(store: Store, job: Make, run: Make) -> None:
