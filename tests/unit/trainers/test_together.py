@@ -2,11 +2,14 @@
 threads here; tests/unit/trainers/test_several_ranks.py has real ones."""
 
 import itertools
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Box, ManifestName
@@ -120,6 +123,32 @@ def test_replicas_that_have_drifted_apart_are_each_read_into_their_own_memory(ro
         loaded = load(root, "job", NAME, rank, RANKS, in_place={"model.weight": weight})
         assert loaded.items["model"]["weight"].data_ptr() == weight.data_ptr()
         assert weight.tolist() == [rank if rank < RANKS else 0.0] * 4
+
+
+VALUES = st.lists(st.lists(st.integers(0, 2), min_size=RANKS, max_size=RANKS), min_size=1, max_size=4)
+
+
+@settings(max_examples=30)
+@given(VALUES, st.sets(st.integers(0, 3)), st.integers(1, RANKS + 1))
+def test_law_whatever_ranks_have_in_common_each_gets_back_what_it_saved(values, in_place, ranks):
+    """`values`: of each tensor, on each rank. Some are read into memory that the program has."""
+    with tempfile.TemporaryDirectory() as folder:
+        store.prepare(folder, "job")
+        store.write_fence(folder, "job", 1, None)
+        saved = save_all(
+            folder, lambda rank: {"model": {f"t{n}": torch.full((2,), float(of[rank])) for n, of in enumerate(values)}}
+        )
+        assert saved == [NAME] * RANKS
+        for rank in range(ranks):
+            memory = {f"model.t{number}": torch.full((2,), -1.0) for number in in_place}
+            loaded = load(folder, "job", NAME, rank, ranks, in_place=memory)
+            own = {f"t{number}": float(of[rank if rank < RANKS else 0]) for number, of in enumerate(values)}
+            assert {name: each.unique().tolist() for name, each in loaded.items["model"].items()} == {
+                name: [value] for name, value in own.items()
+            }
+            for name, tensor in memory.items():
+                known = own.get(name.removeprefix("model."))
+                assert tensor.unique().tolist() == [-1.0 if known is None else known]
 
 
 def test_positions_that_differ_are_kept_apart(root):
