@@ -7,7 +7,16 @@ from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.outages import expected_wait_s, mean_outage_h
 from orchestrator.market.price_columns import PriceColumns
 from orchestrator.market.prior_hazard import prior_hazard
-from orchestrator.market.quotas import QuotaName, Room, Rooms, rooms, rooms_without, units_taken, why_over_quota
+from orchestrator.market.quotas import (
+    QuotaName,
+    Room,
+    Rooms,
+    rooms,
+    rooms_raised,
+    rooms_without,
+    units_taken,
+    why_over_quota,
+)
 from orchestrator.market.reversion import Course, History
 from orchestrator.market.snapshot import Market
 from orchestrator.market.start_times import QUANTILES, Quantile
@@ -45,6 +54,7 @@ __all__ = [
     "prior_hazard",
     "rate_between",
     "rooms",
+    "rooms_raised",
     "rooms_without",
     "units_taken",
     "why_over_quota",

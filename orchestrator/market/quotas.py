@@ -98,6 +98,16 @@ def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
     return found
 
 
+def rooms_raised(known: Rooms, name: QuotaName, more: int) -> Rooms:
+    """What would be left if this quota had so many more units."""
+    provider, quota = name
+    raised = replace(quota, limit=max(quota.limit, 0) + more)
+    return {
+        row: _tightest_first(replace(each, quota=raised) if each.name == (provider, quota) else each for each in of_row)
+        for row, of_row in known.items()
+    }
+
+
 def why_over_quota(of_row: Sequence[Room], machines: int) -> str:
     """Why so many machines of a row cannot be rented: because of a quota that never allows them, if there is one."""
     never = (each for each in of_row if each.most < machines)

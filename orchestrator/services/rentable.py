@@ -37,6 +37,24 @@ class Enabling:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaWorth:
+    """What `more` units of an account's quota would be worth to the jobs of a plan: what those that start now and then
+    would save together (an estimate), and the jobs that could only start with it. That is as much as the job with the
+    most machines would take. `used` is what the provider counts; `taken` the units on their way, or planned."""
+
+    cloud: str
+    name: str
+    scope: str
+    unit: str
+    limit: int
+    used: int
+    taken: int
+    more: int
+    saving_nano_usd: int
+    starts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CouldEnable:
     """Where the jobs of a plan would run at least cost on clouds that can be enabled, if it chose clouds at which
     Tradewind cannot rent. An estimate; `cost_nano_usd` is None while the speed of a job is not known."""

@@ -30,7 +30,7 @@ from orchestrator.model import (
     Run,
     Trace,
 )
-from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable
+from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
 from providers.bucket import Bucket
 from providers.money import about_usd
 from providers.network import Network
@@ -246,6 +246,7 @@ class PlanView:
     saving_unknown: str = ""
     not_rentable: tuple[NotRentable, ...] = ()
     no_offers: tuple[str, ...] = ()
+    quotas: tuple[QuotaWorth, ...] = ()
 
     @property
     def changes(self) -> bool:

@@ -145,7 +145,7 @@ def load(
     those that are divided in the program (`layout`), and those that are in memory of the program (`in_place`).
 
     Raises DamagedCheckpoint even if only one byte of what is read differs. `ranks`: as many read it together; each also
-    verifies a share of what it does not need. None: nothing more is verified.
+    verifies a share of what it does not need. None: nobody else does, and rank 0 verifies all.
     """
     manifest = store.read_manifest(root, job, name)
     own = rank < manifest.world_size
@@ -159,6 +159,8 @@ def load(
     tensors = reading.tensors(entries, like)
     if ranks is not None:
         reading.verify_rest(rank, ranks)
+    elif rank == 0:
+        reading.verify_rest(0, 1)
     alike = manifest.world_size == (ranks or manifest.world_size)
     try:
         items = {key: decode(node, tensors) for key, node in part.items.items()}

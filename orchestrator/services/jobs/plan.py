@@ -18,6 +18,7 @@ from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
+from orchestrator.services.jobs.quotas import worth_of_quotas
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
@@ -158,7 +159,8 @@ def planned(
     traced: bool = False,
 ) -> PlanView:
     """The present decisions about `new` jobs and those in the store (None: all). With `compared`, also what other
-    objectives would choose for new jobs; with `traced`, also how each decision came about."""
+    objectives would choose for new jobs, and what more of scarce quotas would be worth; with `traced`, also how each
+    decision came about."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=new, only=only)
@@ -169,6 +171,7 @@ def planned(
     if not compared:
         return view
     demands = {demand.job.id: demand for demand in seen.demands}
+    view = replace(view, quotas=worth_of_quotas(plan, seen.demands, seen.market, seen.perf, seen.running, bounds))
     if traced:
         view = replace(
             view,

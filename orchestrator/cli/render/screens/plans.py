@@ -26,12 +26,13 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
-from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable
+from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
+NAMED = 3  # jobs
 LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "could enable", "missing", "changes if")
 """Left out in this order where a screen is too long."""
 
@@ -86,6 +87,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
         "" if view.could_enable is None or "could enable" in less else _could_enable(view.could_enable, screen),
         unknown if view.saving_unknown and "saving unknown" not in less else _savings(view),
+        *map(_quota, view.quotas),
         f"not rentable: {closed}; reasons: --why" if closed and not screen.why and "not rentable" not in less else "",
         "" if view.anywhere or not screen.why else note_simulated(view.simulated),
     ]
@@ -120,6 +122,19 @@ def _savings(view: PlanView) -> str:
     if others := [each.cloud for each in view.enabling if each.saving_nano_usd <= 0 and not each.enabled]:
         told.append(f"{', '.join(others)}: nothing cheaper")
     return "; ".join(told)
+
+
+def _quota(worth: QuotaWorth) -> str:
+    """What more of a quota would be worth."""
+    unit = worth.unit.replace("vcpus", "vCPUs").replace("gpus", "GPUs")
+    others = f" and {len(worth.starts) - NAMED} more" if len(worth.starts) > NAMED else ""
+    starts = f"let {clean(', '.join(worth.starts[:NAMED]))}{others} start now" if worth.starts else ""
+    saves = f"save about {amount(worth.saving_nano_usd)} (estimate)" if worth.saving_nano_usd > 0 else ""
+    taken = f" and {worth.taken} planned or on their way" if worth.taken else ""
+    used = f"{worth.limit} {unit}, {worth.used} in use{taken}"
+    would = " and ".join(each for each in (starts, saves) if each)
+    quota = f"your quota {clean(worth.name)} at {worth.cloud}, {clean(worth.scope)} ({used})"
+    return f"{quota}: {worth.more} more would {would}"
 
 
 def _change(possible: Enabling) -> str:
