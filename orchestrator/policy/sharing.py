@@ -58,13 +58,14 @@ def shared(
             else:
                 losing.append(job_id)
                 claims[job_id] = Counter()
-        remaining, taken = market, Counter[QuotaName]()
+        taken = _sum(claims.values())
+        remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
         for job_id in losing:
-            if (now_taken := _sum(claims.values())) != taken:
-                taken = now_taken
-                remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
             settled[job_id] = again(demands[job_id], remaining)
-            claims[job_id] = _claimed(settled[job_id], demands[job_id], market)
+            if claim := _claimed(settled[job_id], demands[job_id], market):
+                claims[job_id] = claim
+                taken += claim
+                remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
     return settled
 
 
