@@ -51,7 +51,7 @@ class Room:
         quota, each = self.quota, "" if self.each == 1 else f" of {self.each}"
         wanted = f"a machine{each} is" if machines == 1 else f"{machines} machines{each} are"
         unit = quota.covers.unit.replace("vcpus", "vCPUs").replace("gpus", "GPUs") if quota.covers else "units"
-        taken = f" and {self.taken} on their way or planned" if self.taken else ""
+        taken = f" and {self.taken} planned or on their way" if self.taken else ""
         allowed = f"{quota.name} in {quota.scope} allows {quota.limit} {unit}, {quota.used} in use{taken}"
         remedy = f"; {quota.remedy}" if quota.remedy else ""
         return f"your quota, not the market: {allowed}, and {wanted} wanted{remedy}"

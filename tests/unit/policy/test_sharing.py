@@ -50,7 +50,7 @@ def test_the_last_machine_goes_to_the_job_that_saves_most_with_it(case: Decision
     assert chosen["short"].offer_id == dear
     why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[cheap]
     assert why == (
-        "your quota, not the market: machines in eu-1 allows 1 machines, 0 in use and 1 on their way or planned, and a "
+        "your quota, not the market: machines in eu-1 allows 1 machines, 0 in use and 1 planned or on their way, and a "
         "machine is wanted"
     )
 
