@@ -113,7 +113,8 @@ def contained_writes(
     """Run `write` for each item, BATCH items to a transaction; if one raises an error, each of that batch in a
     transaction of its own. Others can write between two batches.
 
-    `write` may change `ctx.pacing` and nothing else outside the transaction. Raises StoreError, SiteError.
+    `write` may change `ctx.pacing` and nothing else outside the transaction; what it changed there is undone with the
+    transaction. Raises StoreError, SiteError.
     """
     items = [item for item in items if job_of(item) not in ctx.work.quarantined or where in STAY_OPEN]
     done: list[T] = []
@@ -134,9 +135,9 @@ def _write_batch(
         with ctx.write() as tx:
             return [_write_one(ctx, tx, where, item, job_of, write) for item in items]
     except Exception as error:
+        ctx.pacing = pacing
         if not_its_own(error):
             raise
-        ctx.pacing = pacing
     done: list[T] = []
     for item in items:
         alone = partial(_write_alone, ctx, item, write, done)
@@ -145,8 +146,13 @@ def _write_batch(
 
 
 def _write_alone(ctx: Context, item: Item, write: Callable[[Tx, Item], T], done: list[T]) -> None:
-    with ctx.write() as tx:
-        result = write(tx, item)
+    pacing = dict(ctx.pacing)
+    try:
+        with ctx.write() as tx:
+            result = write(tx, item)
+    except Exception:
+        ctx.pacing = pacing
+        raise
     done.append(result)
 
 

@@ -20,7 +20,7 @@ from orchestrator.engine.secret_values import SecretValues
 from orchestrator.errors import NotFoundError, RowError, UnreadableRowError
 from orchestrator.installation import Installation
 from orchestrator.market import Location
-from orchestrator.model import Event, Job, JobState, Migration, Run, new_id
+from orchestrator.model import Event, Job, JobState, Migration, Run, RunState, new_id
 from orchestrator.model.ids import RandomBits
 from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
@@ -31,6 +31,8 @@ from trainers.control import Risk
 T = TypeVar("T")
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
+TRAINS: tuple[RunState, ...] = ("training", "quiesced")
+"""The states of a run that has the job."""
 REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
 FAULT_KEY = "fault:"
 """Prefix of the pacing keys that remember when such an event was last written."""
@@ -150,6 +152,12 @@ class Context:
     def now_ms(self) -> int:
         """The market time in ms since the epoch."""
         return self.installation.clock.now_ms()
+
+    @property
+    def used_offers(self) -> frozenset[str]:
+        """Ids of the offers on which jobs train. All decisions of a tick read the market with these: `markets` reads it
+        in full if one that is no longer listed was not used before, or is not any more."""
+        return frozenset(run.offer_id for run in self.work.runs if run.end is None and run.state in TRAINS)
 
     def new_id(self, prefix: str) -> str:
         """A new id, such as `job_...` for the prefix `job`."""

@@ -16,7 +16,7 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.quarantine import STOP_WITHIN_S
 from orchestrator.engine.migration.move import waits
 from orchestrator.engine.runtime import RunReport, Runtime
-from orchestrator.errors import TradewindError, UnreadableRowError
+from orchestrator.errors import StoreError, TradewindError, UnreadableRowError
 from orchestrator.model import Job, Step
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.jobs import current as job_views
@@ -408,3 +408,23 @@ def test_what_is_learned_from_a_job_and_cannot_be_read_stops_no_decision_about_a
     second = home.submit("second", steps=10)
     home.until_state(second, "finished")
     assert not home.events(second, "job.quarantined")
+
+
+def test_what_a_transaction_that_failed_was_to_record_is_recorded_by_the_next(home: SimulatedInstallation) -> None:
+    jobs = [home.submit(name, steps=60) for name in ("one", "other")]
+
+    def totals() -> list[int | None]:
+        facts = home.read(lambda tx: tx.job_facts_of([job.id for job in jobs]))
+        return [facts[job.id].total_steps for job in jobs]
+
+    second = "NEW.last_step > 0 AND (SELECT count(*) FROM run WHERE last_step > 0) > 0"
+    _write(home, f"CREATE TRIGGER fails BEFORE UPDATE ON run WHEN {second} BEGIN SELECT json('{{'); END")
+    with pytest.raises(StoreError, match="malformed JSON"):
+        home.run_for(60)
+    assert totals() == [None, None]
+    _write(home, "DROP TRIGGER fails")
+    for job in jobs:
+        home.until_step(job, 30)
+    assert totals() == [60, 60]
+    home.settle()
+    check_truth(home)

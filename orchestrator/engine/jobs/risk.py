@@ -35,7 +35,7 @@ def tell_risks(ctx: Context) -> bool:
         return False
     unreadable: dict[str, RowError] = {}
     with ctx.installation.store.read() as tx:
-        market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, [run.offer_id for run in runs])
+        market = ctx.markets.read(tx, ctx.now_ms, ctx.installation.config, ctx.used_offers)
         facts = tx.job_facts_of([run.job_id for run in asked], unreadable=unreadable.setdefault)
     for run in asked:
         step = partial(_tell, ctx, market, run, facts.get(run.job_id), unreadable.get(run.job_id))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
-from orchestrator.engine.compartment import Compartment, contained, contained_writes, not_its_own
+from orchestrator.engine.compartment import Compartment, concerns_all, contained, contained_writes, not_its_own
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
@@ -34,7 +34,16 @@ def place(ctx: Context, turns: Turns) -> bool:
     in_need = {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)}
     able -= {job_id for job_id in in_need if not _is_asked(ctx, sound[job_id])}
     in_need &= able
-    jobs = turns.take(able, in_need, ctx.work.jobs)
+    jobs = turns.take(able, in_need, ctx.work.jobs, with_notice)
+    try:
+        return _place(ctx, jobs, with_notice)
+    except Exception as error:
+        if concerns_all(error):  # it may be over at the next tick
+            turns.ask(jobs)
+        raise
+
+
+def _place(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> bool:
     plan = _decided(ctx, jobs, with_notice) if jobs else None
     if plan is None:
         return False
@@ -105,7 +114,14 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
         return None
     with ctx.installation.store.read() as tx:
         inputs = snapshot.inputs(
-            tx, now, config, only=chosen, with_notice=with_notice, markets=ctx.markets, speeds=ctx.speeds
+            tx,
+            now,
+            config,
+            only=chosen,
+            with_notice=with_notice,
+            markets=ctx.markets,
+            speeds=ctx.speeds,
+            used=ctx.used_offers,
         )
     return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
 

@@ -30,7 +30,14 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
     with_notice = frozenset() if stays else frozenset({job_id})
     with ctx.installation.store.read() as tx:
         inputs = snapshot.inputs(
-            tx, ctx.now_ms, config, only=[job_id], with_notice=with_notice, markets=ctx.markets, speeds=ctx.speeds
+            tx,
+            ctx.now_ms,
+            config,
+            only=[job_id],
+            with_notice=with_notice,
+            markets=ctx.markets,
+            speeds=ctx.speeds,
+            used=ctx.used_offers,
         )
     running = inputs.running.get(job_id)
     if source is not None and running is None:

@@ -138,6 +138,7 @@ def _open(ctx: Context, job: Job) -> bool:
             with_notice=frozenset({job.id}),
             markets=ctx.markets,
             speeds=ctx.speeds,
+            used=ctx.used_offers,
         )
     if not inputs.demands:
         return False  # the job was paused or ended since this tick began

@@ -2,8 +2,9 @@
 
 A decision takes some milliseconds, and a price, a loss or a notice makes one due for every job. A tick takes a few of
 those that are due, and the next ones continue. Jobs that need a machine come first, but some of the places are for
-the others. Among both, whoever waited longest since its last decision is next, so every job has its turn. The number
-does not depend on how fast this machine is: the same events give the same decisions.
+the others. Among both, whoever waited longest since its last decision is next, so every job has its turn. However many
+wait for a machine in vain, a job that loses its own one does not wait behind them. The number does not depend on how
+fast this machine is: the same events give the same decisions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Turns:
 
     _due: set[str] = field(default_factory=set)
     _had: dict[str, int] = field(default_factory=dict)  # the number of its last decision
+    _content: set[str] = field(default_factory=set)  # those that needed no machine when they were last seen
     _number: int = 0
 
     @property
@@ -35,16 +37,27 @@ class Turns:
         """Make a decision due for these jobs."""
         self._due |= {*job_ids}
 
-    def take(self, jobs: Collection[str], in_need: Collection[str], known: Collection[str]) -> list[str]:
+    def take(
+        self,
+        jobs: Collection[str],
+        in_need: Collection[str],
+        known: Collection[str],
+        leaving: Collection[str] = (),
+    ) -> list[str]:
         """Those that are decided about now, in the order of their ids. `jobs` are all about which the control plane can
         decide at present, and `in_need` those of them that need a machine; for all others, no decision is due any more.
-        The last turns of all `known` jobs count: one whose machine is refused is back at once, but not first."""
-        self._had = {job_id: had for job_id, had in self._had.items() if job_id in known}
+        The last turns of all `known` jobs count: one whose machine is refused is back at once, but not first. They
+        count no more for a job that needs a machine and did not before. Of `leaving`, whose machines are about to be
+        taken away, one is always decided about."""
+        newly = self._content.intersection(in_need)
+        self._content = self._content.union(jobs).difference(in_need).intersection(known)
+        self._had = {job_id: had for job_id, had in self._had.items() if job_id in known and job_id not in newly}
         due = sorted(self._due.intersection(jobs), key=lambda job_id: (self._had.get(job_id, -1), job_id))
         first = [job_id for job_id in due if job_id in in_need]
         others = [job_id for job_id in due if job_id not in in_need]
         room = AT_ONCE - min(len(others), FOR_OTHERS)
-        taken = first[:room]
+        taken = [job_id for job_id in first if job_id in leaving][:1]
+        taken += [job_id for job_id in first if job_id not in taken][: room - len(taken)]
         taken += others[:FOR_OTHERS]
         self._due = {*due}.difference(taken)
         for job_id in taken:

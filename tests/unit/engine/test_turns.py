@@ -52,6 +52,28 @@ def test_whoever_newly_needs_a_machine_comes_before_those_that_were_decided_abou
     assert JOBS[99] in turns.take(JOBS, [*in_vain, JOBS[99]], JOBS)
 
 
+def test_a_job_that_loses_its_machine_does_not_wait_behind_those_that_wait_in_vain() -> None:
+    turns, in_vain, lost = Turns(), JOBS[:90], JOBS[99]
+    turns.ask(JOBS)
+    while turns.waiting:
+        turns.take(JOBS, in_vain, JOBS)
+    turns.ask([lost])
+    assert turns.take(JOBS, in_vain, JOBS) == [lost]  # it had the last turn of all
+    turns.ask([*in_vain, lost])
+    assert lost in turns.take(JOBS, [*in_vain, lost], JOBS)
+    turns.ask([*in_vain, lost])
+    assert lost not in turns.take(JOBS, [*in_vain, lost], JOBS)
+
+
+def test_jobs_with_notice_are_decided_about_one_in_each_tick_until_they_have_a_place() -> None:
+    turns, in_vain, leaving = Turns(), JOBS[:90], JOBS[90:]
+    for number in range(20):
+        turns.ask(JOBS)
+        taken = turns.take(JOBS, JOBS, JOBS, leaving)
+        assert leaving[number % len(leaving)] in taken
+        assert not {*in_vain}.isdisjoint(taken)
+
+
 def test_jobs_that_ended_lose_their_turn() -> None:
     turns = Turns()
     turns.ask(JOBS)
@@ -73,14 +95,18 @@ def test_jobs_whose_machines_are_refused_at_once_let_the_others_have_their_turn(
         assert len(decided) <= 2 * len(refused)
 
 
-@given(st.lists(st.sets(st.sampled_from(JOBS)), min_size=1, max_size=30), st.sets(st.sampled_from(JOBS)))
+@given(
+    st.lists(st.sets(st.sampled_from(JOBS)), min_size=1, max_size=30),
+    st.sets(st.sampled_from(JOBS)),
+    st.sets(st.sampled_from(JOBS)),
+)
 def test_no_job_starves_however_often_all_ask_and_others_need_a_machine(
-    asking: list[set[str]], in_need: set[str]
+    asking: list[set[str]], in_need: set[str], leaving: set[str]
 ) -> None:
     turns = Turns()
     waited = dict.fromkeys(JOBS, 0)
     for number in range(200):
         turns.ask(JOBS if number % 2 else asking[number % len(asking)] | {*JOBS})
-        taken = turns.take(JOBS, in_need, JOBS)
+        taken = turns.take(JOBS, in_need, JOBS, leaving & in_need)
         waited = {job_id: 0 if job_id in taken else ticks + 1 for job_id, ticks in waited.items()}
         assert max(waited.values()) <= len(JOBS) / FOR_OTHERS
