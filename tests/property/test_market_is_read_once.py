@@ -112,9 +112,9 @@ def write(tx: Tx, what: str, number: int, amount: int, minute: int, now_ms: int)
                     training_from_ms=now_ms + amount % 10**6,
                 )
             )
-    elif what == "risk":
-        rate = minute / 100
-        tx.add_risks([Signal("eviction_percent", "aws", "r", "", "t", rate, rate + 1, now_ms, now_ms, "test")])
+    elif what in ("risk", "risk ahead of the clock"):
+        rate, at_ms = minute / 100, now_ms if what == "risk" else now_ms + minute * 60_000
+        tx.add_risks([Signal("eviction_percent", "aws", "r", "", "t", rate, rate + 1, now_ms, at_ms, "test")])
 
 
 def same(one: Market, other: Market) -> bool:
@@ -143,7 +143,7 @@ writes = st.tuples(
     st.sampled_from(
         [
             *("price", "announced", "late", "ahead of the clock", "unlisted", "listed"),
-            *("flag", "sound", "poll", "refused", "started", "risk"),
+            *("flag", "sound", "poll", "refused", "started", "risk", "risk ahead of the clock"),
         ]
     ),
     which,
@@ -187,6 +187,19 @@ def test_a_price_that_is_learned_late_counts_among_the_usual_ones(store: Store, 
         after = reader.read(tx, T0 + 3, config)
         assert same(after, MarketReader().read(tx, T0 + 3, config))
         assert after.level.tolist() != before.level.tolist()
+
+
+@pytest.mark.parametrize("what", ["risk ahead of the clock", "announced"])
+def test_what_is_known_only_later_counts_from_then_on(store: Store, config: Config, what: str) -> None:
+    spot = next(each for each in OFFERS if each.provider == "aws" and each.spot)
+    reader = MarketReader()
+    with undone(store) as tx:
+        tx.put_offers("aws", [spot])
+        write(tx, what, OFFERS.index(spot), 10**9, 10, T0)
+        markets = [reader.read(tx, T0 + minute * 60_000, config) for minute in (9, 10, 11)]
+        for minute, market in zip((10, 11), markets[1:], strict=True):
+            assert same(market, MarketReader().read(tx, T0 + minute * 60_000, config))
+        assert not same(markets[0], markets[1])
 
 
 def test_a_loss_of_long_ago_counts_no_more(store: Store, config: Config) -> None:

@@ -51,9 +51,9 @@ class _Read:
     """The market as read at `at_ms`: the enabled providers' offers, and `withdrawn` ones on which jobs run.
 
     `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
-    interruption rates stored up to the number `risk_seq`. `rooms` are what the `quotas` left when they were reported.
-    `availability` are the observations stored up to the number
-    `availability_seq`, and `starts` follow from `started`, both by provider."""
+    interruption rates stored up to the number `risk_seq`, of which the next one is known from `next_risk_ms` on.
+    `rooms` are what the `quotas` left when they were reported. `availability` are the observations stored up to the
+    number `availability_seq`, and `starts` follow from `started`, both by provider."""
 
     at_ms: int
     changes: MarketChanges
@@ -65,6 +65,7 @@ class _Read:
     coming: frozenset[str]
     courses: PriceCourses
     risk_seq: int
+    next_risk_ms: int | None
     priors: Mapping[tuple[str, str, str], HazardPrior]
     hazard: Floats
     tariff: Tariff
@@ -126,6 +127,7 @@ def _read_all(tx: Tx, now_ms: int, config: Config, used: Collection[str], change
         coming=frozenset(tx.not_in_force(now_ms)),
         courses=price_courses.learned(tx, listing, now_ms),
         risk_seq=tx.risk_seq(),
+        next_risk_ms=tx.next_risk_ms(now_ms),
         priors=(known := _priors(tx, listing, now_ms)),
         hazard=prior_hazard(listing, known),
         tariff=priors.tariff(listing.shapes),
@@ -180,8 +182,9 @@ def _brought_up_to_date(tx: Tx, now_ms: int, config: Config, last: _Read, change
     if renewed := changed | coming:
         prices = prices.renewed(last.listing, renewed, tx.payable_as_of(now_ms, renewed))
         coming = frozenset(tx.not_in_force(now_ms, renewed))
-    if (risk_seq := tx.risk_seq()) != last.risk_seq:
-        known = _priors(tx, last.listing, now_ms)
+    risk_seq, next_risk_ms = tx.risk_seq(), last.next_risk_ms
+    if risk_seq != last.risk_seq or (next_risk_ms is not None and next_risk_ms <= now_ms):
+        known, next_risk_ms = _priors(tx, last.listing, now_ms), tx.next_risk_ms(now_ms)
         last = replace(last, risk_seq=risk_seq, priors=known, hazard=prior_hazard(last.listing, known))
     if (quotas := tx.quotas_stored()) != last.quotas:
         last = replace(last, quotas=quotas, rooms=_rooms(last.listing, quotas))
@@ -193,9 +196,11 @@ def _brought_up_to_date(tx: Tx, now_ms: int, config: Config, last: _Read, change
     if (started := latencies.started(tx, config)) != last.started:
         starts = latencies.starts(started, config, partial(_kind_at, last.listing))
         last = replace(last, started=started, starts=starts)
+    changed |= last.coming - coming
     courses = price_courses.learned(tx, last.listing, now_ms, before=last.courses, changed=changed)
     return replace(
         last,
+        next_risk_ms=next_risk_ms,
         at_ms=now_ms,
         changes=changes,
         prices=prices,

@@ -125,6 +125,7 @@ _NEWEST_RISKS = (
 _RISKS = (
     select(*_RISK).where(risk_point.c.seq.in_(_NEWEST_RISKS)).order_by(*(risk_point.c[name] for name in _SAME_PLACE))
 )
+_NEXT_RISK = select(func.min(risk_point.c.observed_at_ms)).where(risk_point.c.observed_at_ms > bindparam("at_ms"))
 
 
 class FlagRows(OfferRows):
@@ -257,6 +258,12 @@ class FlagRows(OfferRows):
     def risks_as_of(self, at_ms: int) -> list[Signal]:
         """The latest risk of each place and kind that was known at `at_ms`."""
         return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
+
+    def next_risk_ms(self, at_ms: int) -> int | None:
+        """From when (after `at_ms`) the next of the stored risks is known; None without any. There is one only after the
+        clock was set back."""
+        found: int | None = self._connection.execute(_NEXT_RISK, {"at_ms": at_ms}).scalar_one()
+        return found
 
     def _flag_row(
         self, source: str, region: str, each: NewFlag, keys: dict[str, int], held: tuple[int, int, int | None]
