@@ -169,7 +169,7 @@ class ControlPlane:
             with ctx.installation.store.read() as tx:
                 decided_ms = tx.task_done_ms("decide")
             last = ctx.pacing["decided-ms"] = float(decided_ms or 0)
-        if ctx.now_ms - last >= every_ms:
+        if not last <= ctx.now_ms < last + every_ms:  # or the clock was set back
             with ctx.write() as tx:
                 tx.set_task_done("decide", ctx.now_ms)
             ctx.pacing["decided-ms"] = float(ctx.now_ms)

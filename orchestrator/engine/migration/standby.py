@@ -65,7 +65,7 @@ def _promote(ctx: Context, job: Job, standby: Migration) -> bool:
     with ctx.write() as tx:
         source = _newest(tx.runs(job_id=job.id))
         if (
-            not may_be_placed(tx, tx.job(job.id), ctx.now_ms)
+            not may_be_placed(ctx, tx, tx.job(job.id))
             or ctx.secrets.missing(job) is not None
             or not tx.advance(standby.id, standby.step, Step.DONE)
         ):

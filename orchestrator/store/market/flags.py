@@ -260,7 +260,7 @@ class FlagRows(OfferRows):
         return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
 
     def next_risk_ms(self, at_ms: int) -> int | None:
-        """From when (after `at_ms`) the next of the stored risks is known; None without any. There is one only after the
+        """From when (after `at_ms`) the next stored risk is known; None without any. There is one only after the
         clock was set back."""
         found: int | None = self._connection.execute(_NEXT_RISK, {"at_ms": at_ms}).scalar_one()
         return found
