@@ -16,6 +16,7 @@ store may be a folder of this host, which is how `local` works, or a bucket.
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -218,6 +219,12 @@ def raise_epoch(store: ObjectStore, epoch: int) -> int:
             store.put_if_match(_EPOCH, data, found.version)
 
 
+def recorded_epoch(store: ObjectStore) -> int:
+    """The highest epoch of any control plane that gave orders; 0: none did. Raises ObjectStoreError, SiteError."""
+    found = store.get(_EPOCH, MOST_BYTES)
+    return 0 if found is None else _epoch_of(found.data, store.where(_EPOCH))
+
+
 def _epoch_of(data: bytes, where: str) -> int:
     if not data.isdigit() or len(data) > MOST_EPOCH_DIGITS:
         raise SiteError(f"{where} is damaged: it is not a number", hint="delete it; the control plane writes it again")
@@ -237,8 +244,18 @@ def forget_run(store: ObjectStore, run_id: str) -> None:
         machines = machines_of(store, run_id)
     ordered = [order.run for order, _ in (Channel(store, place).order() for place in machines) if order is not None]
     if machines and all(run is None or run.run_id == run_id for run in ordered):  # else: another attempt on them
-        store.delete(*(each.key for each in store.list(machines[0].partition("/")[0])))
+        _delete_all(store, machines[0].partition("/")[0])
     store.delete(f"runs/{run_id}")
+
+
+def _delete_all(store: ObjectStore, prefix: str) -> None:
+    """Also the folders that are empty then, of which a store on a disk has one for each machine."""
+    keys = [each.key for each in store.list(prefix)]
+    store.delete(*keys)
+    if not store.remote:
+        for folder in sorted({prefix, *(key.rpartition("/")[0] for key in keys)}, reverse=True):  # the inner ones first
+            with suppress(OSError):  # its machine has just written
+                os.rmdir(store.where(folder))
 
 
 def unreachable(error: ObjectStoreError) -> SiteError:

@@ -39,6 +39,7 @@ def _checks(config: Config) -> Iterator[Check]:
         for name, look in (
             ("store", state.store),
             (objects.NAME, objects.store_root),
+            (objects.ORDERS, objects.orders),
             ("clock", state.clock),
             ("control plane", state.control_plane),
             ("jobs", state.quarantine),

@@ -1,4 +1,4 @@
-"""The check of `store_root`: the place through which machines get their orders and leave what they make."""
+"""Checks of `store_root`: the place through which machines get their orders and leave what they make."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from orchestrator.engine.inputs.bucket_places import bucket_region
 from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.scope import scope_of
+from orchestrator.nodes.channel import control_store, recorded_epoch
 from orchestrator.services.doctor.bucket_rules import costly_rules
 from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable
@@ -15,6 +16,7 @@ from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
 NAME = "store root"
+ORDERS = "orders"
 CONTACT_S = 60
 PATIENCE = Patience(connect_s=2.0, request_s=10.0, tries=1)
 
@@ -54,6 +56,14 @@ def store_root(installation: Installation) -> Check:
     if rules.unchecked:
         found.append(f"not checked whether the bucket keeps what was deleted: {rules.unchecked}")
     return Check(NAME, "warn" if warnings else "ok", "; ".join(found), "; ".join(remedy for _, remedy in warnings))
+
+
+def orders(installation: Installation) -> Check:
+    """Whether the record of who gives orders can be read: without it, no machine is given any. Raises StoreError,
+    SiteError."""
+    with readable():
+        epoch = recorded_epoch(control_store(installation.control_root))
+    return Check(ORDERS, "ok", f"the last ones came from epoch {epoch}" if epoch else "none were given yet")
 
 
 def _declare(region: str) -> str:

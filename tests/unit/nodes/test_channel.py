@@ -3,12 +3,23 @@ the other end wrote is trusted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import SiteError
-from orchestrator.nodes.channel import Channel, Garbled, machines_of, places, put_run
+from orchestrator.nodes.channel import (
+    Channel,
+    Garbled,
+    forget_run,
+    machines_of,
+    places,
+    put_run,
+    raise_epoch,
+    recorded_epoch,
+    runs_known,
+)
 from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
 from trainers.errors import InvalidKey
 from trainers.objects.base import ObjectStore
@@ -103,3 +114,29 @@ def test_no_name_leads_out_of_the_store(store: ObjectStore) -> None:
         Channel(store, "../m").order()
     with pytest.raises(InvalidKey):
         put_run(store, "../../run", "m")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_of_a_run_that_is_forgotten_nothing_is_left_in_the_folder(
+    store: ObjectStore, tmp_path: Path, nodes: int
+) -> None:
+    for run_id, token in (("run-1", "m"), ("run-2", "other")):
+        put_run(store, run_id, token, nodes)
+        for place in places(token, nodes):
+            plane = Channel(store, place)
+            plane.replace_order(Order(1, 60.0, replace(RUN, run_id=run_id)), "")
+            plane.put_grant("0" * 32, b"sealed")
+    forget_run(store, "run-1")
+    assert runs_known(store) == ["run-2"]
+    assert sorted(each.name for each in (tmp_path / "control").iterdir()) == ["other", "runs"]
+    assert all(Channel(store, place).order()[0] is not None for place in places("other", nodes))
+
+
+def test_the_highest_epoch_is_on_record_and_a_damaged_one_is_named(store: ObjectStore) -> None:
+    assert recorded_epoch(store) == 0
+    raise_epoch(store, 3)
+    assert raise_epoch(store, 2) == recorded_epoch(store) == 3
+    store.put("epoch", b"\x00\x00")
+    with pytest.raises(SiteError, match="epoch is damaged: it is not a number") as caught:
+        recorded_epoch(store)
+    assert "delete it" in caught.value.hint

@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from orchestrator.errors import SiteError, StoreError
+from orchestrator.nodes.channel import control_store, raise_epoch
 from orchestrator.services.doctor import objects
 from orchestrator.services.doctor.bucket_rules import costly_rules
+from orchestrator.services.views import Check
 from providers.errors import PermissionDeniedError, ProviderError
 from tests.clouds import blob, gcs
 from tests.clouds.buckets import BUCKETS
@@ -43,6 +45,17 @@ def test_a_folder_is_enough_for_machines_of_this_host_alone(tmp_path: Path) -> N
     with pytest.raises(SiteError, match="cannot reach") as caught:
         objects.store_root(installation(tmp_path, "local", "static"))
     assert "s3://" in caught.value.hint
+
+
+def test_a_damaged_record_of_who_gives_orders_is_named(tmp_path: Path) -> None:
+    given = SimpleNamespace(control_root=str(tmp_path / "control"))
+    assert objects.orders(cast(Any, given)).found == "none were given yet"
+    raise_epoch(control_store(given.control_root), 7)
+    assert objects.orders(cast(Any, given)) == Check("orders", "ok", "the last ones came from epoch 7")
+    (tmp_path / "control/epoch").write_bytes(bytes(3))
+    with pytest.raises(SiteError, match="control/epoch is damaged") as caught:
+        objects.orders(cast(Any, given))
+    assert "delete it" in caught.value.hint
 
 
 def test_a_bucket_must_answer_and_give_out_limited_access(s3: GuardedS3) -> None:
