@@ -92,6 +92,18 @@ class Installation:
         """The folder or URL of the orders and reports of this installation's machines."""
         return self.stored(f"control/{self.store.install_id}")
 
+    def prepare_control(self) -> None:
+        """Create the folder of orders and reports, private to this user; a bucket needs none. Raises StoreError."""
+        if "://" in self.control_root:
+            return
+        try:
+            private_folder(Path(self.control_root).parent)
+        except OSError as error:
+            raise StoreError(
+                f"store_root cannot be written: {error.filename or self.config.store_root}: {error.strerror}",
+                hint="make it writable for this user, or set store_root in tradewind.toml to another place",
+            ) from error
+
     def checkpoint_root(self, to: str | None) -> str:
         """The folder or URL for a job's `checkpoint.to`; None: the one below `store_root`."""
         return to if to is not None else self.stored("checkpoints")
@@ -128,7 +140,8 @@ def open_installation(config: Config, *, starts: bool = False) -> Installation:
 
 
 def _keep_root(installation: Installation) -> None:
-    """Remember `store_root`. Raises SpecError if it was changed while jobs have their checkpoints in the former one."""
+    """Remember `store_root`, once it can be written. Raises SpecError if it was changed while jobs have their
+    checkpoints in the former one, StoreError."""
     path, root = installation.state_dir / "store-root", str(installation.config.store_root)
     former = path.read_text() if path.exists() else root
     if former != root:
@@ -139,6 +152,7 @@ def _keep_root(installation: Installation) -> None:
             found = f"is {root}, but jobs that have not ended have their checkpoints in {former}: {names}"
             origin = installation.config.origins.get("store_root", "default")
             raise SpecError([Problem(origin, 0, 0, "store_root", found, "set it back, or let these jobs end first")])
+    installation.prepare_control()
     write_privately(path, root)
 
 

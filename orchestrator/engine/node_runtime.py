@@ -17,7 +17,6 @@ from pathlib import Path
 from secrets import randbits
 from types import MappingProxyType
 
-from orchestrator.config.private import private_folder
 from orchestrator.engine.calls import Pending, Threads
 from orchestrator.engine.machines.gang_report import Ends, combined
 from orchestrator.engine.machines.reports import report_of
@@ -56,10 +55,9 @@ AT_ONCE = 16  # objects of the store that are read and written at the same time
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
-    """The runtime of an installation. Raises StoreError, OSError, ObjectStoreError."""
+    """The runtime of an installation. Raises StoreError, ObjectStoreError."""
     config = installation.config
-    if "://" not in installation.control_root:
-        private_folder(Path(installation.control_root).parent)
+    installation.prepare_control()
     store, key = control_store(installation.control_root), KeyFile(installation.state_dir / "control.key")
     machines, install_id = config.machines, installation.store.install_id
     issuer = Issuer(role=machines.role, share=machines.share_credentials)

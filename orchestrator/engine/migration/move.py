@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.migration import same_machine, wasted
@@ -19,6 +20,8 @@ from providers.money import format_usd
 MOVING: tuple[JobState, ...] = ("starting", "migrating")
 MAY_HAVE_STANDBY: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a standby
 MAX_PAUSE_S = 60.0
+MOST_IN_SHORT = 240
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def abort(
         void = voided(ctx, move)
         if not void and source is not None and job.state in MOVING:
             return False  # the target owns the job: the next tick finds that out and goes forward
-    last_line = _last_line(why)
+    why_in_short = in_short(why)
     free = same_machine.free(ctx, job, target) if failed and source is None else same_machine.Free()
     if free is None:
         return False  # its provider is being asked
@@ -117,11 +120,11 @@ def abort(
         plan_id = None if plan is None else plan.id
         if plan is not None:
             tx.add_plan(plan, acted_on=[job.id])
-        message = _outcome(move, last_line, at_once=at_once)
+        message = _outcome(move, why_in_short, at_once=at_once)
         ctx.event(tx, "migration.aborted", message, job, run=target, migration=migration, plan_id=plan_id)
         number = 0
         if cause is not None and not (failed and source is None):  # its retries count it otherwise
-            number = _count_wasted(ctx, tx, move, cause, last_line)
+            number = _count_wasted(ctx, tx, move, cause, why_in_short)
         if migration.reason == "standby":
             pass  # the job itself has not changed
         elif job.state in MOVING and source is not None:
@@ -189,7 +192,7 @@ def count_failure(
         spent = wasted.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
         tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
         after = f"{tries} (another would fail the same way)" if permanent else tries
-        message = f"failed {after}; {format_usd(spent, 4)} spent: {_last_line(error)}"
+        message = f"failed {after}; {format_usd(spent, 4)} spent: {in_short(error)}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
     ctx.event(tx, "run.failed", attempt_failed(job, failures, error), job, run=run, failures=failures)
@@ -203,7 +206,7 @@ def count_failure(
 
 def attempt_failed(job: Job, failures: int, error: str) -> str:
     """The message for a failure that is retried; `retries` are attempts beyond the first."""
-    return f"attempt {failures} of {job.spec.retries + 1} failed: {_last_line(error)}"
+    return f"attempt {failures} of {job.spec.retries + 1} failed: {in_short(error)}"
 
 
 def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
@@ -217,8 +220,16 @@ def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
     return count
 
 
-def _last_line(error: str) -> str:
-    return error.strip().splitlines()[-1] if error.strip() else "unknown error"
+def in_short(error: str) -> str:
+    """The last line of a text; of one with a traceback, the last exception with all lines of its message, in one line
+    of at most MOST_IN_SHORT characters."""
+    lines = [line for line in error.splitlines() if line.strip()] or ["unknown error"]
+    begins = max((number for number, line in enumerate(lines) if _TRACEBACK in line), default=None)
+    if begins is None:
+        return lines[-1].strip()
+    raised = [*dropwhile(lambda line: line.startswith(" "), lines[begins + 1 :])] or lines[-1:]
+    said = " ".join(" ".join(raised).split())
+    return said if len(said) <= MOST_IN_SHORT else f"{said[: MOST_IN_SHORT - 4]} ..."
 
 
 def _later(ctx: Context, wall_s: float) -> int:

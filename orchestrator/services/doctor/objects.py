@@ -31,7 +31,7 @@ def store_root(installation: Installation) -> Check:
         store = open_store(root, PATIENCE)
         if store.remote:
             store.keys("doctor")  # unlike a missing object, a missing bucket cannot be listed
-            store.prepare()
+        store.prepare()
     rules = costly_rules(root, installation.providers.get("azure")) if store.remote else Rules()
     found, warnings = [store.url], list(rules.costly)
     if scope is not None:

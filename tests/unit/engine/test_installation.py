@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import Config, load_config
-from orchestrator.errors import SpecError
+from orchestrator.errors import SpecError, StoreError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import Event, Job, JobSpec, TrainSpec
+from orchestrator.store import Store
 from orchestrator.store.leadership import leader
 from providers.base import LaunchSpec
-from providers.clock import AcceleratedClock
+from providers.clock import AcceleratedClock, SystemClock
+from tests.disks import mounted
 
 TRAIN = TrainSpec(entry="m:f", script=None, args={}, workdir="/", env={}, secrets=(), steps=9, epochs=None)
 Configured = Callable[..., Config]
@@ -166,3 +168,19 @@ def test_store_root_cannot_change_while_jobs_have_their_checkpoints_in_the_forme
         for job in tx.outlines(ended=False):
             tx.set_job_state(job.id, "cancelled")
     opened(two, starts=True).close()
+
+
+def test_a_store_root_that_cannot_be_written_is_refused_by_name_and_not_remembered(tmp_path: Path) -> None:
+    def opened(root: Path) -> Installation:
+        given = {"state_dir": str(tmp_path / "state"), "store_root": str(root)}
+        return open_installation(load_config(given, cwd=tmp_path, environ={}), starts=True)
+
+    (tmp_path / "sealed").mkdir()
+    with mounted(tmp_path / "sealed", "ro") as sealed:
+        with pytest.raises(StoreError, match=r"store_root cannot be written: .*sealed.*Read-only") as caught:
+            opened(sealed)
+        assert "set store_root" in caught.value.hint
+    url = f"sqlite:///{tmp_path}/state/tradewind.db"
+    with closing(Store.open(url, SystemClock())) as store, store.write() as tx:
+        tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "queued"))
+    opened(tmp_path / "root").close()  # the job has nothing in the other one

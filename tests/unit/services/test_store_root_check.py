@@ -24,6 +24,7 @@ from tests.clouds.buckets import BUCKETS
 from tests.clouds.guarded_gcs import GuardedGcs
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import Fault, Response, serving
+from tests.disks import mounted
 
 
 @pytest.fixture
@@ -45,6 +46,12 @@ def test_a_folder_is_enough_for_machines_of_this_host_alone(tmp_path: Path) -> N
     with pytest.raises(SiteError, match="cannot reach") as caught:
         objects.store_root(installation(tmp_path, "local", "static"))
     assert "s3://" in caught.value.hint
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with mounted(tmp_path, "ro"), pytest.raises(StoreError, match="Read-only file system") as caught:
+        objects.store_root(installation(tmp_path, "local"))
+    assert "writable" in caught.value.hint
 
 
 def test_a_damaged_record_of_who_gives_orders_is_named(tmp_path: Path) -> None:
