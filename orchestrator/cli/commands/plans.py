@@ -200,7 +200,9 @@ def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) 
         code = client.jobs.code(job.spec)
         if code is None:
             continue
-        out.note(f"{job.name}: {code.files:,} files of {code.folder} are uploaded ({code.size_bytes / 1e6:,.1f} MB)")
+        files = "1 file" if code.files == 1 else f"{code.files:,} files"
+        are = "is" if code.files == 1 else "are"
+        out.note(f"{job.name}: {files} of {code.folder} {are} uploaded ({code.size_bytes / 1e6:,.1f} MB)")
         if code.concern is None:
             continue
         if yes:

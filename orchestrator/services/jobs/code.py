@@ -5,6 +5,7 @@ Machines of this host run the code where it is. For all others it is what it was
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.installation import Installation
-from orchestrator.model import Job, JobSpec
+from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.nodes.packing import IGNORE_FILE, LARGE_BYTES, Contents, contents, pack
 from orchestrator.nodes.unpacking import code_key
 from orchestrator.policy.ranking.eligible import matches
@@ -81,10 +82,31 @@ def _travels(installation: Installation, spec: JobSpec) -> bool:
 
 
 def _contents(installation: Installation, spec: JobSpec) -> Contents:
-    """Everything in the folder of code but what Tradewind itself has written there."""
+    """Everything in the folder of code but what Tradewind itself has written there. Raises UsageError if that lacks the
+    job's program."""
     stored = [str(installation.state_dir), str(installation.config.store_root), spec.checkpoint.to or ""]
     own = [Path(place) for place in stored if place and "://" not in place]
-    return contents(Path(spec.train.workdir), without=own)
+    found = contents(Path(spec.train.workdir), without=own)
+    for program in _programs(spec.train):
+        if (found.folder / program).is_file() and _inside(found.folder, program) not in found.files:
+            raise UsageError(
+                f"{program} is the job's program, and is left out of its code",
+                hint=f"write !{program} at the end of {found.folder}/{IGNORE_FILE}",
+            )
+    return found
+
+
+def _programs(train: TrainSpec) -> list[str]:
+    """Where the job's program can be in the folder of its code."""
+    if train.script is not None:
+        return [train.script]
+    module = (train.entry or "").partition(":")[0].replace(".", "/")
+    return [f"{module}.py", f"{module}/__init__.py"]
+
+
+def _inside(folder: Path, path: str) -> str:
+    """The path without links, relative to the folder."""
+    return os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))
 
 
 def _concern(found: Contents) -> str | None:

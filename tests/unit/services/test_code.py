@@ -161,3 +161,33 @@ def test_a_submission_that_fails_leaves_no_code(
     with pytest.raises(StoreError, match="full"):
         submit.submit(installation, _plan(installation, wanted), caller=ME)
     assert _stored(installation) == []
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("how", ["script", "entry", "package", "script behind a link"])
+def test_code_that_lacks_the_program_of_its_job_is_refused(
+    installation: Installation, wanted: JobSpec, folder: Path, how: str
+) -> None:
+    (folder / "here/train").mkdir(parents=True)
+    (folder / "here/train/__init__.py").write_text("def main(**args): pass\n")
+    (folder / "there").symlink_to("here")
+    program, entry = {
+        "script": ("train.py", None),
+        "entry": ("train.py", "train:main"),
+        "package": ("here/train/__init__.py", "here.train:main"),
+        "script behind a link": ("there/train/__init__.py", None),
+    }[how]
+    train = replace(wanted.train, entry=entry, script=program if entry is None else None)
+    assert code_of(installation, replace(wanted, train=train)) is not None
+    (folder / ".tradewindignore").write_text("train.py\n__init__.py\n")
+    with pytest.raises(UsageError, match=f"{program} is the job's program, and is left out") as refused:
+        code_of(installation, replace(wanted, train=train))
+    assert refused.value.hint == f"write !{program} at the end of {folder}/.tradewindignore"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_program_that_an_environment_has_need_not_be_in_the_code(
+    installation: Installation, wanted: JobSpec, folder: Path
+) -> None:
+    train = replace(wanted.train, entry="installed.package:main")
+    assert code_of(installation, replace(wanted, train=train)) is not None
