@@ -143,8 +143,8 @@ def _keep_root(installation: Installation) -> None:
     """Remember `store_root`, once it can be written. Raises SpecError if it was changed while jobs have their
     checkpoints in the former one, StoreError."""
     path, root = installation.state_dir / "store-root", str(installation.config.store_root)
-    former = path.read_text() if path.exists() else root
-    if former != root:
+    former = _former_root(path)
+    if former not in ("", root):
         with installation.store.read() as tx:
             left = [job.name for job in tx.outlines(ended=False)]
         if left:
@@ -153,7 +153,19 @@ def _keep_root(installation: Installation) -> None:
             origin = installation.config.origins.get("store_root", "default")
             raise SpecError([Problem(origin, 0, 0, "store_root", found, "set it back, or let these jobs end first")])
     installation.prepare_control()
-    write_privately(path, root)
+    if former != root:
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        write_privately(partial, root)
+        partial.replace(path)
+
+
+def _former_root(path: Path) -> str:
+    """Empty if none is remembered. Raises StoreError."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except ValueError as error:
+        hint = "delete it if store_root is where the jobs have their checkpoints"
+        raise StoreError(f"{path} is damaged: it is not text", hint=hint) from error
 
 
 def _open(config: Config, clock: Clock) -> Installation:

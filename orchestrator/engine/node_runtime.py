@@ -42,7 +42,7 @@ from orchestrator.nodes.channel import (
     unreachable,
 )
 from orchestrator.nodes.handover import BOOT_FD
-from orchestrator.nodes.key_file import KeyFile
+from orchestrator.nodes.key_file import KEY_FILE, KeyFile
 from orchestrator.nodes.listener import Heard, Listener
 from orchestrator.nodes.messages import Hold, JobFiles, NodeFacts, RunOrder
 from trainers.control import Risk
@@ -58,7 +58,7 @@ def node_runtime(installation: Installation) -> NodeRuntime:
     """The runtime of an installation. Raises StoreError, ObjectStoreError."""
     config = installation.config
     installation.prepare_control()
-    store, key = control_store(installation.control_root), KeyFile(installation.state_dir / "control.key")
+    store, key = control_store(installation.control_root), KeyFile(installation.state_dir / KEY_FILE)
     machines, install_id = config.machines, installation.store.install_id
     issuer = Issuer(role=machines.role, share=machines.share_credentials)
     launching = Launching(str(config.store_root), install_id, key, issuer)

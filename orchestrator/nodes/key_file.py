@@ -11,6 +11,8 @@ from threading import Lock
 
 from orchestrator.errors import SiteError
 
+KEY_FILE = "control.key"
+"""Its name in the state folder."""
 KEY_BYTES = 32
 
 
@@ -28,6 +30,12 @@ class KeyFile:
             if self._key is None:
                 self._key = _key_in(self._path)
             return self._key
+
+    def check(self) -> None:
+        """Raises SiteError if there is a key, and it cannot be used. Makes none."""
+        with _named_errors(self._path):
+            if self._path.exists():
+                _read(self._path)
 
 
 @contextmanager
@@ -50,6 +58,10 @@ def _key_in(path: Path) -> bytes:
         with suppress(FileExistsError):  # another process was faster
             os.link(partial, path)
         partial.unlink()
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         hint = "delete it: running machines are replaced, and their jobs continue from their checkpoints"

@@ -7,6 +7,7 @@ from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.scope import scope_of
 from orchestrator.nodes.channel import control_store, recorded_epoch
+from orchestrator.nodes.key_file import KEY_FILE, KeyFile
 from orchestrator.services.doctor.bucket_rules import costly_rules
 from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable
@@ -59,8 +60,9 @@ def store_root(installation: Installation) -> Check:
 
 
 def orders(installation: Installation) -> Check:
-    """Whether the record of who gives orders can be read: without it, no machine is given any. Raises StoreError,
-    SiteError."""
+    """Whether the installation's key and the record of who gives orders can be read: without them, no machine is given
+    any. Raises StoreError, SiteError."""
+    KeyFile(installation.state_dir / KEY_FILE).check()
     with readable():
         epoch = recorded_epoch(control_store(installation.control_root))
     return Check(ORDERS, "ok", f"the last ones came from epoch {epoch}" if epoch else "none were given yet")

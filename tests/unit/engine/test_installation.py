@@ -184,3 +184,22 @@ def test_a_store_root_that_cannot_be_written_is_refused_by_name_and_not_remember
     with closing(Store.open(url, SystemClock())) as store, store.write() as tx:
         tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "queued"))
     opened(tmp_path / "root").close()  # the job has nothing in the other one
+
+
+@pytest.mark.parametrize("left", [b"", b"\xff\xfe"], ids=["emptied", "not text"])
+def test_a_damaged_record_of_the_former_store_root_holds_up_no_start_for_ever(tmp_path: Path, left: bytes) -> None:
+    state = tmp_path / "state"
+
+    def opened() -> Installation:
+        return open_installation(load_config({"state_dir": str(state)}, cwd=tmp_path, environ={}), starts=True)
+
+    with closing(opened()) as installation, installation.store.write() as tx:
+        tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "paused"))
+    (state / "store-root").write_bytes(left)
+    if left:
+        with pytest.raises(StoreError, match="store-root is damaged: it is not text") as caught:
+            opened()
+        assert "delete it" in caught.value.hint
+        (state / "store-root").unlink()
+    opened().close()
+    assert (state / "store-root").read_text() == str(state)

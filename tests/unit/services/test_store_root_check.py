@@ -55,13 +55,23 @@ def test_a_folder_in_which_nothing_can_be_written_is_named_with_the_remedy(tmp_p
 
 
 def test_a_damaged_record_of_who_gives_orders_is_named(tmp_path: Path) -> None:
-    given = SimpleNamespace(control_root=str(tmp_path / "control"))
+    given = SimpleNamespace(control_root=str(tmp_path / "control"), state_dir=tmp_path)
     assert objects.orders(cast(Any, given)).found == "none were given yet"
     raise_epoch(control_store(given.control_root), 7)
     assert objects.orders(cast(Any, given)) == Check("orders", "ok", "the last ones came from epoch 7")
     (tmp_path / "control/epoch").write_bytes(bytes(3))
     with pytest.raises(SiteError, match="control/epoch is damaged") as caught:
         objects.orders(cast(Any, given))
+    assert "delete it" in caught.value.hint
+
+
+def test_a_damaged_key_of_the_installation_is_named_and_none_is_made(tmp_path: Path) -> None:
+    given = cast(Any, SimpleNamespace(control_root=str(tmp_path / "control"), state_dir=tmp_path))
+    objects.orders(given)
+    assert not (tmp_path / "control.key").exists()
+    (tmp_path / "control.key").write_bytes(bytes(3))
+    with pytest.raises(SiteError, match=r"control\.key is damaged") as caught:
+        objects.orders(given)
     assert "delete it" in caught.value.hint
 
 
