@@ -112,6 +112,7 @@ def record(installation: Installation) -> Past:
     runs = (first, second, third, fourth)
     _files(installation, gpt.id, runs)
     said = {"state": "training", "step": 50}
+    installation.prepare_control()
     Channel(control_store(installation.control_root), story.migrations[-1]).put_report(
         NodeReport("b0", 9, 3, fourth, said, 0.1)
     )
