@@ -18,6 +18,7 @@ from orchestrator.market import Market
 from orchestrator.model import Job, JobSpec, Run
 from orchestrator.store import Store, Tx
 from orchestrator.store.market.flags import NewFlag
+from providers.base import Covered, Quota
 from providers.clock import VirtualClock
 from providers.collect.facts import Signal
 from providers.offer import CapacityType, Offer
@@ -95,6 +96,9 @@ def write(tx: Tx, what: str, number: int, amount: int, minute: int, now_ms: int)
         tx.record_poll(offer.provider, now_ms, now_ms, 4, 1, None)
     elif what == "refused":
         tx.add_availability(offer.id, now_ms, "refused")
+    elif what == "quota":
+        covered = Covered("machines", spot=offer.capacity_type is CapacityType.SPOT)
+        tx.set_quotas(offer.provider, [Quota("q", "r", minute % 9, amount % 3, covered)], now_ms)
     elif what == "started":
         job = Job(f"job_{offer.id}/{now_ms}/{minute}", JobSpec("a", train_spec(9)), "me", now_ms, "running")
         if not tx.jobs_of([job.id]):
@@ -143,7 +147,7 @@ writes = st.tuples(
     st.sampled_from(
         [
             *("price", "announced", "late", "ahead of the clock", "unlisted", "listed"),
-            *("flag", "sound", "poll", "refused", "started", "risk", "risk ahead of the clock"),
+            *("flag", "sound", "poll", "quota", "refused", "started", "risk", "risk ahead of the clock"),
         ]
     ),
     which,
