@@ -240,13 +240,9 @@ def dashboard(installation: Installation, log: ControlPlaneLog) -> Iterator[None
     with ExitStack() as stack:
         if port is not None:
             try:
-                from orchestrator.client import Client
-                from orchestrator.services.caller import Caller
-                from orchestrator.web.serve import serving
-                from orchestrator.web.site import Site
+                from orchestrator.web.apart import beside
 
-                site = Site(Client.over(installation, Caller("dashboard")))
-                log.say(f"the dashboard is at {stack.enter_context(serving(site, port))}")
+                log.say(f"the dashboard is at {stack.enter_context(beside(installation, port, log.say))}")
             except ImportError as error:
                 log.say(f"web.port is set, but {error.name} is not installed: pip install 'tradewind[web]'")
             except TradewindError as error:

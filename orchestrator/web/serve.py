@@ -1,12 +1,13 @@
-"""Serves the dashboard until Ctrl-C, and opens the browser."""
+"""Serves the dashboard, at a low priority, until Ctrl-C, and opens the browser."""
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -15,6 +16,7 @@ from orchestrator.web.app import create_app
 from orchestrator.web.site import Site
 
 BACKLOG = 256
+LOWEST_PRIORITY = 19
 _ALL = ("0.0.0.0", "::")
 
 
@@ -35,6 +37,16 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
+def give_way(*, sparing: threading.Thread | None = None) -> None:
+    """Lower the CPU priority of this process as far as it goes: reading must never delay acting, above all that of a
+    control plane on the same machine. A thread may be spared, and so are the processes that it starts."""
+    spared = None if sparing is None else sparing.native_id
+    for thread in map(int, os.listdir("/proc/self/task")):  # Linux has priorities of threads, some of which are numpy's
+        if thread != spared:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.setpriority(os.PRIO_PROCESS, thread, LOWEST_PRIORITY)
+
+
 def server_of(site: Site) -> uvicorn.Server:
     """The server of a site; `run(sockets=[...])` serves until its `should_exit` is set."""
     config = uvicorn.Config(
@@ -51,15 +63,26 @@ def server_of(site: Site) -> uvicorn.Server:
 @contextmanager
 def serving(site: Site, port: int = 0) -> Iterator[str]:
     """The address of a site that a thread serves on loopback. Raises UsageError."""
-    with listen("127.0.0.1", port) as made:
-        server = server_of(site)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{made.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with listen("127.0.0.1", port) as made, served(site, made):
+        yield address_of(made)
+
+
+def address_of(listening: socket.socket) -> str:
+    """The address of a site that is served on this socket, which is on loopback."""
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def served(site: Site, listening: socket.socket) -> Iterator[None]:
+    """Serve a site by a thread during the block."""
+    server = server_of(site)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def serve(site: Site, host: str, port: int, *, opens: bool, tell: Callable[[str], None]) -> None:
@@ -69,6 +92,8 @@ def serve(site: Site, host: str, port: int, *, opens: bool, tell: Callable[[str]
         name = f"[{host}]" if ":" in host else "127.0.0.1" if host in _ALL else host
         address = f"http://{name}:{bound}/"
         tell(address)
-        if opens:
-            threading.Timer(0.5, webbrowser.open, [address]).start()
+        browser = threading.Timer(0.5, webbrowser.open, [address]) if opens else None
+        if browser is not None:
+            browser.start()
+        give_way(sparing=browser)
         server_of(site).run(sockets=[made])

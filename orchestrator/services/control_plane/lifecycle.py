@@ -120,7 +120,7 @@ def start_in_background(installation: Installation, environment: Mapping[str, st
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**environment, **_environment(installation.config)},
+            env={**environment, **environment_of(installation.config)},
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -265,8 +265,8 @@ def _end_process(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _environment(config: Config) -> dict[str, str]:
-    """The settings that differ from the defaults, as environment variables for the background process."""
+def environment_of(config: Config) -> dict[str, str]:
+    """The settings that differ from the defaults, as environment variables for background processes."""
     variables = {}
     for name, setting in SETTINGS.items():
         if config.origins.get(name, "default") != "default":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from pathlib import Path
 from urllib.request import urlopen
@@ -15,6 +17,7 @@ from orchestrator.daemon import dashboard
 from orchestrator.installation import Installation
 from orchestrator.services.control_plane.background_log import ControlPlaneLog
 from orchestrator.store import Store
+from orchestrator.web.apart import beside
 from providers.clock import VirtualClock
 
 
@@ -52,6 +55,31 @@ def test_the_control_plane_serves_the_dashboard_while_it_runs(installation: Inst
         assert b"Open jobs" in answer.read()
     with pytest.raises(OSError, match="refused"):
         urlopen(address)
+    installation.close()
+
+
+def process_that_serves() -> int:
+    """The pid of the process of this one that serves a dashboard."""
+    for commands in Path("/proc").glob("[0-9]*/cmdline"):
+        words = commands.read_bytes().split(b"\0")
+        parent = commands.with_name("stat").read_text().rpartition(")")[2].split()[1]
+        if b"orchestrator.web.apart" in words and int(parent) == os.getpid():
+            return int(commands.parent.name)
+    raise AssertionError("no such process")
+
+
+def test_no_reader_delays_the_control_plane_and_a_dashboard_that_dies_is_replaced(installation: Installation) -> None:
+    said: list[str] = []
+    with beside(installation, 0, said.append, again_s=0.0) as address:
+        for _ in range(2):
+            with urlopen(address) as answer:
+                assert b"Open jobs" in answer.read()
+            pid = process_that_serves()
+            threads = [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
+            assert len(threads) > 1
+            assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {19}
+            os.kill(pid, signal.SIGKILL)
+    assert "the dashboard ended (-9); it is started again in 0 s" in said
     installation.close()
 
 

@@ -1,0 +1,109 @@
+"""The control plane's dashboard: a process of its own with a low priority, so that no reader delays a tick.
+
+Threads of the control plane could not give way: whatever their priority, they take turns at Python's interpreter lock.
+The control plane listens, and passes the socket on, so that a reader waits while a process that died is replaced. The
+process ends when its input ends: when the control plane has ended, however that happened.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from orchestrator.client import Client
+from orchestrator.config import load_config
+from orchestrator.errors import TradewindError
+from orchestrator.installation import Installation, open_installation
+from orchestrator.services.caller import Caller
+from orchestrator.services.control_plane.lifecycle import environment_of, environment_to_keep
+from orchestrator.web.serve import address_of, give_way, listen, served
+from orchestrator.web.site import Site
+
+AGAIN_S = 10.0
+END_TIMEOUT_S = 5.0
+
+
+@contextmanager
+def beside(
+    installation: Installation, port: int, say: Callable[[str], None], *, again_s: float = AGAIN_S
+) -> Iterator[str]:
+    """The address on loopback at which another process serves the dashboard during the block. `say` gets what it
+    reports. If it dies, it is started again after `again_s` seconds. Raises UsageError, StoreError."""
+    environment = {**environment_to_keep(installation), **environment_of(installation.config)}
+    with listen("127.0.0.1", port) as listening:
+        process = _Replaced(listening, environment, say, again_s)
+        try:
+            yield address_of(listening)
+        finally:
+            process.end()
+
+
+class _Replaced:
+    """A process that serves the dashboard on a socket; another one follows if it dies."""
+
+    def __init__(
+        self, listening: socket.socket, environment: Mapping[str, str], say: Callable[[str], None], again_s: float
+    ) -> None:
+        self._listening, self._environment, self._say, self._again_s = listening, environment, say, again_s
+        self._ended = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._input, self._life = os.pipe()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the process."""
+        self._ended.set()
+        os.close(self._life)  # the end of its input, also for one that starts just now
+        self._thread.join(END_TIMEOUT_S)
+        if self._process is not None and self._thread.is_alive():
+            self._process.kill()
+            self._thread.join()
+        os.close(self._input)
+
+    def _keep(self) -> None:
+        descriptor = self._listening.fileno()
+        while not self._ended.is_set():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "orchestrator.web.apart", str(descriptor)],
+                stdin=self._input,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(descriptor,),
+                env=self._environment,
+                text=True,
+                errors="replace",
+            )
+            with self._process as process:
+                for line in process.stderr or ():
+                    self._say(f"dashboard: {line.rstrip()}")
+            if not self._ended.is_set():
+                self._say(f"the dashboard ended ({process.returncode}); it is started again in {self._again_s:g} s")
+                self._ended.wait(self._again_s)
+
+
+def main(descriptor: int) -> int:
+    """Serve this installation's dashboard on a socket until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the control plane, which then ends this
+    give_way()
+    try:
+        with (
+            socket.socket(fileno=descriptor) as listening,
+            closing(open_installation(load_config())) as installation,
+            served(Site(Client.over(installation, Caller("dashboard"))), listening),
+        ):
+            sys.stdin.read()
+    except TradewindError as error:
+        sys.stderr.write(f"{error} ({error.hint})\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
