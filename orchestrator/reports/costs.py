@@ -7,7 +7,7 @@ machine hours, and a higher or lower price per machine hour.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
@@ -138,10 +138,10 @@ def costs(
     with installation.store.read() as tx:
         now, before = tx.cost_sums(chosen, key), tx.cost_sums(earlier, key)
         if group_by == "job":  # each is billed itself
-            jobs = billed = dict.fromkeys((each.key for each in now), 1)
+            billed = {(each.key, each.key) for each in now}
         else:
-            jobs, billed = tx.cost_jobs(chosen, key), tx.cost_jobs(chosen)
-        rows = _rows(group_by, now, before, jobs)
+            billed = {(_group(group_by, day, of), job) for day, of, job in tx.cost_jobs(chosen, key)}
+        rows = _rows(group_by, now, before, Counter(of for of, _ in billed))
         kept = rows[:MOST_ROWS]
         named = _names(tx, group_by, kept)
     days = _days(group_by, now, rows)
@@ -151,7 +151,7 @@ def costs(
         sum(each.amount_nano_usd for each in now),
         sum(each.machine_ms for each in now),
         sum(each.entries for each in now),
-        sum(billed.values()),
+        len({job for _, job in billed}),
         sum(each.amount_nano_usd for each in before),
         sum(each.machine_ms for each in before),
     )
@@ -221,32 +221,29 @@ def costs_csv(view: CostView) -> str:
     return table(columns, rows)
 
 
-def _group(group_by: CostGroup, each: CostSum) -> str:
+def _group(group_by: CostGroup, day: int, key: str) -> str:
     if group_by == "cloud":
-        return provider_of(each.key)
+        return provider_of(key)
     if group_by == "month":
-        return month_named(each.day * DAY_MS)
-    return str(each.day * DAY_MS) if group_by == "day" else each.key
+        return month_named(day * DAY_MS)
+    return str(day * DAY_MS) if group_by == "day" else key
 
 
 def _rows(
-    group_by: CostGroup, now: Sequence[CostSum], before: Sequence[CostSum], jobs: dict[str, int]
+    group_by: CostGroup, now: Sequence[CostSum], before: Sequence[CostSum], jobs: Mapping[str, int]
 ) -> list[CostRow]:
     sums: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
     for each in now:
-        of = sums[_group(group_by, each)]
+        of = sums[_group(group_by, each.day, each.key)]
         of[0] += each.amount_nano_usd
         of[1] += each.machine_ms
         of[2] += each.entries
     if group_by not in ("day", "month"):
         for each in before:
-            of = sums[_group(group_by, each)]
+            of = sums[_group(group_by, each.day, each.key)]
             of[3] += each.amount_nano_usd
             of[4] += each.machine_ms
-    counts: Counter[str] = Counter()
-    for key, number in jobs.items():
-        counts[provider_of(key) if group_by == "cloud" else key] += number
-    rows = [CostRow(key, key, of[0], of[1], of[2], counts.get(key, 0), of[3], of[4]) for key, of in sums.items()]
+    rows = [CostRow(key, key, of[0], of[1], of[2], jobs.get(key, 0), of[3], of[4]) for key, of in sums.items()]
     if group_by in ("day", "month"):
         return sorted(rows, key=lambda each: int(each.key.replace("-", "")))
     return sorted(rows, key=lambda each: (-each.amount_nano_usd, -each.before_nano_usd, each.key))
@@ -268,6 +265,6 @@ def _days(group_by: CostGroup, now: Sequence[CostSum], rows: Sequence[CostRow]) 
     drawn = [] if alone else [each.key for each in rows[:DRAWN]]
     by_day: dict[int, Counter[str]] = defaultdict(Counter)
     for each in now:
-        key = _group(group_by, each)
+        key = _group(group_by, each.day, each.key)
         by_day[each.day][key if key in drawn else ""] += each.amount_nano_usd
     return tuple(CostDay(day * DAY_MS, tuple(sorted(by_day[day].items()))) for day in sorted(by_day))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
+from collections import Counter, defaultdict
 from decimal import Decimal
+from operator import attrgetter
 
 import pytest
 
 from orchestrator.formats.documents import to_json
+from orchestrator.formats.readable import iso
 from orchestrator.store import CostFilter
 from tests.web.dashboard import HOSTILE, Served
 
+DAY_MS = 86_400_000
 MONTHS = ("2026-11", "2026-10", "2026-09")
 
 
@@ -38,6 +41,17 @@ def test_costs_by_any_group_add_up_to_the_entries_of_the_period(fleet: Served, g
     assert sum(each.amount_nano_usd for each in view.rows) + view.rest_nano_usd == view.total.amount_nano_usd
     assert sum(amount for day in view.days for _, amount in day.amounts) == view.total.amount_nano_usd
     assert view.total.entries == len(entries)
+    groups = {
+        "cloud": lambda each: each.offer_id.partition("/")[0],
+        "day": lambda each: str(each.period_start_ms // DAY_MS * DAY_MS),
+        "job": lambda each: each.job_id,
+        "month": lambda each: iso(each.period_start_ms)[:7],
+    }
+    billed: dict[str, set[str]] = defaultdict(set)
+    for each in entries:
+        billed[groups.get(group_by, attrgetter(group_by))(each)].add(each.job_id)
+    assert {each.key: each.jobs for each in view.rows if each.entries} == {key: len(of) for key, of in billed.items()}
+    assert view.total.jobs == len({each.job_id for each in entries})
     if group_by == "project":
         sums: Counter[str] = Counter()
         for each in entries:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, Select, case, func, literal, select
 
 from orchestrator.model import Entry
 from orchestrator.store.queries.ledger import LedgerRows, entry_of
@@ -118,12 +118,13 @@ class CostRows(LedgerRows):
             for row in checked("ledger_entry", rows, (int, str, int, int, int))
         ]
 
-    def cost_jobs(self, wanted: CostFilter, by: CostKey | None = None) -> dict[str, int]:
-        """The number of jobs that were billed, by key."""
-        key: ColumnElement[Any] = _COLUMNS[by] if by is not None else func.max("")
-        query = select(key, func.count(_E.job_id.distinct())).where(*wanted.conditions())
-        rows = self._connection.execute(query.group_by(key) if by is not None else query)
-        return {str(row[0] or ""): int(row[1]) for row in rows}
+    def cost_jobs(self, wanted: CostFilter, by: CostKey | None = None) -> list[tuple[int, str, str]]:
+        """The jobs that were billed, once for each key; None: once for each UTC day. (Day, key, job id); what does not
+        tell them apart is 0 or ""."""
+        day = literal(0) if by is not None else _E.period_start_ms.op("/")(DAY_MS)
+        key: ColumnElement[Any] = literal("") if by is None else _COLUMNS[by]
+        rows = self._connection.execute(select(day, key, _E.job_id).where(*wanted.conditions()).distinct())
+        return [(int(row[0]), str(row[1]), str(row[2])) for row in rows]
 
     def entry_page(self, wanted: CostFilter, limit: int, before_id: str | None = None) -> tuple[list[Entry], int, int]:
         """The `limit` newest entries that were written before the entry `before_id`, and the number and the sum of all
