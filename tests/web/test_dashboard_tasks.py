@@ -31,12 +31,15 @@ def test_a_manager_finds_what_each_project_cost_last_month_and_why_in_two_clicks
     assert "price per hour" in body
 
 
-def test_an_engineer_finds_why_a_job_moved_in_two_clicks(page: Page, fleet: Served) -> None:
+def test_an_engineer_finds_why_a_job_moved_last_night_in_three_clicks(page: Page, fleet: Served) -> None:
     moved = next(
-        each for each in fleet.client.reports.moves(since="90d").moves if each.migration.source_run_id is not None
+        each for each in fleet.client.reports.moves(since="1d").moves if each.migration.source_run_id is not None
     )
-    page.goto(f"{fleet.url}/jobs?q={moved.job_name}")
-    page.get_by_role("link", name=moved.job_name, exact=True).click()
+    assert moved.from_offer_id is not None
+    page.get_by_role("link", name="Why jobs moved").click()
+    row = page.locator("tbody tr", has=page.get_by_role("link", name=moved.job_name, exact=True)).first
+    assert moved.migration.reason in row.inner_text()
+    row.get_by_role("link", name=moved.job_name, exact=True).click()
     runs = page.locator("table", has=page.locator("caption", has_text="Runs")).inner_text()
     assert moved.migration.reason in runs
     page.get_by_role("link", name="the decision").first.click()
