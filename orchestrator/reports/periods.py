@@ -17,13 +17,12 @@ EARLIEST_MS = 1_262_304_000_000
 @dataclass(frozen=True, slots=True)
 class Period:
     """[`from_ms`, `until_ms`), the name for people, and the begin of the period before it, which ends where this one
-    begins. `argument` is the option of the command line that names it."""
+    begins."""
 
     from_ms: int
     until_ms: int
     name: str
     before_ms: int
-    argument: str
 
 
 def period_of(now_ms: int, *, month: str | None = None, since: str | None = None, until: str | None = None) -> Period:
@@ -39,8 +38,7 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
     if end - start > MOST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
     words = f"{_day(start)} to {_day(end)}"
-    option = " ".join([f"--since {since}"] * (since is not None) + [f"--until {until}"] * (until is not None))
-    return Period(start, end, words, max(0, 2 * start - end), option)
+    return Period(start, end, words, max(0, 2 * start - end))
 
 
 def months_around(now_ms: int, month: str) -> tuple[str | None, str | None]:
@@ -62,7 +60,7 @@ def _month(text: str) -> Period:
         before = (begin - timedelta(days=1)).replace(day=1)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r:.40} is not a month", hint="for example 2026-11") from error
-    return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before), f"--month {text}")
+    return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before))
 
 
 def _named(at_ms: int) -> str:

@@ -1,7 +1,8 @@
 """Who may act: a token that is printed once, a cookie that a browser gets for it, and a proof on every form.
 
 The cookie is not readable by scripts and is not sent from other sites. The proof (CSRF) is a digest of the token, in
-each form; a request without it changes nothing.
+each form; a request without it changes nothing. What a page says after an order is sealed with the token, so that no
+link of somebody else makes a page say something.
 """
 
 from __future__ import annotations
@@ -20,3 +21,14 @@ def same(given: str, token: str) -> bool:
 def proof_of(token: str) -> str:
     """What a form carries."""
     return hmac.new(token.encode(), b"form", sha256).hexdigest()
+
+
+def sealed(text: str, token: str) -> str:
+    """A text that only `unsealed` of the same token reads."""
+    return f"{hmac.new(token.encode(), f'said {text}'.encode(), sha256).hexdigest()}.{text}"
+
+
+def unsealed(given: str, token: str) -> str:
+    """The sealed text; empty if it is not sealed with this token."""
+    _, _, text = given.partition(".")
+    return text if token and hmac.compare_digest(given.encode(), sealed(text, token).encode()) else ""

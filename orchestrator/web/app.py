@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
@@ -49,7 +50,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, told in _PROBLEMS.items()
 }
 """What a twin answers instead of a document, for OpenAPI."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.IGNORECASE)
 LEAST_COMPRESSED_BYTES = 800
 log = logging.getLogger("tradewind.dashboard")
 
@@ -76,7 +77,7 @@ def create_app(site: Site) -> FastAPI:
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
-        if not site.guarded and not _is_loopback(request.headers.get("host", "")):
+        if not site.guarded and not LOOPBACK.fullmatch(request.headers.get("host", "")):
             # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
             answer: Response = JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
         elif site.guarded and not _open_to_all(request) and not same(request.cookies.get(COOKIE, ""), site.token):
@@ -100,11 +101,6 @@ def create_app(site: Site) -> FastAPI:
 def _open_to_all(request: Request) -> bool:
     """What is shown without the token: the page that asks for it."""
     return request.url.path == "/enter" or request.url.path.startswith("/static/")
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    return name.lower() in LOOPBACK
 
 
 def _problem(site: Site, request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -63,3 +64,10 @@ def address(path: str, **given: str | int | None) -> str:
     """A path with the arguments that are given."""
     kept = {name: value for name, value in given.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def command(*words: str, **options: str | None) -> str:
+    """A command that prints the same figures, quoted so that a shell takes each word as it is; options without a value
+    are left out."""
+    given = [part for name, value in options.items() if value for part in (f"--{name}", value)]
+    return shlex.join(["tradewind", *words, *given])

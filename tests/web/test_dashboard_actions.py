@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
@@ -18,6 +19,7 @@ from orchestrator.config import load_config
 from orchestrator.installation import Installation
 from orchestrator.services.caller import Caller
 from orchestrator.store import Store
+from orchestrator.web.actions import sealed
 from orchestrator.web.demo.fleet import Size
 from orchestrator.web.demo.opening import demo_installation
 from orchestrator.web.serve import serving
@@ -153,6 +155,15 @@ def test_plans_are_made_and_applied_only_with_the_token_and_a_form_of_ours(decid
         assert refused.value.code == 400
         refused.value.close()
     assert orders(deciding) == []
+
+
+def test_no_link_makes_a_page_say_something(acting: Served, job_id: str) -> None:
+    for path in ("/plans", f"/jobs/{job_id}"):
+        for said in ("pay+me", f"{'0' * 64}.pay+me", quote(sealed("pay me", "another token"))):
+            status, _, body = acting.get(f"{path}?said={said}")
+            assert status == 200
+            assert b"pay me" not in body
+        assert b"pay me" in acting.get(f"{path}?said={quote(sealed('pay me', TOKEN))}")[2]
 
 
 def test_no_page_contains_the_token(acting: Served, job_id: str) -> None:

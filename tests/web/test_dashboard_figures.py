@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter, defaultdict
 from decimal import Decimal
+from html import unescape
 from operator import attrgetter
 
 import pytest
@@ -57,6 +59,20 @@ def test_costs_by_any_group_add_up_to_the_entries_of_the_period(fleet: Served, g
         for each in entries:
             sums[each.project] += each.amount_nano_usd
         assert {each.key: each.amount_nano_usd for each in view.rows if each.amount_nano_usd} == dict(sums)
+
+
+@pytest.mark.parametrize(
+    "query", ["month=2026-11", "since=20d", "since=2026-10-05&until=2026-10-09", "since=9d&cloud=aws"]
+)
+def test_the_entries_behind_costs_are_those_that_were_summed(fleet: Served, query: str) -> None:
+    costs = fleet.json(f"/costs.json?by=day&{query}")
+    _, _, body = fleet.get(f"/costs?by=day&{query}")
+    links = [unescape(each) for each in re.findall(r'href="(/ledger[^"]*)"', body.decode())]
+    assert len(links) == 1 + len(costs["rows"]) > 2
+    for link, row in zip(links, (costs["total"], *costs["rows"]), strict=True):
+        entries = fleet.json(link.replace("/ledger?", "/ledger.json?") + "&limit=1")
+        assert (entries["count"], entries["amount_nano_usd"]) == (row["entries"], row["amount_nano_usd"])
+        assert fleet.get(link)[0] == 200
 
 
 def test_a_shorter_list_of_costs_says_what_it_leaves_out(fleet: Served) -> None:

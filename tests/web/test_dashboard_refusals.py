@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from html import unescape
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -18,6 +22,8 @@ BAD = {
     "/static/../../app.py": 404,
     "/static/vendor/vendor.toml": 404,
     "/theme/blue": 422,
+    "/costs?since=9999-12-30&until=9999-12-31T23:59:00-12:00": 400,
+    "/migrations?since=9999999d": 400,
 }
 
 
@@ -36,11 +42,13 @@ def test_the_twins_answer_errors_as_documents(fleet: Served) -> None:
     assert "job_0" in json.loads(body)["error"]["message"]
 
 
-def test_a_foreign_name_of_this_machine_is_refused(fleet: Served) -> None:
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1:80@evil.example", "localhost.evil.example", "localhost:x"])
+def test_a_foreign_name_of_this_machine_is_refused(fleet: Served, host: str) -> None:
     """DNS rebinding: a page of somebody else whose name points to 127.0.0.1."""
-    status, _, body = fleet.get("/", Host="evil.example")
+    status, _, body = fleet.get("/", Host=host)
     assert status == 421
     assert b"Tradewind</a>" not in body
+    assert fleet.get("/health.json", Host="LOCALHOST:1")[0] == 200
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(fleet: Served) -> None:
@@ -51,6 +59,18 @@ def test_every_answer_forbids_what_a_page_does_not_need(fleet: Served) -> None:
         assert "script-src 'self';" in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("path", ["/costs?by=day&project=A&owner=A&kind=A&cloud=A", "/market?gpu=L4&cloud=A"])
+def test_a_command_on_a_page_can_be_pasted_whatever_the_filters_are(fleet: Served, path: str) -> None:
+    attack = "$(touch x); a b'"
+    _, _, body = fleet.get(path.replace("=A", f"={quote(attack)}"))
+    shown = re.findall(r'<span class="cmd">([^<]*)</span>', body.decode())
+    words = shlex.split(unescape(shown[0]))
+    asked = parse_qs(urlsplit(path).query)
+    assert words[0] == "tradewind"
+    assert words.count(attack) == sum(values == ["A"] for values in asked.values())
+    assert "touch" not in " ".join(each for each in words if each != attack)
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "jobs"])

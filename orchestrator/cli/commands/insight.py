@@ -95,6 +95,10 @@ def costs(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Until then.", show_default=False)] = None,
     project: Annotated[str | None, typer.Option(help="Only this project.", show_default=False)] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this owner.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only costs of this kind: compute, egress.", show_default=False)
+    ] = None,
     cloud: Annotated[str | None, typer.Option(help="Only machines of this cloud.", show_default=False)] = None,
     csv: Annotated[bool, typer.Option("--csv", help="All groups as CSV on stdout, in exact amounts.")] = False,
     wide: WideOption = False,
@@ -113,7 +117,7 @@ def costs(
     with session(ctx, output, wide=wide) as (client, out):
         if csv and output is Format.JSON:
             raise UsageError("costs are CSV or JSON, not both", hint="leave --output json out")
-        only = CostFilter(project=project, provider=cloud)
+        only = CostFilter(project=project, owner=owner, kind=kind, provider=cloud)
         view = client.reports.costs(cast(CostGroup, by), month=month, since=since, until=until, only=only)
         if csv:
             out.data(costs_csv(view).rstrip("\n"))

@@ -127,20 +127,28 @@ def history_csv(view: PriceHistory) -> str:
     return table(columns, rows).rstrip("\n")
 
 
+_TIMES = "write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z"
+_FIRST_MS, _LAST_MS = (
+    round(datetime(year, month, day, tzinfo=UTC).timestamp() * 1000) for year, month, day in ((1, 1, 1), (9999, 12, 31))
+)
+
+
 def instant_of(text: str, now_ms: int) -> int:
     """The epoch ms of `30d` (that long ago), `2026-11-21` or `2026-11-21T13:00:00Z` (UTC by default).
 
     Raises UsageError.
     """
     try:
-        return now_ms - round(parse_duration(text) * 1000)
+        at_ms = now_ms - round(parse_duration(text) * 1000)
     except BadValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(f"{text!r} is not a time", hint="write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z") from None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        try:
+            at = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise UsageError(f"{text!r} is not a time", hint=_TIMES) from None
+        at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not _FIRST_MS <= at_ms <= _LAST_MS:
+        raise UsageError(f"{text!r} is not in the years 1 to 9999 (UTC)", hint=_TIMES)
+    return at_ms
 
 
 def gpu_kinds(name: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse
 
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.services.views import Accepted, PlanView
-from orchestrator.web.actions import COOKIE, proof_of, same
+from orchestrator.web.actions import COOKIE, proof_of, same, sealed
 from orchestrator.web.look import address
 from orchestrator.web.site import Site
 
@@ -55,7 +55,7 @@ def routes(site: Site) -> APIRouter:
         if order is None:
             raise NotFoundError("there is no such action", hint="one of pause, resume, cancel")
         accepted = await run_in_threadpool(order, job_id)
-        return RedirectResponse(address(f"/jobs/{accepted.job_ids[0]}", said=_said(accepted)), 303)
+        return RedirectResponse(address(f"/jobs/{accepted.job_ids[0]}", said=_said(accepted, site.token)), 303)
 
     @router.post("/plans/new")
     async def plan(request: Request) -> Response:
@@ -86,7 +86,7 @@ def routes(site: Site) -> APIRouter:
         if await _order(site, request) is None:
             return RedirectResponse("/enter", 303)
         accepted = await run_in_threadpool(site.client.plans.apply, _kept(made, plan_id))
-        return RedirectResponse(address("/plans", said=_said(accepted)), 303)
+        return RedirectResponse(address("/plans", said=_said(accepted, site.token)), 303)
 
     return router
 
@@ -111,8 +111,9 @@ def _kept(made: Mapping[str, PlanView], plan_id: str) -> PlanView:
     return view
 
 
-def _said(accepted: Accepted) -> str:
-    return accepted.message + ("" if accepted.control_plane else "; no control plane runs: the next one carries it out")
+def _said(accepted: Accepted, token: str) -> str:
+    text = accepted.message + ("" if accepted.control_plane else "; no control plane runs: the next one carries it out")
+    return sealed(text, token)
 
 
 async def _order(site: Site, request: Request) -> dict[str, str] | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from orchestrator.formats.readable import iso
 from orchestrator.reports.costs import GROUPS, CostGroup, CostRow, CostView, EntryPage, costs_csv
 from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.reports.html.charts.costs import by_day
-from orchestrator.reports.periods import month_named, months_around, period_of
+from orchestrator.reports.periods import DAY_MS, month_named, months_around, period_of
 from orchestrator.store import CostFilter
-from orchestrator.web.look import address
+from orchestrator.web.look import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]
@@ -51,7 +52,16 @@ class Books(Narrowed):
     """The query of `/ledger.csv`, and what all pages of the ledger share."""
 
     month: Text = None
+    since: Time = None
+    until: Time = None
     job: Text = None
+
+    def at(self, now_ms: int) -> Self:
+        """The same with fixed times, so that all pages of the ledger have the same period."""
+        if not (self.since or self.until):
+            return self
+        fixed = period_of(now_ms, month=self.month or None, since=self.since or None, until=self.until or None)
+        return self.model_copy(update={"since": iso(fixed.from_ms), "until": iso(fixed.until_ms)})
 
 
 class BooksPage(Books):
@@ -82,7 +92,12 @@ def routes(site: Site) -> APIRouter:
     def books(asked: Books, limit: int, cursor: str | None) -> EntryPage:
         job_id = site.client.jobs.get(asked.job).id if asked.job else None
         return site.client.reports.ledger(
-            month=asked.month or None, only=asked.only(job_id), limit=limit, cursor=cursor or None
+            month=asked.month or None,
+            since=asked.since or None,
+            until=asked.until or None,
+            only=asked.only(job_id),
+            limit=limit,
+            cursor=cursor or None,
         )
 
     @router.get("/costs", include_in_schema=False)
@@ -104,11 +119,18 @@ def routes(site: Site) -> APIRouter:
                 return url(**{by: row.key, "by": "job"})
             if by == "month":
                 return url(month=row.key, by="project", since=None, until=None)
-            return address("/ledger", month=named, **narrowing)
+            return books_of(int(row.key) if by == "day" else None)
 
-        option = period_of(view.at_ms, month=named or None, since=since or None, until=until or None).argument
-        narrowed = [(name, value) for name, value in given.items() if name in NARROWING and value]
-        extra = "".join(f" --{name} {value}" for name, value in narrowed if name in ("project", "cloud"))
+        def books_of(day_ms: int | None = None) -> str:
+            from_ms, until_ms, when = view.from_ms, view.until_ms, {"month": named}
+            if day_ms is not None:  # the first and the last one may be parts of days
+                from_ms, until_ms = max(from_ms, day_ms), min(until_ms, day_ms + DAY_MS)
+            if day_ms is not None or not named:
+                when = {"since": iso(from_ms), "until": iso(until_ms)}
+            return address("/ledger", **when, **narrowing)
+
+        narrowed = {name: value for name, value in narrowing.items() if value}
+        period = {"since": since, "until": until} if since or until else {"month": named}
         return site.page(
             request,
             "costs.html",
@@ -123,9 +145,9 @@ def routes(site: Site) -> APIRouter:
             month=named,
             url=url,
             row_url=row_url,
-            filters=narrowed,
-            cli=f"tradewind costs --by {by} {option}{extra}".strip(),
-            ledger_url=address("/ledger", month=named, **narrowing),
+            filters=list(narrowed.items()),
+            cli=command("costs", "--by", by, **period, **narrowed),
+            ledger_url=books_of(),
         )
 
     @router.get("/costs.json")
@@ -138,6 +160,7 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/ledger", include_in_schema=False)
     def ledger(request: Request, asked: Annotated[BooksPage, Query()]) -> Response:
+        asked = asked.at(site.client.reports.now_ms)
         view = books(asked, 100, asked.cursor)
         given = asked.model_dump(exclude={"cursor"})
         more = None if view.next_cursor is None else address("/ledger", **given, cursor=view.next_cursor)
@@ -149,7 +172,7 @@ def routes(site: Site) -> APIRouter:
             simulated=site.client.reports.simulated,
             view=view,
             given={name: value or "" for name, value in given.items()},
-            period=asked.month,
+            period=asked.month or (f"{asked.since[:16]} to {asked.until[:16]}" if asked.since and asked.until else ""),
             month=asked.month or "",
             projects=site.client.reports.projects(),
             kinds=site.client.reports.kinds(),
@@ -160,10 +183,11 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/ledger.json")
     def ledger_json(asked: Annotated[BooksRows, Query()]) -> Response:
-        return json_twin(books(asked, asked.limit, asked.cursor))
+        return json_twin(books(asked.at(site.client.reports.now_ms), asked.limit, asked.cursor))
 
     @router.get("/ledger.csv", response_class=Csv)
     def ledger_csv(asked: Annotated[Books, Query()]) -> Response:
+        asked = asked.at(site.client.reports.now_ms)
         parts: list[str] = []
         cursor: str | None = None
         while True:

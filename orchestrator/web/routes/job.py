@@ -12,7 +12,7 @@ from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.reports.html.charts import job as charts
 from orchestrator.reports.job_page import JobPage
 from orchestrator.services.views import LogLine
-from orchestrator.web.actions import proof_of
+from orchestrator.web.actions import proof_of, unsealed
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 LOG_LINES = 80
@@ -35,7 +35,7 @@ def routes(site: Site) -> APIRouter:
         return csv_twin(entries_csv(reversed(read(ref).entries)), "job")
 
     @router.get("/jobs/{ref}", include_in_schema=False)
-    def page(request: Request, ref: Ref, said: Annotated[str, Query(max_length=300)] = "") -> Response:
+    def page(request: Request, ref: Ref, said: Annotated[str, Query(max_length=2000)] = "") -> Response:
         view = read(ref)
         log, note = _log(site, view.report.job.id)
         return site.page(
@@ -51,7 +51,7 @@ def routes(site: Site) -> APIRouter:
             prices=charts.prices(view),
             loss=charts.loss(view.report),
             speed=charts.speed(view),
-            message=said if site.may_act else "",
+            message=unsealed(said, site.token) if site.may_act else "",
             csrf=proof_of(site.token) if site.may_act else "",
             log=log,
             log_note=note,

@@ -12,7 +12,7 @@ from orchestrator.reports.frontier import FrontierView, frontier_csv
 from orchestrator.reports.html.charts.market import drawable, frontier, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
 from orchestrator.store import JobFilter
-from orchestrator.web.look import address
+from orchestrator.web.look import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]
@@ -80,7 +80,7 @@ def routes(site: Site) -> APIRouter:
             "until": asked.until,
         }
         drawn = [each.offer_id for each in view.series]
-        kind = "" if capacity == "" else " --spot" if capacity == "spot" else " --on-demand"
+        kind = [f"--{capacity}"] if capacity else []
         return site.page(
             request,
             "market.html",
@@ -97,7 +97,7 @@ def routes(site: Site) -> APIRouter:
             kept=[(name, value) for name, value in kept.items() if value],
             series_url=address("/market/series.json", **kept) + "".join(f"&offer={name}" for name in drawn),
             frontier_url=address("/market/frontier", job=view.job_id, cloud=cloud, capacity=capacity),
-            cli=f"tradewind prices history --gpu {view.gpu} --since {since}{kind}" if view.gpu else "",
+            cli=command("prices", "history", *kind, gpu=view.gpu, provider=cloud, since=since) if view.gpu else "",
         )
 
     @router.get("/market.json")

@@ -13,7 +13,7 @@ from orchestrator.reports.health import health_csv
 from orchestrator.reports.html.charts.market import gantt
 from orchestrator.reports.moves import moves_csv
 from orchestrator.services.views import Explanation
-from orchestrator.web.actions import proof_of
+from orchestrator.web.actions import proof_of, unsealed
 from orchestrator.web.look import address
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
@@ -56,7 +56,7 @@ def routes(site: Site) -> APIRouter:
         return csv_twin(moves_csv(reports.moves(job or None, since=since)), "migrations")
 
     @router.get("/plans", include_in_schema=False)
-    def plans(request: Request, said: Annotated[str, Query(max_length=300)] = "") -> Response:
+    def plans(request: Request, said: Annotated[str, Query(max_length=2000)] = "") -> Response:
         view = reports.plan_in_force()
         return site.page(
             request,
@@ -65,7 +65,7 @@ def routes(site: Site) -> APIRouter:
             at_ms=view.at_ms,
             simulated=view.simulated,
             view=view,
-            message=said if site.may_act else "",
+            message=unsealed(said, site.token) if site.may_act else "",
             csrf=proof_of(site.token) if site.may_act else "",
         )
 
