@@ -10,6 +10,7 @@ from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
 from orchestrator.model import Plan
+from orchestrator.services.views import Explanation
 from orchestrator.store import JobFilter, Tx
 
 OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
@@ -71,6 +72,20 @@ def plan_in_force(installation: Installation) -> PlanInForce:
             made.append(JobDecision(job.id, job.name, job.project, job.state, now, before))
     made.sort(key=lambda each: (-(each.now.at_ms if each.now is not None else 0), each.job_id))
     return PlanInForce(installation.clock.now_ms(), tuple(made), count - len(made), installation.simulated)
+
+
+def choices_csv(view: Explanation) -> str:
+    """A row per offer that the decisions of a plan show, in exact nano-USD."""
+    columns = (
+        "job_id", "job", "role", "offer_id", "nano_usd_per_hour", "price_age_s", "nano_usd_per_step", "duration_s",
+        "cost_nano_usd", "cost_low_nano_usd", "cost_high_nano_usd", "reason",
+    )  # fmt: skip
+    rows = (
+        (of.job_id, of.name, *(getattr(each, name) for name in columns[2:]))
+        for of in view.decisions
+        for each in of.choices
+    )
+    return table(columns, rows)
 
 
 def decisions_csv(view: PlanInForce) -> str:

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.web.dashboard import Served
 
 load_all_checks()
-TWINS = 24
+TWINS = 25
 pages = {
     f"{path}.json": path
     for path in ("/jobs", "/costs", "/ledger", "/market", "/market/frontier", "/migrations", "/plans", "/health")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from typing import Any
+
 import pytest
 from playwright.sync_api import Browser
 
+from orchestrator.reports.html.charts.frame import dollars, value_scale
 from tests.web.dashboard import HOSTILE, Served
 from tests.web.inspection import PAGES, on_a_telephone, paths, watched
 
@@ -52,15 +57,36 @@ def test_hostile_names_are_shown_as_the_text_that_they_are(browser: Browser, fle
         assert seen.said == []
 
 
-def test_the_theme_that_a_reader_chooses_stays(browser: Browser, fleet: Served) -> None:
-    context = browser.new_context(color_scheme="light", java_script_enabled=False)
+@pytest.mark.parametrize(("preferred", "other"), [("light", "dark"), ("dark", "light")])
+def test_the_theme_that_a_reader_chooses_stays(browser: Browser, fleet: Served, preferred: str, other: str) -> None:
+    scheme: Any = preferred
+    context = browser.new_context(color_scheme=scheme, java_script_enabled=False)
     try:
         page = context.new_page()
         page.goto(f"{fleet.url}/jobs?sort=cost")
-        page.click("#theme")
+        assert page.locator(".tools a:visible").all_inner_texts() == [other.capitalize()]
+        page.click(f"#to-{other}")
         assert page.url == f"{fleet.url}/jobs?sort=cost"
-        assert page.locator("html").get_attribute("data-theme") == "dark"
+        assert page.locator("html").get_attribute("data-theme") == other
         page.goto(f"{fleet.url}/")
-        assert page.locator("html").get_attribute("data-theme") == "dark"
+        assert page.locator("html").get_attribute("data-theme") == other
+        assert page.locator(".tools a:visible").all_inner_texts() == [preferred.capitalize()]
     finally:
         context.close()
+
+
+def test_every_page_has_its_twins(fleet: Served, path: str) -> None:
+    status, _, body = fleet.get(path)
+    if status == 200:
+        links = dict(reversed(each) for each in re.findall(r'href="([^"]*)">(JSON|CSV)</a>', body.decode()))
+        assert set(links) == {"JSON", "CSV"}
+        assert fleet.json(unescape(links["JSON"]))["schema"]
+        assert len(fleet.get(unescape(links["CSV"]))[2].splitlines()) > 1
+
+
+def test_labels_of_amounts_are_exact_and_have_no_single_digit_of_cents() -> None:
+    assert [dollars(each) for each in (0.0, 0.5, 0.173, 7.5, 20.0, 999.9, 1234.0)] == [
+        "$0", "$0.50", "$0.173", "$7.50", "$20", "$1,000", "$1,234",
+    ]  # fmt: skip
+    assert [dollars(each) for each in (0.0011, 2.5e-7)] == ["$0.0011", "$0.00000025"]
+    assert [label for _, label in value_scale([8.0])[1]] == ["$0", "$2.50", "$5", "$7.50"]

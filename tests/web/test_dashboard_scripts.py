@@ -47,13 +47,13 @@ def test_an_open_page_shows_an_event_without_a_reload_and_keeps_focus_and_place(
     open_job(page, fleet)
     page.evaluate("window.stayed = true")
     page.set_viewport_size({"width": 1280, "height": 300})
-    page.locator("#theme").focus()
+    page.locator("#to-dark").focus()
     page.evaluate("scrollTo(0, 250)")
     happen(fleet, "news_that_is_shown")
     expect(page.locator("main")).to_contain_text("news_that_is_shown", timeout=SOON_MS)
     assert page.evaluate("window.stayed")
     assert page.evaluate("scrollY") == 250
-    assert page.evaluate("document.activeElement.id") == "theme"
+    assert page.evaluate("document.activeElement.id") == "to-dark"
 
 
 def test_a_page_whose_reader_is_in_the_middle_of_something_is_left_alone_and_says_that_there_is_news(

@@ -70,7 +70,7 @@ def _plan(tx: Tx, plan: Plan) -> Explanation:
     wanted = {placement.job_id for placement in plan.placements}
     jobs = tx.outlines_of(wanted)
     looked_at, acting = tx.plan_tally(plan.id)
-    headline = f"plan {plan.id} covers {looked_at} job(s) and starts or moves {acting}"
+    headline = f"plan {plan.id} covers {looked_at} job{'' if looked_at == 1 else 's'} and starts or moves {acting}"
     if len(wanted) < looked_at:
         headline += f"; newer plans have replaced its decisions about {looked_at - len(wanted)} of them"
     return _explanation(

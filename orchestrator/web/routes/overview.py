@@ -40,6 +40,7 @@ def routes(site: Site) -> APIRouter:
             earlier=earlier,
             later=later,
             by_day=by_day(view.spent),
+            names=site.client.reports.names(each.job_id for each in view.changes.highlights if each.job_id),
         )
 
     @router.get("/overview.json")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from orchestrator.errors import NotFoundError
 from orchestrator.reports.backtests import OURS, backtests_csv
-from orchestrator.reports.decisions import decisions_csv
+from orchestrator.reports.decisions import choices_csv, decisions_csv
 from orchestrator.reports.health import health_csv
 from orchestrator.reports.html.charts.market import gantt
 from orchestrator.reports.moves import moves_csv
@@ -81,12 +81,14 @@ def routes(site: Site) -> APIRouter:
     def plan_json(plan_id: PlanId) -> Response:
         return json_twin(_plan(plan_id))
 
+    @router.get("/plans/{plan_id}.csv", response_class=Csv)
+    def plan_csv(plan_id: PlanId) -> Response:
+        return csv_twin(choices_csv(_plan(plan_id)), "plan")
+
     @router.get("/plans/{plan_id}", include_in_schema=False)
     def plan(request: Request, plan_id: PlanId) -> Response:
         view = _plan(plan_id)
-        return site.page(
-            request, "plan.html", here="/plans", at_ms=reports.now_ms, simulated=view.simulated, view=view, twins=False
-        )
+        return site.page(request, "plan.html", here="/plans", at_ms=reports.now_ms, simulated=view.simulated, view=view)
 
     def _plan(plan_id: str) -> Explanation:
         if not plan_id.startswith("plan_"):

@@ -11,6 +11,7 @@
     return found;
   };
   const local = () => { try { return localStorage.getItem("zone") === "local"; } catch { return false; } };
+  const dollars = value => "$" + String(+value.toPrecision(3)).replace(/(\.\d)$/, "$10");
   const money = value => value == null ? "-" : "$" + (value >= 10 ? value.toFixed(2) : value.toPrecision(3));
 
   // "27 Oct" or "06:00", in the zone that the reader chose
@@ -42,7 +43,7 @@
       width: box.clientWidth || 600, height: 260,
       tzDate: at => local() ? new Date(at * 1e3) : uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.06] } },
-      axes: [{ ...axis, values: (chart, ticks) => ticks.map(tick => shown(tick, chart.scales.x)) }, { ...axis, size: 60, values: (_, ticks) => ticks.map(tick => "$" + +tick.toPrecision(3)) }],
+      axes: [{ ...axis, values: (chart, ticks) => ticks.map(tick => shown(tick, chart.scales.x)) }, { ...axis, size: 60, values: (_, ticks) => ticks.map(dollars) }],
       series: [{ label: "time" }, ...found.names.map((name, place) => ({
         label: name, stroke: color(`--c${place % 6 + 1}`), width: 1.75, paths: stepped, points: { show: false },
         value: (_, value) => money(value),

@@ -444,7 +444,7 @@ def test_a_plan_is_explained_and_an_unknown_thing_is_not_found(installation: Ins
     with installation.store.read() as tx:
         plan = tx.latest_plan(past.conv)
     assert plan is not None
-    assert "1 job(s) and starts or moves 1" in explain.explain(installation, plan.id).headline
+    assert "1 job and starts or moves 1" in explain.explain(installation, plan.id).headline
     for ref in ("plan_x", "mig_x", "run_x", "job_x", "nobody"):
         with pytest.raises(NotFoundError):
             explain.explain(installation, ref)

@@ -19,7 +19,7 @@ def by_day(view: CostView, height: int = 190) -> Html | None:
     colors = {name: f"c{number}" for number, name in enumerate(groups, 1)} | {"": "c7" if groups else "c1"}
     names = {row.key: row.name for row in view.rows} | {"": "all others" if groups else "spent"}
     sums = [sum(max(0, amount) for _, amount in day.amounts) / NANO_USD for day in view.days]
-    top, labels = value_scale(sums, lambda value: f"${value:,.0f}" if value >= 1 or value == 0 else f"${value:.2g}")
+    top, labels = value_scale(sums)
     width = 1000 * DAY_MS / (last - first)
     marks = []
     for day in view.days:

@@ -30,6 +30,15 @@ class Scale:
         return 500.0 if span == 0 else 1000.0 * (value - self.low) / span
 
 
+def dollars(value: float) -> str:
+    """An amount with three significant digits, and no single digit of cents."""
+    if value >= 999.5 or value == 0:
+        return f"${value:,.0f}"
+    text = f"{value:.3g}" if value >= 0.0001 else f"{value:.{2 - math.floor(math.log10(value))}f}".rstrip("0")
+    whole, dot, part = text.partition(".")
+    return f"${whole}{dot}{part:0<2}" if dot else f"${whole}"
+
+
 def round_ticks(high: float, count: int = 4, low: float = 0.0) -> list[float]:
     """About `count` round values from `low` to `high`."""
     span = high - low
@@ -158,7 +167,9 @@ def figure(caption: str, *content: object) -> Html:
     return element("figure", element("figcaption", caption), *content)
 
 
-def value_scale(values: Sequence[float], words: Callable[[float], str]) -> tuple[float, list[tuple[float, str]]]:
+def value_scale(
+    values: Sequence[float], words: Callable[[float], str] = dollars
+) -> tuple[float, list[tuple[float, str]]]:
     """The top of a scale from 0, and its labels as (position from the top, words)."""
     top = max([*values, 0.0]) * 1.06 or 1.0
     return top, [(1000 - 1000 * tick / top, words(tick)) for tick in round_ticks(top)]

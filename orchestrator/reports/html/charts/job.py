@@ -8,6 +8,7 @@ from orchestrator.formats.html.markup import Html, element
 from orchestrator.reports.html.charts.frame import (
     Scale,
     bar,
+    dollars,
     figure,
     key,
     line,
@@ -102,12 +103,12 @@ def _prices(row: JobReport, facts: Mapping[str, RunFacts], now_ms: int) -> Html 
     highest = 2.5 * max(price * unit for _, _, points, unit in own for _, price in points)
     shown = [each for each in beaten if min(price * each[3] for _, price in each[2]) <= highest]
     values = [min(highest, price * unit) for _, _, points, unit in (*own, *shown) for _, price in points]
-    top, labels = value_scale(values, lambda value: f"${value:.3g}")
+    top, labels = value_scale(values)
     up = Scale(top, 0)
     marks: list[Html] = []
     for each, name, points, unit in (*shown, *own):
         mine = name == each.run.offer_id
-        low, high = (f"${pick(p for _, p in points) * unit:.3g}" for pick in (min, max))
+        low, high = (dollars(pick(p for _, p in points) * unit) for pick in (min, max))
         said = f"{'' if mine else 'instead of '}run {each.number}, {machine(name)}: {low} to {high}"
         corners = [
             (across(min(max(at, each.run.billed_from_ms or 0), each.run.billed_to_ms or now_ms)), up(price * unit))

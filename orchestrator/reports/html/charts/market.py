@@ -12,6 +12,7 @@ from orchestrator.reports.frontier import FrontierView
 from orchestrator.reports.html.charts.frame import (
     Scale,
     bar,
+    dollars,
     dot,
     figure,
     key,
@@ -31,11 +32,6 @@ LANE_PX = 26
 FRONTIER_PX = 260
 
 
-def dollars(value: float) -> str:
-    """A price with three significant digits."""
-    return f"${value:.3g}" if value < 1000 else f"${value:,.0f}"
-
-
 def history(view: MarketView) -> Html | None:
     """The price of each chosen offer over time; None without prices."""
     drawn = [each for each in view.series if each.points]
@@ -44,7 +40,7 @@ def history(view: MarketView) -> Html | None:
     start = min(each.points[0][0] for each in drawn)
     end = max(each.points[-1][0] for each in drawn)
     across = Scale(start, end)
-    top, labels = value_scale([value / NANO_USD for each in drawn for _, value in each.points], dollars)
+    top, labels = value_scale([value / NANO_USD for each in drawn for _, value in each.points])
     up = Scale(top, 0)
     marks, names = [], []
     for number, each in enumerate(drawn, 1):
@@ -67,7 +63,7 @@ def frontier(view: FrontierView) -> Html | None:
     if len(view.rows) < 2:
         return None
     across = _powers([each.speed for each in view.rows])
-    up = _powers([each.nano_usd_per_hour / NANO_USD for each in view.rows])
+    up = _powers([each.nano_usd_per_hour / NANO_USD for each in view.rows], below=0.12)  # room for names
     marks, corners, words = [], list[tuple[float, float]](), []
     for each in view.rows:
         x, y = across(log10(each.speed)), 1000 - up(log10(each.nano_usd_per_hour / NANO_USD))
@@ -86,23 +82,21 @@ def frontier(view: FrontierView) -> Html | None:
     unit = "steps/s" if view.speed_of == "steps" else "TFLOP/s"
     title = f"Price of a machine per hour against its speed in {unit}; the line joins those that nothing beats in both"
     said = f"{len(view.rows)} kinds of machines, {len(corners)} of them on the frontier"
-    x_ticks = [(across(power), f"{10**power:g}") for power in _whole(across)]
+    x_ticks = [(across(power), f"{10**power:,g}") for power in _whole(across)]
     y_ticks = [(1000 - up(power), dollars(10**power)) for power in _whole(up)]
-    names = [
-        ("c2", "cheapest at its speed, spot"),
-        ("c1", "cheapest at its speed, on demand"),
-        ("c7", "one as fast costs less"),
-    ]
+    kinds = {(each.best, each.spot) for each in view.rows}
+    names = [("c2", "cheapest at its speed, spot")] if (True, True) in kinds else []
+    names += [("c1", "cheapest at its speed, on demand")] if (True, False) in kinds else []
+    names += [("c7", "one as fast costs less")] if {(False, True), (False, False)} & kinds else []
     return figure(
         title, plot(title, said, [path, *marks], height=FRONTIER_PX, y=y_ticks, x=x_ticks, overlay=words), key(names)
     )
 
 
-def _powers(values: Sequence[float]) -> Scale:
-    """A scale of powers of ten with a margin."""
+def _powers(values: Sequence[float], *, below: float = 0.06) -> Scale:
+    """A scale of powers of ten with margins."""
     low, high = log10(min(values)), log10(max(values))
-    margin = 0.06 * (high - low) + 0.04
-    return Scale(low - margin, high + margin)
+    return Scale(low - below * (high - low) - 0.04, high + 0.06 * (high - low) + 0.04)
 
 
 def _whole(scale: Scale) -> list[float]:
@@ -112,7 +106,7 @@ def _whole(scale: Scale) -> list[float]:
 
 
 def heat(of: Heat, unit: str) -> Html | None:
-    """A row per zone and a cell per day, darker where it costs more; None without daily prices."""
+    """A row per zone and a cell per day, stronger where it costs more; None without daily prices."""
     rows = [(zone, row) for zone, row in zip(of.zones, of.values, strict=True) if any(v is not None for v in row)]
     if not rows:
         return None
@@ -139,7 +133,7 @@ def heat(of: Heat, unit: str) -> Html | None:
     lanes = [(lane * tall + tall / 2, zone) for lane, (zone, _) in enumerate(rows)]
     start, end = of.days[0], of.days[-1] + 86_400_000
     x = [(1000 * (at - start) / (end - start), word) for at, word in time_ticks(start - 1, end, 8)]
-    span = f"{dollars(low / NANO_USD)} (light) to {dollars(high / NANO_USD)} (dark)"
+    span = f"{dollars(low / NANO_USD)} (pale) to {dollars(high / NANO_USD)} (strong)"
     title = f"Mean spot price by zone and UTC day: {span} per {unit}"
     words = f"{len(rows)} zones, {len(of.days)} days"
     return figure(title, plot(title, words, marks, height=LANE_PX * len(rows), lanes=lanes, x=x))
