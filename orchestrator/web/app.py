@@ -66,6 +66,7 @@ def create_app(site: Site) -> FastAPI:
         redoc_url=None,
         responses=PROBLEMS,
     )
+    app.state.ending = lambda: False
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED_BYTES, compresslevel=5)
     if site.token:
         app.include_router(actions.routes(site))

@@ -49,15 +49,18 @@ def give_way(*, sparing: threading.Thread | None = None) -> None:
 
 def server_of(site: Site) -> uvicorn.Server:
     """The server of a site; `run(sockets=[...])` serves until its `should_exit` is set."""
+    app = create_app(site)
     config = uvicorn.Config(
-        create_app(site),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    app.state.ending = lambda: server.should_exit
+    return server
 
 
 @contextmanager

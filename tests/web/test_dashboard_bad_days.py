@@ -7,7 +7,9 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from logging import INFO
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -68,6 +70,17 @@ def test_a_store_that_a_newer_version_has_upgraded_meanwhile(empty: Served) -> N
     status, _, body = empty.get("/costs.json")
     assert status == 503
     assert "was upgraded while it was in use" in json.loads(body)["error"]["message"]
+
+
+def test_a_dashboard_that_ends_closes_the_streams_of_open_pages(
+    empty: Served, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(Site(empty.client)) as url:
+        stream = urlopen(f"{url}/live", timeout=30)
+        assert stream.readline() == b"event: hello\n"
+    stream.read()  # it ends
+    assert [each for each in caplog.records if each.levelno > INFO] == []
+    assert capfd.readouterr().err == ""
 
 
 def test_a_store_that_is_gone(empty: Served) -> None:
