@@ -6,7 +6,7 @@ Long histories are thinned to the lowest and the highest price of each of BUCKET
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from orchestrator.engine.inputs import snapshot
@@ -81,8 +81,21 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True)
+class CheapestZone:
+    """A zone that had the lowest mean spot price on successive UTC days, whose first and last begin at these times; and
+    the lowest and the highest of these means, in nano-USD per unit."""
+
+    zone: str
+    first_ms: int
+    last_ms: int
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
 class MarketView:
-    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of offers that match."""
+    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of offers that match.
+    `cheapest` are the zones of `heat` that were the cheapest, one after the other."""
 
     kind: ClassVar[str] = "market"
 
@@ -98,6 +111,7 @@ class MarketView:
     series: tuple[MarketSeries, ...]
     spread: tuple[Spread, ...]
     heat: Heat
+    cheapest: tuple[CheapestZone, ...]
     simulated: bool
 
 
@@ -148,8 +162,33 @@ def market(
         series=series,
         spread=_spread(rows),
         heat=heat,
+        cheapest=cheapest_zones(heat),
         simulated=any(row.simulated for row in rows),
     )
+
+
+def lowest(heat: Heat) -> list[tuple[int, str, float]]:
+    """(day, zone, mean spot price) of the cheapest zone of each day with prices."""
+    found = []
+    for column, day in enumerate(heat.days):
+        known = [(row[column], zone) for zone, row in zip(heat.zones, heat.values, strict=True)]
+        prices = [(value, zone) for value, zone in known if value is not None]
+        if prices:
+            value, zone = min(prices)
+            found.append((day, zone, value))
+    return found
+
+
+def cheapest_zones(heat: Heat) -> tuple[CheapestZone, ...]:
+    """The zones that were the cheapest, one after the other."""
+    made: list[CheapestZone] = []
+    for day, zone, value in lowest(heat):
+        last = made[-1] if made else None
+        if last is not None and last.zone == zone:
+            made[-1] = replace(last, last_ms=day, lowest=min(last.lowest, value), highest=max(last.highest, value))
+        else:
+            made.append(CheapestZone(zone, day, day, value, value))
+    return tuple(made)
 
 
 def market_csv(view: MarketView) -> str:

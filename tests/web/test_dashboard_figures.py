@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from decimal import Decimal
 from html import unescape
+from itertools import pairwise
 from operator import attrgetter
 
 import pytest
@@ -73,6 +74,22 @@ def test_the_entries_behind_costs_are_those_that_were_summed(fleet: Served, quer
         entries = fleet.json(link.replace("/ledger?", "/ledger.json?") + "&limit=1")
         assert (entries["count"], entries["amount_nano_usd"]) == (row["entries"], row["amount_nano_usd"])
         assert fleet.get(link)[0] == 200
+
+
+def test_the_cheapest_zones_have_the_lowest_price_of_each_day(fleet: Served) -> None:
+    view = fleet.json("/market.json?gpu=A100-80GB")
+    heat, zones = view["heat"], view["cheapest"]
+    held = {}
+    for each in zones:
+        held |= {day: each for day in range(each["first_ms"], each["last_ms"] + DAY_MS, DAY_MS)}
+    assert len(zones) > 1
+    assert all(one["zone"] != other["zone"] for one, other in pairwise(zones))
+    for column, day in enumerate(heat["days"]):
+        prices = {zone: row[column] for zone, row in zip(heat["zones"], heat["values"], strict=True) if row[column]}
+        assert prices[held[day]["zone"]] == min(prices.values())
+        assert held[day]["lowest"] <= min(prices.values()) <= held[day]["highest"]
+    _, _, page = fleet.get("/market?gpu=A100-80GB")
+    assert page.count(b'<tr><th scope="row">' + zones[-1]["zone"].encode()) >= 1
 
 
 def test_a_shorter_list_of_costs_says_what_it_leaves_out(fleet: Served) -> None:

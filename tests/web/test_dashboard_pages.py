@@ -84,9 +84,9 @@ def test_every_page_has_its_twins(fleet: Served, path: str) -> None:
         assert len(fleet.get(unescape(links["CSV"]))[2].splitlines()) > 1
 
 
-def test_labels_of_amounts_are_exact_and_have_no_single_digit_of_cents() -> None:
+def test_labels_of_amounts_are_exact_and_have_cents_below_ten_dollars() -> None:
     assert [dollars(each) for each in (0.0, 0.5, 0.173, 7.5, 20.0, 999.9, 1234.0)] == [
         "$0", "$0.50", "$0.173", "$7.50", "$20", "$1,000", "$1,234",
     ]  # fmt: skip
     assert [dollars(each) for each in (0.0011, 2.5e-7)] == ["$0.0011", "$0.00000025"]
-    assert [label for _, label in value_scale([8.0])[1]] == ["$0", "$2.50", "$5", "$7.50"]
+    assert [label for _, label in value_scale([8.0])[1]] == ["$0", "$2.50", "$5.00", "$7.50"]

@@ -36,6 +36,7 @@ def environment() -> Environment:
             "money_text",
             "price",
             "instant",
+            "utc_day",
             "duration",
             "ago",
             "percent",

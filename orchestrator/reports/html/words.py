@@ -51,6 +51,11 @@ def instant(at_ms: int | None, form: str = "minute") -> Markup:
     )
 
 
+def utc_day(at_ms: int) -> str:
+    """The UTC day of a time, whatever zone the reader chose."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
 def duration(seconds: float | None) -> str:
     """`45 s`, `12 min`, `3.4 h`, `2.1 d`."""
     if seconds is None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from orchestrator.reports.frontier import FrontierView, frontier_csv
-from orchestrator.reports.html.charts.market import drawable, frontier, heat, history
+from orchestrator.reports.html.charts.market import cheapest, drawable, frontier, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
 from orchestrator.store import JobFilter
 from orchestrator.web.look import address, command
@@ -91,6 +91,7 @@ def routes(site: Site) -> APIRouter:
             unit=UNITS[view.unit],
             history=history(view),
             heat=heat(view.heat, UNITS[view.unit]),
+            cheapest=cheapest(view.heat, UNITS[view.unit]),
             **choices(asked),
             since=since,
             drawn=drawn,

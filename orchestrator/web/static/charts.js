@@ -11,7 +11,10 @@
     return found;
   };
   const local = () => { try { return localStorage.getItem("zone") === "local"; } catch { return false; } };
-  const dollars = value => "$" + String(+value.toPrecision(3)).replace(/(\.\d)$/, "$10");
+  const dollars = value => {
+    const [whole, part = ""] = String(+value.toPrecision(3)).split(".");
+    return "$" + whole + (part || value && value < 10 ? "." + part.padEnd(2, "0") : "");
+  };
   const money = value => value == null ? "-" : "$" + (value >= 10 ? value.toFixed(2) : value.toPrecision(3));
 
   // "27 Oct" or "06:00", in the zone that the reader chose

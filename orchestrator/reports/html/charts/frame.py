@@ -31,12 +31,12 @@ class Scale:
 
 
 def dollars(value: float) -> str:
-    """An amount with three significant digits, and no single digit of cents."""
+    """An amount with three significant digits; below ten dollars with cents."""
     if value >= 999.5 or value == 0:
         return f"${value:,.0f}"
     text = f"{value:.3g}" if value >= 0.0001 else f"{value:.{2 - math.floor(math.log10(value))}f}".rstrip("0")
-    whole, dot, part = text.partition(".")
-    return f"${whole}{dot}{part:0<2}" if dot else f"${whole}"
+    whole, _, part = text.partition(".")
+    return f"${whole}.{part:0<2}" if part or value < 10 else f"${whole}"
 
 
 def round_ticks(high: float, count: int = 4, low: float = 0.0) -> list[float]:

@@ -10,6 +10,7 @@ from math import floor, log10
 from orchestrator.formats.html.markup import Html, element
 from orchestrator.reports.frontier import FrontierView
 from orchestrator.reports.html.charts.frame import (
+    DAY_MS,
     Scale,
     bar,
     dollars,
@@ -23,7 +24,7 @@ from orchestrator.reports.html.charts.frame import (
     value_scale,
 )
 from orchestrator.reports.html.words import machine
-from orchestrator.reports.market import UNITS, Heat, MarketView
+from orchestrator.reports.market import UNITS, Heat, MarketView, lowest
 from orchestrator.reports.moves import MoveList
 from providers.money import NANO_USD
 from providers.offer import provider_of, short_zone
@@ -131,12 +132,34 @@ def heat(of: Heat, unit: str) -> Html | None:
             )
             marks.append(cell)
     lanes = [(lane * tall + tall / 2, zone) for lane, (zone, _) in enumerate(rows)]
-    start, end = of.days[0], of.days[-1] + 86_400_000
+    start, end = of.days[0], of.days[-1] + DAY_MS
     x = [(1000 * (at - start) / (end - start), word) for at, word in time_ticks(start - 1, end, 8)]
     span = f"{dollars(low / NANO_USD)} (pale) to {dollars(high / NANO_USD)} (strong)"
     title = f"Mean spot price by zone and UTC day: {span} per {unit}"
     words = f"{len(rows)} zones, {len(of.days)} days"
     return figure(title, plot(title, words, marks, height=LANE_PX * len(rows), lanes=lanes, x=x))
+
+
+def cheapest(of: Heat, unit: str) -> Html | None:
+    """The lowest price of each day as a bar in the color of its cloud; None without daily prices."""
+    days = lowest(of)
+    if not days:
+        return None
+    clouds = sorted({zone.partition("/")[0] for _, zone, _ in days})
+    top, labels = value_scale([value / NANO_USD for _, _, value in days])
+    start, end = of.days[0], of.days[-1] + DAY_MS
+    across, wide, marks = Scale(start, end), 1000 / len(of.days), []
+    for at, zone, value in days:
+        tall = 1000 * value / NANO_USD / top
+        day = datetime.fromtimestamp(at / 1000, UTC).strftime("%-d %b")
+        said = f"{day}: {zone}, {dollars(value / NANO_USD)}/{unit}"
+        color = f"c{clouds.index(zone.partition('/')[0]) % 6 + 1}"
+        marks.append(bar(across(at) + wide * 0.03, 1000 - tall, wide * 0.94, tall, color, said))
+    x = [(across(at), word) for at, word in time_ticks(start - 1, end, 8)]
+    title = f"Lowest mean spot price of a zone by UTC day, in dollars per {unit}"
+    words = f"{len(days)} days"
+    names = [(f"c{number % 6 + 1}", cloud) for number, cloud in enumerate(clouds)]
+    return figure(title, plot(title, words, marks, height=150, y=labels, x=x), key(names))
 
 
 def gantt(view: MoveList, most: int = 14) -> Html | None:
