@@ -79,8 +79,8 @@ class CostDay:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """Costs by group, the largest first. `rows` are at most MOST_ROWS; what the others cost is `rest`, their number
-    `left_out`. `days` has the largest groups by day, the others as ""."""
+    """Costs by group, the largest first. `rows` are at most MOST_ROWS, unless every one was asked for; what the others
+    cost is `rest`, their number `left_out`. `days` has the largest groups by day, the others as ""."""
 
     kind: ClassVar[str] = "costs"
 
@@ -126,10 +126,15 @@ DRAWN = 6
 
 
 def costs(
-    installation: Installation, period: Period, group_by: CostGroup = "project", wanted: CostFilter | None = None
+    installation: Installation,
+    period: Period,
+    group_by: CostGroup = "project",
+    wanted: CostFilter | None = None,
+    *,
+    every: bool = False,
 ) -> CostView:
-    """The costs of a period by group. `wanted` narrows the entries; its own period is ignored. Raises UsageError for an
-    unknown grouping."""
+    """The costs of a period by group: the MOST_ROWS largest groups, or `every` one. `wanted` narrows the entries; its
+    own period is ignored. Raises UsageError for an unknown grouping."""
     if group_by not in GROUPS:
         raise UsageError(f"{group_by!r:.40} is not a grouping", hint=f"one of {', '.join(GROUPS)}")
     chosen = replace(wanted or CostFilter(), since_ms=period.from_ms, until_ms=period.until_ms)
@@ -142,7 +147,7 @@ def costs(
         else:
             billed = {(_group(group_by, day, of), job) for day, of, job in tx.cost_jobs(chosen, key)}
         rows = _rows(group_by, now, before, Counter(of for of, _ in billed))
-        kept = rows[:MOST_ROWS]
+        kept = rows if every else rows[:MOST_ROWS]
         named = _names(tx, group_by, kept)
     days = _days(group_by, now, rows)
     total = CostRow(
@@ -165,7 +170,7 @@ def costs(
         total=total,
         days=days,
         left_out=len(rows) - len(kept),
-        rest_nano_usd=sum(each.amount_nano_usd for each in rows[MOST_ROWS:]),
+        rest_nano_usd=sum(each.amount_nano_usd for each in rows[len(kept) :]),
         simulated=installation.simulated,
     )
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.errors import NotFoundError, StoreError, StoreVersionError, TradewindError, UsageError
 from orchestrator.web.actions import COOKIE, same
@@ -54,8 +56,6 @@ LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.IGNORECA
 LEAST_COMPRESSED_BYTES = 800
 log = logging.getLogger("tradewind.dashboard")
 
-Next = Callable[[Request], Awaitable[Response]]
-
 
 def create_app(site: Site) -> FastAPI:
     """The dashboard over a site."""
@@ -76,27 +76,54 @@ def create_app(site: Site) -> FastAPI:
         app.include_router(each.routes(site), dependencies=readable)
     app.include_router(frame.routes())
 
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Next) -> Response:
-        if not site.guarded and not LOOPBACK.fullmatch(request.headers.get("host", "")):
-            # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
-            answer: Response = JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
-        elif site.guarded and not _open_to_all(request) and not same(request.cookies.get(COOKIE, ""), site.token):
-            answer = RedirectResponse("/enter", 303)
-        else:
-            answer = await call_next(request)
-        for name, value in HEADERS.items():
-            answer.headers[name] = value
-        if "Cache-Control" not in answer.headers:
-            answer.headers["Cache-Control"] = "no-store"
-        return answer
-
     def failed(request: Request, error: Exception) -> Response:
         return _problem(site, request, error)
 
-    for kind in (TradewindError, RequestValidationError, HTTPException, Exception):
+    app.add_middleware(_Guard, site=site, failed=failed)
+    for kind in (TradewindError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, failed)
     return app
+
+
+class _Guard:
+    """Refuses who must not read, and puts the headers on every answer, that of a page that failed included.
+
+    It is plain ASGI: Starlette's middleware of functions raises an error when a reader leaves before the answer.
+    """
+
+    def __init__(self, app: ASGIApp, *, site: Site, failed: Callable[[Request, Exception], Response]) -> None:
+        self._app, self._site, self._failed = app, site, failed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request, begun = Request(scope), False
+
+        async def guarded(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await (self._refusal(request) or self._app)(scope, receive, guarded)
+        except Exception as error:
+            if begun:
+                raise
+            await self._failed(request, error)(scope, receive, guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        site = self._site
+        if not site.guarded and not LOOPBACK.fullmatch(request.headers.get("host", "")):
+            # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
+            return JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
+        if site.guarded and not _open_to_all(request) and not same(request.cookies.get(COOKIE, ""), site.token):
+            return RedirectResponse("/enter", 303)
+        return None
 
 
 def _open_to_all(request: Request) -> bool:

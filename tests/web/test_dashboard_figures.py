@@ -76,6 +76,16 @@ def test_the_entries_behind_costs_are_those_that_were_summed(fleet: Served, quer
         assert fleet.get(link)[0] == 200
 
 
+def test_the_csv_of_costs_has_every_group(fleet: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.reports.costs.MOST_ROWS", 7)
+    whole = fleet.json("/costs.json?by=job&since=90d")
+    assert (len(whole["rows"]), whole["left_out"] > 0) == (7, True)
+    _, _, body = fleet.get("/costs.csv?by=job&since=90d")
+    rows = list(csv.DictReader(io.StringIO(body.decode())))
+    assert len(rows) == 7 + whole["left_out"]
+    assert sum(int(each["amount_nano_usd"]) for each in rows) == whole["total"]["amount_nano_usd"]
+
+
 def test_the_cheapest_zones_have_the_lowest_price_of_each_day(fleet: Served) -> None:
     view = fleet.json("/market.json?gpu=A100-80GB")
     heat, zones = view["heat"], view["cheapest"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 from html import unescape
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from fastapi import FastAPI
 
+from orchestrator.web.app import create_app
+from orchestrator.web.site import Site
 from tests.web.dashboard import Served
 
 BAD = {
@@ -59,6 +64,41 @@ def test_every_answer_forbids_what_a_page_does_not_need(fleet: Served) -> None:
         assert "script-src 'self';" in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
+
+
+def answers(app: FastAPI, path: str, received: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What an application sends for a request of which it receives this."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return received.pop(0) if len(received) > 1 else received[0]
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"localhost")]}
+    asyncio.run(app({**scope, "http_version": "1.1", "server": None, "scheme": "http"}, receive, send))  # type: ignore[arg-type]
+    return sent
+
+
+def test_a_page_that_fails_has_a_page_too_with_the_same_headers(fleet: Served) -> None:
+    def broken() -> None:
+        raise ValueError("a password")
+
+    app = create_app(Site(fleet.client))
+    app.add_api_route("/broken", broken)
+    start, *parts = answers(app, "/broken", [{"type": "http.request"}])
+    headers = dict(start["headers"])
+    assert start["status"] == 500
+    assert b"default-src 'none'" in headers[b"content-security-policy"]
+    assert headers[b"cache-control"] == b"no-store"
+    assert b"password" not in b"".join(each["body"] for each in parts)
+
+
+def test_a_reader_who_leaves_early_is_no_error(fleet: Served, caplog: pytest.LogCaptureFixture) -> None:
+    for path in ("/health.json", "/static/icon.svg", "/jobs"):
+        answers(create_app(Site(fleet.client)), path, [{"type": "http.disconnect"}])
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("path", ["/costs?by=day&project=A&owner=A&kind=A&cloud=A", "/market?gpu=L4&cloud=A"])

@@ -118,7 +118,7 @@ def costs(
         if csv and output is Format.JSON:
             raise UsageError("costs are CSV or JSON, not both", hint="leave --output json out")
         only = CostFilter(project=project, owner=owner, kind=kind, provider=cloud)
-        view = client.reports.costs(cast(CostGroup, by), month=month, since=since, until=until, only=only)
+        view = client.reports.costs(cast(CostGroup, by), month=month, since=since, until=until, only=only, every=csv)
         if csv:
             out.data(costs_csv(view).rstrip("\n"))
             return

@@ -67,12 +67,13 @@ class Reports:
         since: str | None = None,
         until: str | None = None,
         only: CostFilter | None = None,
+        every: bool = False,
     ) -> CostView:
         """What was spent in a month (None: this one), or from `since` to `until` (`"30d"`, `"2026-11-21"`), by group,
-        next to the period before. `only` narrows the entries. Raises UsageError."""
-        return costs.costs(
-            self._session.installation, self._period(month=month, since=since, until=until), group_by, only
-        )
+        next to the period before: the 500 largest groups, or `every` one. `only` narrows the entries. Raises
+        UsageError."""
+        period = self._period(month=month, since=since, until=until)
+        return costs.costs(self._session.installation, period, group_by, only, every=every)
 
     def ledger(
         self,

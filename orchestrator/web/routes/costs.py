@@ -80,13 +80,14 @@ def routes(site: Site) -> APIRouter:
     """`/costs`, `/ledger` and their twins."""
     router = APIRouter()
 
-    def read(asked: Costs) -> CostView:
+    def read(asked: Costs, *, every: bool = False) -> CostView:
         return site.client.reports.costs(
             asked.by,
             month=asked.month or None,
             since=asked.since or None,
             until=asked.until or None,
             only=asked.only(),
+            every=every,
         )
 
     def books(asked: Books, limit: int, cursor: str | None) -> EntryPage:
@@ -156,7 +157,7 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/costs.csv", response_class=Csv)
     def as_csv(asked: Annotated[Costs, Query()]) -> Response:
-        return csv_twin(costs_csv(read(asked)), "costs")
+        return csv_twin(costs_csv(read(asked, every=True)), "costs")
 
     @router.get("/ledger", include_in_schema=False)
     def ledger(request: Request, asked: Annotated[BooksPage, Query()]) -> Response:
