@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -77,7 +78,9 @@ def answers(app: FastAPI, path: str, received: list[dict[str, Any]]) -> list[dic
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"localhost")]}
-    asyncio.run(app({**scope, "http_version": "1.1", "server": None, "scheme": "http"}, receive, send))  # type: ignore[arg-type]
+    asked: Any = {**scope, "http_version": "1.1", "server": None, "scheme": "http"}
+    with ThreadPoolExecutor(1) as pool:  # in this thread runs the loop of the browser tests
+        pool.submit(lambda: asyncio.run(app(asked, receive, send))).result()
     return sent
 
 
