@@ -52,7 +52,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MoveList:
-    """Moves since `from_ms`, newest first, at most ROWS, with the runs of their jobs for a chart."""
+    """Moves since `from_ms`, newest first, at most ROWS, with the runs of their jobs for a chart. `next_before` is the
+    id of the last one if there are older ones."""
 
     kind: ClassVar[str] = "moves"
 
@@ -60,19 +61,22 @@ class MoveList:
     from_ms: int
     moves: tuple[Move, ...]
     runs: tuple[Run, ...]
-    more: bool
+    next_before: str | None
     simulated: bool
 
 
-def moves(installation: Installation, *, job: str | None = None, since: str = "7d") -> MoveList:
-    """The latest moves of a job (None: of all). Raises NotFoundError, UsageError."""
+def moves(
+    installation: Installation, *, job: str | None = None, since: str = "7d", before: str | None = None
+) -> MoveList:
+    """The latest moves of a job (None: of all), or those before a migration. Raises NotFoundError, UsageError."""
     now = installation.clock.now_ms()
     start = instant_of(since, now)
     if start > now:
         raise UsageError("the period begins in the future", hint="for example since=7d")
     with installation.store.read() as tx:
         job_id = None if job is None else tx.find_job(job).id
-        found = tx.recent_migrations(start, ROWS + 1, job_id)
+        last = None if before is None else tx.migration(before)
+        found = tx.recent_migrations(start, ROWS + 1, job_id, last)
         page = found[:ROWS]
         ids = list(dict.fromkeys(each.job_id for each in page))
         names = {each.id: each.name for each in tx.outlines_of(ids)}
@@ -84,7 +88,7 @@ def moves(installation: Installation, *, job: str | None = None, since: str = "7
         from_ms=start,
         moves=rows,
         runs=tuple(sorted(runs.values(), key=lambda run: run.created_at_ms)),
-        more=len(found) > len(page),
+        next_before=page[-1].id if len(found) > len(page) else None,
         simulated=installation.simulated,
     )
 

@@ -76,6 +76,18 @@ def test_the_entries_behind_costs_are_those_that_were_summed(fleet: Served, quer
         assert fleet.get(link)[0] == 200
 
 
+def test_pages_of_migrations_have_every_one_once(fleet: Served) -> None:
+    found, path = list[str](), "/migrations?since=90d"
+    while path:
+        found += [each["migration"]["id"] for each in fleet.json(path.replace("?", ".json?"))["moves"]]
+        older = re.search(r'rel="next" href="([^"]*)"', fleet.get(path)[2].decode())
+        path = "" if older is None else unescape(older[1])
+    with fleet.installation.store.read() as tx:
+        assert found == [each.id for each in tx.recent_migrations(0, 100_000)]
+    assert len(found) == len(set(found)) > 50
+    assert fleet.get("/migrations?before=mig_0")[0] == 404
+
+
 def test_the_csv_of_costs_has_every_group(fleet: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.reports.costs.MOST_ROWS", 7)
     whole = fleet.json("/costs.json?by=job&since=90d")

@@ -131,10 +131,10 @@ class Reports:
             until=until,
         )
 
-    def moves(self, job: str | None = None, *, since: str = "7d") -> MoveList:
+    def moves(self, job: str | None = None, *, since: str = "7d", before: str | None = None) -> MoveList:
         """The latest moves of a job (None: of all): why, how long they took, and what they saved. Raises NotFoundError,
         UsageError."""
-        return moves.moves(self._session.installation, job=job, since=since)
+        return moves.moves(self._session.installation, job=job, since=since, before=before)
 
     def plan_in_force(self) -> PlanInForce:
         """The last decision about each open job, and the one before."""

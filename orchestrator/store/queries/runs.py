@@ -11,7 +11,7 @@ from itertools import product
 from types import NoneType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
-from sqlalchemy import Row, Select, bindparam, func, or_, select, update
+from sqlalchemy import Row, Select, and_, bindparam, func, or_, select, update
 
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import CodecError, dumps, encode, loads
@@ -278,12 +278,17 @@ class RunRows(Transaction):
         query = _migrations(job_id is not None, open)
         return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
 
-    def recent_migrations(self, since_ms: int, limit: int, job_id: str | None = None) -> list[Migration]:
-        """At most `limit` migrations that began at `since_ms` or later (of a job), newest first. Unreadable ones are
-        skipped."""
+    def recent_migrations(
+        self, since_ms: int, limit: int, job_id: str | None = None, before: Migration | None = None
+    ) -> list[Migration]:
+        """At most `limit` migrations that began at `since_ms` or later (of a job; older than `before`), newest first.
+        Unreadable ones are skipped."""
         query = _MIGRATION.where(migration.c.created_at_ms >= since_ms)
         if job_id is not None:
             query = query.where(migration.c.job_id == job_id)
+        if before is not None:
+            at_ms, place = before.created_at_ms, migration.c.created_at_ms
+            query = query.where(or_(place < at_ms, and_(place == at_ms, migration.c.id < before.id)))
         newest = query.order_by(migration.c.created_at_ms.desc(), migration.c.id.desc()).limit(limit)
         return records(_migration, self._connection.execute(newest).all(), "job_id", lambda _id, _error: None)
 

@@ -28,8 +28,8 @@ def routes(site: Site) -> APIRouter:
     reports = site.client.reports
 
     @router.get("/migrations", include_in_schema=False)
-    def migrations(request: Request, job: Text = None, since: Time = "7d") -> Response:
-        view = reports.moves(job or None, since=since)
+    def migrations(request: Request, job: Text = None, since: Time = "7d", before: Text = None) -> Response:
+        view = reports.moves(job or None, since=since, before=before or None)
 
         def url(**changed: str) -> str:
             return address("/migrations", **{"job": job, "since": since, **changed})
@@ -48,12 +48,12 @@ def routes(site: Site) -> APIRouter:
         )
 
     @router.get("/migrations.json")
-    def migrations_json(job: Text = None, since: Time = "7d") -> Response:
-        return json_twin(reports.moves(job or None, since=since))
+    def migrations_json(job: Text = None, since: Time = "7d", before: Text = None) -> Response:
+        return json_twin(reports.moves(job or None, since=since, before=before or None))
 
     @router.get("/migrations.csv", response_class=Csv)
-    def migrations_csv(job: Text = None, since: Time = "7d") -> Response:
-        return csv_twin(moves_csv(reports.moves(job or None, since=since)), "migrations")
+    def migrations_csv(job: Text = None, since: Time = "7d", before: Text = None) -> Response:
+        return csv_twin(moves_csv(reports.moves(job or None, since=since, before=before or None)), "migrations")
 
     @router.get("/plans", include_in_schema=False)
     def plans(request: Request, said: Annotated[str, Query(max_length=2000)] = "") -> Response:
