@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.speed import profile, throughputs, trial
-from orchestrator.services.views import ImportedTable, ProfileView, Trial
+from orchestrator.services.speed.views import ImportedTable, ProfileView
+from orchestrator.services.views import Trial
 
 if TYPE_CHECKING:
     from orchestrator.client.session import Work

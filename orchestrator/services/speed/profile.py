@@ -24,7 +24,7 @@ from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, ki
 from orchestrator.services.jobs.plan import freshen
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.speed.entry_check import trial_spec, would_repeat
-from orchestrator.services.views import ProfileRow, ProfileView
+from orchestrator.services.speed.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
 from providers.hardware import GPUS, Precision
 from trainers.control import ControlDirectory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.installation import Installation
 from orchestrator.services.speed.throughput_tables import read_table
-from orchestrator.services.views import ImportedTable
+from orchestrator.services.speed.views import ImportedTable
 
 
 def import_throughputs(installation: Installation, path: Path) -> ImportedTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, amount, blocks, clean, note_simulated, number, rate
-from orchestrator.services.views import ImportedTable, ProfileRow, ProfileView
+from orchestrator.services.speed.views import ImportedTable, ProfileRow, ProfileView
 
 GB = 1e9
 
