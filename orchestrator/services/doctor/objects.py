@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.engine.inputs.bucket_places import bucket_region
+from orchestrator.errors import StoreError
 from orchestrator.installation import Installation
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.scope import scope_of
@@ -13,6 +14,7 @@ from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable
 from orchestrator.services.views import Check
 from providers.traits import traits_of
+from trainers.errors import UnreadableObject
 from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
@@ -61,10 +63,15 @@ def store_root(installation: Installation) -> Check:
 
 def orders(installation: Installation) -> Check:
     """Whether the installation's key and the record of who gives orders can be read: without them, no machine is given
-    any. Raises StoreError, SiteError."""
+    any. A store that cannot be reached is the business of `store_root`. Raises StoreError, SiteError."""
     KeyFile(installation.state_dir / KEY_FILE).check()
-    with readable():
-        epoch = recorded_epoch(control_store(installation.control_root))
+    try:
+        with readable():
+            epoch = recorded_epoch(control_store(installation.control_root))
+    except StoreError as error:
+        if isinstance(error.__cause__, UnreadableObject):
+            raise
+        return Check(ORDERS, "warn", f"not known: {error}", f'see "{NAME}"')
     return Check(ORDERS, "ok", f"the last ones came from epoch {epoch}" if epoch else "none were given yet")
 
 
