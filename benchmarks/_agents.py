@@ -28,7 +28,7 @@ from random import SystemRandom
 
 from orchestrator.config import load_config
 from orchestrator.config.private import private_folder
-from orchestrator.daemon import keep_what_is_loaded, pause_s
+from orchestrator.daemon import keep_what_is_loaded, pause_s, share_memory_pools
 from orchestrator.engine.calls import Calls, Pending, Place, Threads
 from orchestrator.engine.context import Context
 from orchestrator.engine.control import ControlPlane
@@ -198,6 +198,7 @@ def drive(
     bucket: bool,
 ) -> Driven:
     """Bring up so many machines, then give some of them notice, one after the other."""
+    share_memory_pools()  # as the daemon does
     found, hang, agents = Driven(), threading.Event(), _Agents()
     with tempfile.TemporaryDirectory(prefix="tw-agents-") as folder, _bucket(bucket) as root:
         carrier = _Slow(call_s, frozenset(), Threads(), hang, threading.Lock())
