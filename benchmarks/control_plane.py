@@ -24,9 +24,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -225,7 +227,12 @@ def real(seconds: float) -> tuple[list[float], int]:
 
 
 def with_agents(*, quick: bool, bucket: bool) -> Driven:
-    """The part with real agents."""
+    """The part with real agents, in a process of its own, whose memory is then that of the control plane alone."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_with_agents, quick, bucket).result()
+
+
+def _with_agents(quick: bool, bucket: bool) -> Driven:
     return drive(
         CATALOG,
         [region(number) for number in range(REGIONS)],
