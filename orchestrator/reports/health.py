@@ -24,13 +24,21 @@ LOOKED_AT = 300
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the installation is. `machines` are the runs that have not ended; `failed_polls` the latest that failed."""
+    """How the installation is. `machines` are the runs that have not ended; `failed_polls` the latest that failed.
+
+    `epoch` is that of the last control plane that led here (None: none did, or it resigned), which every later one
+    exceeds, and `epoch_holder` its name. A machine stops its run by itself if nobody has renewed its lease for
+    `lease_s` real seconds, and is suspected to be lost when it has not been heard for `suspect_after_s`.
+    """
 
     kind: ClassVar[str] = "health"
 
     at_ms: int
     control_plane: ControlPlaneView
+    epoch: int | None
     epoch_holder: str | None
+    lease_s: float
+    suspect_after_s: float
     prices: PriceStatus
     failed_polls: tuple[PollRecord, ...]
     quarantined: tuple[Quarantined, ...]
@@ -52,7 +60,10 @@ def health(installation: Installation) -> Health:
         return Health(
             at_ms=installation.clock.now_ms(),
             control_plane=control_plane(installation),
+            epoch=None if leader is None else leader.epoch,
             epoch_holder=None if leader is None else leader.holder,
+            lease_s=installation.config.lease_s,
+            suspect_after_s=installation.config.suspect_after_s,
             prices=prices,
             failed_polls=tuple(failed),
             quarantined=tuple(tx.quarantined()),
