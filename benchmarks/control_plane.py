@@ -275,7 +275,7 @@ def in_virtual_time(*, quick: bool) -> tuple[list[Claim], str]:
         Claim(f"longest of {len(found.reactions_s)} reactions to a notice", max(found.reactions_s), "s", 3.0),
         Claim("memory of the process, with the simulation", found.memory_mb, "MB", 150.0),
     ]
-    return claims, f"{len(ticks_s)} ticks in virtual time, each of which reconsiders the placement of at least one job"
+    return claims, f"{len(ticks_s)} ticks in virtual time; in each, at least one job's placement is reconsidered"
 
 
 def in_threads(*, quick: bool) -> list[Claim]:

@@ -194,7 +194,8 @@ class Daemon:
         self._to.say(self._secrets.mask(message))
 
 
-MEMORY_POOLS, _M_ARENA_MAX = 2, -8  # the latter from malloc.h
+MEMORY_POOLS = 2
+_M_ARENA_MAX = -8  # defined in glibc's malloc.h
 GARBAGE = 20_000
 """New objects before the youngest are collected. Python's default of 700 means several times per tick."""
 

@@ -155,8 +155,8 @@ class Context:
 
     @property
     def used_offers(self) -> frozenset[str]:
-        """Ids of the offers on which jobs train. All decisions of a tick read the market with these: `markets` reads it
-        in full if one that is no longer listed was not used before, or is not any more."""
+        """Ids of the offers on which jobs train. All decisions of a tick must read the market with the same ones:
+        whenever an unlisted offer joins or leaves them, `markets` reads the whole market again."""
         return frozenset(run.offer_id for run in self.work.runs if run.end is None and run.state in TRAINS)
 
     def new_id(self, prefix: str) -> str:

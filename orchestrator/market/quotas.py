@@ -18,8 +18,8 @@ Rooms = Mapping[int, tuple["Room", ...]]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a quota leaves of an offer, a machine of which takes `each` units. `taken` are the units of machines that
-    the provider did not count in its answer: those asked for since, and those planned for other jobs."""
+    """How much of a quota is left for machines of an offer, which take `each` units apiece. `taken` counts the units
+    that the provider's answer does not include: of machines requested since, and of those planned for other jobs."""
 
     provider: str
     quota: Quota

@@ -249,7 +249,7 @@ def forget_run(store: ObjectStore, run_id: str) -> None:
 
 
 def _delete_all(store: ObjectStore, prefix: str) -> None:
-    """Also the folders that are empty then, of which a store on a disk has one for each machine."""
+    """Delete all objects under `prefix`; in a store on a disk, also the folders that this leaves empty."""
     keys = [each.key for each in store.list(prefix)]
     store.delete(*keys)
     if not store.remote:

@@ -3,7 +3,7 @@
 Each job is first decided as if it were alone. That is right as long as every quota has room for all of them. Where one
 has not, the jobs that chose its machines are ordered by what each would lose by having to do without:
 
-1. those that would have to wait, before those that could only keep deadline and budget less likely, before the others;
+1. those that would have to wait, then those that would be less likely to meet deadline or budget, then the others;
 2. then by how much worse the next best choice is for the job's objective, for each unit of the quota;
 3. then by deadline, by time of submission and by id.
 
@@ -39,14 +39,14 @@ def shared(
     if not units:
         return placements
     claims = {
-        job_id: _claimed(placement, demands[job_id], market)
+        job_id: claimed(placement, demands[job_id], market)
         for job_id, placement in placements.items()
         if job_id not in under_way
     }
     settled = dict(placements)
     while (short := _short(claims, units)) is not None:
         among = sorted(job_id for job_id, claim in claims.items() if claim[short])
-        # Whoever has to do without finds nothing left of this quota, nor what the other jobs take of others.
+        # What each of them could do instead: with this quota used up, and the other jobs' machines taken.
         others = _sum(claim for job_id, claim in claims.items() if not claim[short])
         without = market.with_fields(rooms=rooms_without(market.rooms, others | Counter({short: units[short]})))
         instead = {job_id: again(demands[job_id], without) for job_id in among}
@@ -62,14 +62,14 @@ def shared(
         remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
         for job_id in losing:
             settled[job_id] = again(demands[job_id], remaining)
-            if claim := _claimed(settled[job_id], demands[job_id], market):
+            if claim := claimed(settled[job_id], demands[job_id], market):
                 claims[job_id] = claim
                 taken += claim
                 remaining = market.with_fields(rooms=rooms_without(market.rooms, taken))
     return settled
 
 
-def _claimed(placement: Placement, demand: Demand, market: Market) -> Counter[QuotaName]:
+def claimed(placement: Placement, demand: Demand, market: Market) -> Counter[QuotaName]:
     """The units of each quota that a placement takes."""
     if placement.action not in ("place", "move") or placement.offer_id is None:
         return Counter()
@@ -78,7 +78,7 @@ def _claimed(placement: Placement, demand: Demand, market: Market) -> Counter[Qu
 
 
 def _short(claims: Mapping[str, Counter[QuotaName]], units: Mapping[QuotaName, int]) -> QuotaName | None:
-    """The first quota of which more is claimed than there is; None if there is none."""
+    """The first quota that is exceeded; None if none is."""
     wanted = _sum(claims.values())
     short = [name for name, sum_ in wanted.items() if sum_ > units[name]]
     return min(short, key=repr, default=None)

@@ -26,9 +26,9 @@ LOOKED_AT = 300
 class Health:
     """How the installation is. `machines` are the runs that have not ended; `failed_polls` the latest that failed.
 
-    `epoch` is that of the last control plane that led here (None: none did, or it resigned), which every later one
-    exceeds, and `epoch_holder` its name. A machine stops its run by itself if nobody has renewed its lease for
-    `lease_s` real seconds, and is suspected to be lost when it has not been heard for `suspect_after_s`.
+    `epoch` is the number of the control plane that leads (each new leader has a higher one), and `epoch_holder` its
+    name; both are None if none leads. A run that has had no contact with the control plane for `suspect_after_s` real
+    seconds is suspected to be lost; after `lease_s` it stops itself.
     """
 
     kind: ClassVar[str] = "health"

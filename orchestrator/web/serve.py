@@ -41,7 +41,7 @@ def give_way(*, sparing: threading.Thread | None = None) -> None:
     """Lower the CPU priority of this process as far as it goes: reading must never delay acting, above all that of a
     control plane on the same machine. A thread may be spared, and so are the processes that it starts."""
     spared = None if sparing is None else sparing.native_id
-    for thread in map(int, os.listdir("/proc/self/task")):  # Linux has priorities of threads, some of which are numpy's
+    for thread in map(int, os.listdir("/proc/self/task")):  # on Linux, each thread has its own priority
         if thread != spared:
             with suppress(ProcessLookupError):  # it has just ended
                 os.setpriority(os.PRIO_PROCESS, thread, LOWEST_PRIORITY)

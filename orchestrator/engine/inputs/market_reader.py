@@ -51,7 +51,7 @@ class _Read:
     """The market as read at `at_ms`: the enabled providers' offers, and `withdrawn` ones on which jobs run.
 
     `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
-    interruption rates stored up to the number `risk_seq`, of which the next one is known from `next_risk_ms` on.
+    interruption rates stored up to the number `risk_seq`; the next one takes effect at `next_risk_ms` (None: never).
     `rooms` are what the `quotas` left when they were reported. `availability` are the observations stored up to the
     number `availability_seq`, and `starts` follow from `started`, both by provider."""
 

@@ -2,9 +2,9 @@
 
 A decision takes some milliseconds, and a price, a loss or a notice makes one due for every job. A tick takes a few of
 those that are due, and the next ones continue. Jobs that need a machine come first, but some of the places are for
-the others. Among both, whoever waited longest since its last decision is next, so every job has its turn. However many
-wait for a machine in vain, a job that loses its own one does not wait behind them. The number does not depend on how
-fast this machine is: the same events give the same decisions.
+the others. Among both, whoever waited longest since its last decision is next, so every job has its turn. A
+job that is losing its machine never waits behind jobs for which there is none. The number does not depend on how fast
+this machine is: the same events give the same decisions.
 """
 
 from __future__ import annotations

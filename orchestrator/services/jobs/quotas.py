@@ -3,12 +3,14 @@ would save. Found by deciding again with more of one quota at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from orchestrator.market import Market, QuotaName, rooms_raised, units_taken
+from orchestrator.market import Market, QuotaName, rooms_raised
 from orchestrator.model import Placement, Plan
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running, decide
+from orchestrator.policy.sharing import claimed
 from orchestrator.services.rentable import QuotaWorth
 
 MOST_TRIED = 8
@@ -24,31 +26,24 @@ def worth_of_quotas(
     limits: MoveLimits,
 ) -> tuple[QuotaWorth, ...]:
     """Of each quota that keeps jobs of the plan from something better, the most valuable first."""
-    nodes = {each.job.id: each.nodes for each in demands}
-    claimed = units_taken(
-        market.rooms,
-        (
-            (row, nodes[each.job_id])
-            for each in plan.placements
-            if each.action in ("place", "move") and each.offer_id is not None
-            if (row := market.row(each.offer_id)) is not None
-        ),
-    )
-    found = []
-    for name, wanted in sorted(_scarce(market, claimed, max(nodes.values(), default=1)).items(), key=repr)[:MOST_TRIED]:
+    jobs = {each.job.id: each for each in demands}
+    planned = Counter[QuotaName]()
+    for placement in plan.placements:
+        planned += claimed(placement, jobs[placement.job_id], market)
+    machines, found = max((each.nodes for each in demands), default=1), []
+    for name, wanted in sorted(_scarce(market, planned, machines).items(), key=repr)[:MOST_TRIED]:
         raised = market.with_fields(rooms=rooms_raised(market.rooms, name, wanted))
         then = decide(demands, raised, perf, running, limits=limits)
         saved, starts = _better(plan.placements, then.placements)
         if saved > 0 or starts:
-            (cloud, quota), taken = name, claimed[name] + _on_the_way(market, name)
+            (cloud, quota), taken = name, planned[name] + _on_the_way(market, name)
             assert quota.covers is not None
             of_quota = (cloud, quota.name, quota.scope, quota.covers.unit, quota.limit, quota.used, taken)
-            jobs = {each.job.id: each.job.name for each in demands}
-            found.append(QuotaWorth(*of_quota, wanted, max(saved, 0), tuple(jobs[each] for each in starts)))
+            found.append(QuotaWorth(*of_quota, wanted, max(saved, 0), tuple(jobs[each].job.name for each in starts)))
     return tuple(sorted(found, key=lambda each: (-len(each.starts), -each.saving_nano_usd, each.cloud, each.name)))
 
 
-def _scarce(market: Market, claimed: Mapping[QuotaName, int], machines: int) -> dict[QuotaName, int]:
+def _scarce(market: Market, planned: Mapping[QuotaName, int], machines: int) -> dict[QuotaName, int]:
     """The units that as many machines as the largest job wants would take, of each quota that has not that many left
     beside what the plan takes."""
     units: dict[QuotaName, int] = {}
@@ -56,7 +51,7 @@ def _scarce(market: Market, claimed: Mapping[QuotaName, int], machines: int) -> 
     for of_row in market.rooms.values():
         for room in of_row:
             units[room.name] = max(units.get(room.name, 0), room.each * machines)
-            left[room.name] = room.units - claimed.get(room.name, 0)
+            left[room.name] = room.units - planned.get(room.name, 0)
     return {name: wanted for name, wanted in units.items() if left[name] < wanted}
 
 
@@ -66,15 +61,12 @@ def _on_the_way(market: Market, name: QuotaName) -> int:
 
 def _better(now: Sequence[Placement], then: Sequence[Placement]) -> tuple[int, tuple[str, ...]]:
     """(nano-USD saved by the jobs that run either way, the jobs that would start only then)."""
+    later = {each.job_id: each for each in then}
     saved, starts = 0, list[str]()
-    for before, after in _pairs(now, then):
+    for before in now:
+        after = later[before.job_id]
         if before.offer_id is None and after.offer_id is not None:
             starts.append(before.job_id)
         elif before.cost_nano_usd is not None and after.cost_nano_usd is not None:
             saved += before.cost_nano_usd - after.cost_nano_usd
     return saved, tuple(starts)
-
-
-def _pairs(now: Sequence[Placement], then: Sequence[Placement]) -> Iterator[tuple[Placement, Placement]]:
-    later = {each.job_id: each for each in then}
-    return ((each, later[each.job_id]) for each in now)
