@@ -3,7 +3,7 @@
     python -m benchmarks._ticks STORE_FOLDER RUNS
 
 The engine, its decisions and its writes to the SQLite file are real; the cloud and the trainers are simulated, and
-their CPU time is taken off. Virtual time goes on by TICK_S with each tick, and real time as well. Prints `ready` and
+their time is taken off: CPU seconds from CPU seconds, wall seconds from wall seconds. Virtual time goes on by TICK_S with each tick, and real time as well. Prints `ready` and
 how many runs train, and at the end JSON: for each tick when it began on the monotonic clock, its CPU seconds and its
 wall seconds.
 """
@@ -63,11 +63,10 @@ def main(folder: Path, runs: int) -> None:
         ended = Thread(target=sys.stdin.read, daemon=True)
         ended.start()
         while ended.is_alive():
-            began_s, used_s, simulated_s = time.monotonic(), time.thread_time(), watch.seconds
+            began_s, used_s, simulated = time.monotonic(), time.thread_time(), (watch.seconds, watch.wall_s)
             home.plane.tick()
-            simulated_s = watch.seconds - simulated_s
-            cpu_s, wall_s = time.thread_time() - used_s - simulated_s, time.monotonic() - began_s - simulated_s
-            ticks.append((began_s, cpu_s, wall_s))
+            wall_s, cpu_s = time.monotonic() - began_s, time.thread_time() - used_s
+            ticks.append((began_s, cpu_s - (watch.seconds - simulated[0]), wall_s - (watch.wall_s - simulated[1])))
             home.clock.advance(TICK_S)
             time.sleep(max(0.0, began_s + TICK_S - time.monotonic()))
         database.close()

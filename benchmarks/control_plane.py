@@ -93,22 +93,24 @@ class Measured:
 
 
 class Stopwatch:
-    """The CPU seconds of the simulation so far: of its calls, which may call one another."""
+    """The CPU seconds and the wall seconds of the simulation so far: of its calls, which may call one another."""
 
     def __init__(self, home: SimulatedInstallation) -> None:
-        self.seconds, self._depth = 0.0, 0
+        self.seconds, self.wall_s, self._depth = 0.0, 0.0, 0
         site, wires = vars(home.site), vars(home.wires)
         site["reports"], site["look"] = self._timed(home.site.reports), self._timed(home.site.look)
         wires["deliver"] = self._timed(home.wires.deliver)  # the cloud, which real calls have in threads
 
     def _timed(self, call: Callable[P, T]) -> Callable[P, T]:
         def timed(*args: P.args, **kwargs: P.kwargs) -> T:
-            began_s, self._depth = time.thread_time(), self._depth + 1
+            began_s, used_s, self._depth = time.monotonic(), time.thread_time(), self._depth + 1
             try:
                 return call(*args, **kwargs)
             finally:
                 self._depth -= 1
-                self.seconds += 0.0 if self._depth else time.thread_time() - began_s
+                if not self._depth:
+                    self.seconds += time.thread_time() - used_s
+                    self.wall_s += time.monotonic() - began_s
 
         return timed
 
