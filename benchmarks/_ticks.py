@@ -3,9 +3,9 @@
     python -m benchmarks._ticks STORE_FOLDER RUNS
 
 The engine, its decisions and its writes to the SQLite file are real; the cloud and the trainers are simulated, and
-their time is taken off: CPU seconds from CPU seconds, wall seconds from wall seconds. Virtual time goes on by TICK_S with each tick, and real time as well. Prints `ready` and
-how many runs train, and at the end JSON: for each tick when it began on the monotonic clock, its CPU seconds and its
-wall seconds.
+their time is taken off: CPU seconds from CPU seconds, wall seconds from wall seconds. Virtual time goes on by TICK_S
+with each tick, and real time as well. Prints `ready` and how many runs train, and at the end JSON: for each tick when
+it began on the monotonic clock, its CPU seconds and its wall seconds.
 """
 
 from __future__ import annotations

@@ -216,8 +216,8 @@ def of_the_load(home: Path, how: Extent) -> list[Claim]:
         Claim(f"- without, median of {len(alone)}", 1000 * median(map(CPU, alone)), "ms"),
         Claim(f"- beside, median of {len(beside)}", 1000 * median(map(CPU, beside)), "ms"),
         Claim("wall time of a tick beside readers, of one without", median(wall), "x", 1.1),
-        Claim(f"- lowest and highest of {len(wall)} pairs: lowest", min(wall), "x"),
-        Claim("- highest", max(wall), "x"),
+        Claim(f"- lowest of {len(wall)} pairs", min(wall), "x"),
+        Claim(f"- highest of {len(wall)} pairs", max(wall), "x"),
         Claim("- without, median", 1000 * median(map(WALL, alone)), "ms"),
         Claim("- beside, median", 1000 * median(map(WALL, beside)), "ms"),
     ]
