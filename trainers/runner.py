@@ -207,7 +207,7 @@ def _own_checkpoints(context: RunContext) -> Iterator[None]:
     if not context.checkpoints.remote:
         yield
         return
-    own = OwnFolder(folder, context.checkpoints, spec.job_id, spec.generation)
+    own = OwnFolder(folder, context.checkpoints, spec.job_id, spec.generation, spec.max_upload_bytes_per_s)
     if context.leads:
         own.restore()
     while not folder.is_dir():

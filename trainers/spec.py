@@ -55,6 +55,7 @@ class TrainerSpec:
     the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
     training time that saves may take, `keep` how many checkpoints are kept (with `keep_hourly` and `keep_best`: see
     trainers.checkpoint.retention.Keep), `threads` the CPU threads of each process.
+    `max_upload_bytes_per_s`: so much of the machine's bandwidth may checkpoints use while training goes on; None: any.
     `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on (in a run of several
     processes: one); with 0, training waits until they are written.
 
@@ -84,6 +85,7 @@ class TrainerSpec:
     keep_best: int = 0
     max_overhead: float = 0.035
     max_in_flight: int = 0
+    max_upload_bytes_per_s: float | None = None
     threads: int = 1
     deterministic: bool = True
     seed: int = 0

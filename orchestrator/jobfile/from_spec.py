@@ -43,6 +43,9 @@ def mapping_from_spec(spec: JobSpec) -> dict[str, Any]:
             "keep_best": checkpoint.keep_best,
             "max_overhead": checkpoint.max_overhead,
             "max_in_flight": checkpoint.max_in_flight,
+            "max_upload": None
+            if checkpoint.max_upload_bytes_per_s is None
+            else f"{_size(checkpoint.max_upload_bytes_per_s)}/s",
         },
         "reproducible": {
             "threads": spec.reproducible.threads,

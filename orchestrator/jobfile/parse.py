@@ -269,6 +269,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
             keep_best=checkpoint.keep_best,
             max_overhead=checkpoint.max_overhead,
             max_in_flight=checkpoint.max_in_flight,
+            max_upload_bytes_per_s=checkpoint.max_upload,
         ),
         reproducible=Reproducible(file.reproducible.threads, file.reproducible.deterministic, file.reproducible.seed),
         standby=file.standby,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from orchestrator.jobfile.values import (
     Args,
+    Bandwidth,
     Capacity,
     Command,
     Deadline,
@@ -269,6 +270,13 @@ class CheckpointSection(Section):
         default=1,
         ge=0,
         le=8,
+    )
+    max_upload: Bandwidth | None = _about(
+        "At most so much bandwidth of a machine is used to write them while training goes on; what something waits for "
+        "is written at full speed. Left out: any.",
+        "size per second",
+        "50 MB/s",
+        default=None,
     )
 
 

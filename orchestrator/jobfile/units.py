@@ -38,6 +38,7 @@ _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
 _LOOKS_LIKE_DATE = re.compile(r"\d{4}-\d", re.ASCII)
 
 MAX_SIZE_BYTES = 10**18
+MIN_BANDWIDTH = 1000
 MAX_DURATION_S = 100 * 365 * 86_400
 MAX_USD = 10**9
 
@@ -64,6 +65,17 @@ def parse_size(value: object) -> int:
     if match is None or not (match["unit"] or match["b"]):
         raise BadValueError(f"{quoted(value)} is not a size", 'write a number with a unit, such as "64 GB"')
     return _positive_size(_bytes(match["number"], match["unit"] or ""))
+
+
+def parse_bandwidth(value: object) -> int:
+    """`"50 MB/s"` -> bytes per second, at least MIN_BANDWIDTH. Raises BadValueError."""
+    remedy = 'write a size per second, such as "50 MB/s"'
+    text = value.strip() if isinstance(value, str) else ""
+    if not text.lower().endswith("/s"):
+        raise BadValueError(f"{quoted(value)} is not a bandwidth", remedy)
+    if (found := parse_size(text[:-2])) < MIN_BANDWIDTH:
+        raise BadValueError(f"{quoted(value)} is less than 1 kB/s", remedy)
+    return found
 
 
 def parse_size_range(value: object) -> tuple[int, int | None]:

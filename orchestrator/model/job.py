@@ -119,7 +119,8 @@ class Where:
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
     """Where checkpoints go (None: the state folder), how many are kept (the last ones, one per hour, the best ones),
-    the largest share of time they may take, and how many may be under way at a time (0: training waits for them)."""
+    the largest share of time they may take, how many may be under way at a time (0: training waits for them), and the
+    bandwidth that a machine may use for them meanwhile (None: any)."""
 
     to: str | None = None
     keep: int = 3
@@ -127,6 +128,7 @@ class CheckpointSpec:
     keep_best: int = 0
     max_overhead: float = 0.035  # CheckFreq (FAST '21): within 3.5 % of the run time
     max_in_flight: int = 1
+    max_upload_bytes_per_s: int | None = None
 
     @property
     def most_kept(self) -> int:

@@ -45,8 +45,8 @@ ENDED = "the process that writes checkpoints has ended"
 class Ended:
     """A checkpoint that was begun: its committed name, or why there is none (`error`; None: it was left off).
 
-    In seconds: `held_s` kept the training waiting, `took_s` passed until it was durable, `cpu_s` of CPU it took beside
-    the training.
+    In seconds: `held_s` kept the training waiting, `took_s` passed until it was durable, without the waits for a limit
+    of bandwidth, `cpu_s` of CPU it took beside the training.
     """
 
     begun: ManifestName
@@ -137,6 +137,8 @@ class Background:
         """Those that have ended since this was last asked, in order; `wait`: all that are under way."""
         found = []
         self._receive(wait=False)
+        if wait and self._waiting:
+            self._ask({"hurry": True})
         while self._waiting and (self._answers or wait or self._socket is None):
             if not self._answers and self._socket is not None:
                 self._receive(wait=True)
@@ -236,8 +238,8 @@ class Background:
 
     def _result(self, begun: _Begun, answer: dict[str, Any]) -> Ended:
         if "saved" in answer:
-            name = ManifestName.parse(answer["saved"])
-            return Ended(begun.name, name, None, begun.held_s, self.monotonic() - begun.began_s, answer["cpu_s"])
+            name, took_s = ManifestName.parse(answer["saved"]), self.monotonic() - begun.began_s - answer["paced_s"]
+            return Ended(begun.name, name, None, begun.held_s, took_s, answer["cpu_s"])
         if "left_off" in answer:
             return Ended(begun.name, None, None, begun.held_s)
         if not answer:

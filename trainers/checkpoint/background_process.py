@@ -7,13 +7,15 @@ one per packet of the socket that it inherits:
 
     {"room": bytes}                     -> {"room": bytes} with the file descriptor of new memory, or {"no_room": why}
     {"save": [generation, step, attempt], "at": byte, "text": [begin, end]}
-                                        -> {"saved": name, "took_s": wall, "cpu_s": CPU} or {"error": ..., "message":
-                                           ..., "hint": ...} with the name of a class in trainers.errors
+                                        -> {"saved": name, "took_s": wall, "paced_s": wall, "cpu_s": CPU} or {"error":
+                                           ..., "message": ..., "hint": ...} with the name of a class in trainers.errors
+    {"hurry": true}                     -> no answer; what was asked for before it is written without a limit
     {"leave_off": true}                 -> no answer of its own; the saves that were asked for before it are answered
                                            {"left_off": true}, unless they have been committed
 
 New memory replaces the present one. `at` is where a state begins there; `text` and the places of its tensors count from
-there. The process ends with the one that started it.
+there. `paced_s` is how much of `took_s` was spent waiting for the limit of bandwidth. The process ends with the one
+that started it.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from trainers.control import ControlDirectory
 from trainers.errors import FencedError, TrainerError, message_of
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
+from trainers.objects.pace import Pace
 from trainers.objects.retry import Patience
 
 MOST_BYTES = 1 << 16  # of a packet
@@ -69,6 +72,7 @@ class Settings:
     patience: tuple[float, float, int]
     rank: int = 0
     ranks: int = 1
+    max_upload_bytes_per_s: float | None = None
     fd: int = -1
     parent: int = -1
 
@@ -88,6 +92,9 @@ class _Writer:
         self._memory: mmap.mmap | None = None
         self._requests: deque[dict[str, Any]] = deque()  # received while a save was being written
         self._store: ObjectStore | None = None
+        self._pace = Pace(settings.max_upload_bytes_per_s)
+        self._hurried = False  # whether somebody waits for what is being written
+        self._paced_s = 0.0  # of the present save
 
     def serve(self) -> None:
         """Answer until the trainer closes its end."""
@@ -95,6 +102,7 @@ class _Writer:
             if "room" in request:
                 self._make_room(request["room"])
             elif "save" in request:
+                self._hurried = "hurry" in request
                 self._tell(self._saved(request))
 
     def _next(self) -> dict[str, Any] | None:
@@ -105,15 +113,26 @@ class _Writer:
         packet = self._asked.recv(MOST_BYTES)
         return json.loads(packet) if packet else None
 
-    def _go_on(self) -> None:
-        """Raises _LeftOff if the trainer has asked for that since."""
-        while select.select([self._asked], [], [], 0)[0]:
+    def _go_on(self, size_bytes: int = 0) -> None:
+        """Wait until `size_bytes` more may be written. Raises _LeftOff if the trainer has asked for that since."""
+        began_s = until_s = time.monotonic()
+        paced = not self._hurried and (wait_s := self._pace.wait_s(size_bytes, began_s)) > 0
+        if paced:
+            until_s += wait_s
+        while select.select([self._asked], [], [], max(0.0, until_s - time.monotonic()))[0]:
             request = self._received()
             if request is None or "leave_off" in request:
                 for each in self._requests:
                     each["left_off"] = True
                 raise _LeftOff
-            self._requests.append(request)
+            if "hurry" in request:
+                self._hurried, until_s = True, began_s
+                for each in self._requests:
+                    each["hurry"] = True
+            else:
+                self._requests.append(request)
+        if paced:
+            self._paced_s += time.monotonic() - began_s
 
     def _make_room(self, size: int) -> None:
         self._memory = None
@@ -131,7 +150,7 @@ class _Writer:
             os.close(fd)
 
     def _saved(self, request: dict[str, Any]) -> dict[str, Any]:
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        began_s, began_cpu_s, self._paced_s = time.monotonic(), time.process_time(), 0.0
         try:
             if "left_off" in request:
                 raise _LeftOff
@@ -143,7 +162,7 @@ class _Writer:
             message, hint = (each[:LONGEST_MESSAGE] for each in said)
             return {"error": type(error).__name__, "message": message, "hint": hint}
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-        return {"saved": str(name), "took_s": took_s, "cpu_s": cpu_s}
+        return {"saved": str(name), "took_s": took_s, "paced_s": self._paced_s, "cpu_s": cpu_s}
 
     def _write(self, name: ManifestName, at: int, begin: int, end: int) -> ManifestName:
         assert self._memory is not None

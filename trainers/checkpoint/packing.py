@@ -46,11 +46,11 @@ def write_checkpoint(
     tensors: Iterable[Values],
     *,
     keep: Keep | int,
-    before_chunk: Callable[[], None] = lambda: None,
+    before_chunk: Callable[[int], None] = lambda _bytes: None,
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
-    """Write the checkpoint of one process; durable on return. `before_chunk`, called before each chunk, and
-    `before_commit` may raise to prevent the commit.
+    """Write the checkpoint of one process; durable on return. `before_chunk`, called with the size
+    of each chunk before it is written, and `before_commit` may raise to prevent the commit.
 
     Returns the name of the committed checkpoint. Raises StateError, CheckpointFull, CheckpointReadOnly and FencedError;
     then nothing is committed.
@@ -72,7 +72,11 @@ def write_checkpoint(
 
 
 def store_tensors(
-    root: Root, job: str, generation: int, tensors: Iterable[Values], before_chunk: Callable[[], None] = lambda: None
+    root: Root,
+    job: str,
+    generation: int,
+    tensors: Iterable[Values],
+    before_chunk: Callable[[int], None] = lambda _bytes: None,
 ) -> Iterator[TensorEntry]:
     """Write tensors as chunks; returns their entries in this order.
 
@@ -81,7 +85,7 @@ def store_tensors(
     buffer = bytearray()
 
     def written(data: Bytes) -> str:
-        before_chunk()
+        before_chunk(len(data))
         return store.write_chunk(root, job, data, generation)
 
     def flush() -> Iterator[TensorEntry]:

@@ -57,7 +57,7 @@ class Saves:
         if spec.max_in_flight > 0:
             patience, alone = (HURRIED.connect_s, HURRIED.request_s, HURRIED.tries), peers.size == 1
             where = (spec.checkpoint_root, spec.job_id, self._keep, spec.control_dir)
-            settings = Settings(*where, patience, peers.rank, peers.size)
+            settings = Settings(*where, patience, peers.rank, peers.size, context.max_upload_bytes_per_s)
             most = spec.max_in_flight if alone else 1
             own = Background(settings, most=most, monotonic=context.timers.monotonic)
             self._together = None if alone else BackgroundTogether(own, peers)

@@ -25,6 +25,7 @@ import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 from trainers.checkpoint.fences import require_ownership
 from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
 from trainers.objects.base import ObjectStore
+from trainers.objects.pace import Pace, PacedFile
 
 PAUSE_S = 10.0
 KEPT = 2
@@ -53,8 +55,12 @@ class _Look(NamedTuple):
 class OwnFolder:
     """`folder` of this machine and what the store has of it, for a run of `generation`."""
 
-    def __init__(self, folder: Path, root: ObjectStore, job: str, generation: int) -> None:
+    def __init__(
+        self, folder: Path, root: ObjectStore, job: str, generation: int, max_upload_bytes_per_s: float | None = None
+    ) -> None:
+        """`max_upload_bytes_per_s`: the limit until `hurry` is called."""
         self._folder, self._root, self._job, self._generation = folder, root, job, generation
+        self._pace, self._hurried = Pace(max_upload_bytes_per_s), threading.Event()
         self._objects = root.child(job)
         self._seen: dict[str, _Look] = {}
         self._stored: dict[str, tuple[_Look | None, list[Any]]] = {}  # the look may be that of another machine: None
@@ -125,7 +131,7 @@ class OwnFolder:
     def _put(self, path: str, look: _Look) -> list[Any] | None:
         """Copy a file; None if it has changed meanwhile or is gone."""
         try:
-            with (self._folder / path).open("rb") as file:
+            with PacedFile(self._folder / path, self._wait) as file:
                 digest = hashlib.file_digest(file, _hash).hexdigest()
                 if self._look(path) != look:
                     return None
@@ -136,6 +142,14 @@ class OwnFolder:
         except FileNotFoundError:
             return None
         return [name, look.size_bytes] if self._look(path) == look else None
+
+    def hurry(self) -> None:
+        """Somebody waits for what is being stored: the limit of bandwidth is over."""
+        self._hurried.set()
+
+    def _wait(self, size_bytes: int) -> None:
+        if not self._hurried.is_set() and (wait_s := self._pace.wait_s(size_bytes, time.monotonic())) > 0:
+            self._hurried.wait(wait_s)
 
     def _commit(self, files: Mapping[str, list[Any]]) -> None:
         require_ownership(self._root, self._job, self._generation)
@@ -212,6 +226,7 @@ def followed(own: OwnFolder) -> Iterator[None]:
         yield
     finally:
         over.set()
+        own.hurry()
         thread.join()
         _try(own, ended=True)
 

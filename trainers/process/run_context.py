@@ -80,6 +80,12 @@ class RunContext:
         return self._ownership
 
     @property
+    def max_upload_bytes_per_s(self) -> float | None:
+        """This process's share of the bandwidth that the machine may use for checkpoints while training goes on."""
+        limit = self.spec.max_upload_bytes_per_s
+        return None if limit is None else limit / self.spec.processes
+
+    @property
     def leads(self) -> bool:
         """Whether this is the run's only process on its machine, or the first one."""
         return self.rank is None or self.rank.local_rank == 0

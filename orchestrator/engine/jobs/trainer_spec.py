@@ -69,6 +69,7 @@ def trainer_spec(
         keep_best=spec.checkpoint.keep_best,
         max_overhead=spec.checkpoint.max_overhead,
         max_in_flight=spec.checkpoint.max_in_flight,
+        max_upload_bytes_per_s=spec.checkpoint.max_upload_bytes_per_s,
         threads=spec.reproducible.threads,
         deterministic=spec.reproducible.deterministic,
         seed=spec.reproducible.seed,

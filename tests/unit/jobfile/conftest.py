@@ -40,7 +40,7 @@ deadline: 48h
 budget: 250 USD
 capacity: [spot, on_demand]
 where: {clouds: [aws, gcp], regions: ["eu-*"]}
-checkpoint: {to: s3://bucket/ck, keep: 3, max_overhead: 3.5%}
+checkpoint: {to: s3://bucket/ck, keep: 3, max_overhead: 3.5%, max_upload: 50 MB/s}
 reproducible: {threads: 1, deterministic: true}
 standby: none
 probe: true
