@@ -52,8 +52,9 @@ class TrainerSpec:
 
     `throttle` in (0, 1]: the fraction of this host's speed that the simulated machine has; the session sleeps for the
     rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
-    the checkpoint to start from (None: the newest valid one, or from scratch). `max_overhead` is the fraction of
-    training time that saves may take, `keep` how many checkpoints are kept (with `keep_hourly` and `keep_best`: see
+    the checkpoint to start from (None: the newest valid one, or from scratch), `fetched` a folder of the machine with
+    chunks of it that were fetched ahead ("": none). `max_overhead` is the fraction of training time that saves may
+    take, `keep` how many checkpoints are kept (with `keep_hourly` and `keep_best`: see
     trainers.checkpoint.retention.Keep), `threads` the CPU threads of each process.
     `max_upload_bytes_per_s`: so much of the machine's bandwidth may checkpoints use while training goes on; None: any.
     `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on (in a run of several
@@ -91,6 +92,7 @@ class TrainerSpec:
     seed: int = 0
     throttle: float = 1.0
     manifest: str | None = None
+    fetched: str = ""
     nodes: int = 1
     node_rank: int = 0
     processes: int = 1

@@ -277,6 +277,10 @@ class Context:
         now = self.installation.clock.monotonic_s()
         return now - self.pacing.setdefault(key, now)
 
+    def waits_anew(self, key: str) -> None:
+        """Let `waited_s` begin again."""
+        self.pacing.pop(key, None)
+
     def event(
         self,
         tx: Tx,

@@ -318,7 +318,12 @@ class Agent:
             return None
         if self._root is None:
             raise SiteError("this machine has no store for the files of jobs", hint="the job continues elsewhere")
-        return Courier(self._root.child(run.files.place), run.files, run.run_id, self._machine.folder, say)
+        place, folder = self._root.child(run.files.place), self._machine.folder
+        return Courier(place, run.files, run.run_id, folder, say, self._store_variables)
+
+    def _store_variables(self) -> Mapping[str, str]:
+        """The environment of a process that reads the store."""
+        return {**os.environ, **self._access.variables()}
 
     def _follow(self, run: RunOrder, before: RunOrder | None, secrets: Mapping[str, str]) -> None:
         """Carry out how an order differs from the one `before` for the same run."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import SiteError
+from orchestrator.nodes.fetching import Fetching
 from orchestrator.nodes.messages import JobFiles
 from orchestrator.nodes.outputs import OutputWriter
 from orchestrator.nodes.trail import TrailWriter, log_prefix, metrics_prefix
@@ -46,16 +47,20 @@ class Courier:
         run_id: str,
         folder: Path,
         say: Callable[[str], None],
+        variables: Callable[[], Mapping[str, str]] = dict,
         *,
         look_s: float = LOOK_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`store` is that of the job, `folder` the machine's own. Raises SiteError for names that lead elsewhere."""
+        """`store` is that of the job, `folder` the machine's own. `variables` lead a process to the checkpoints. Raises
+        SiteError for names that lead elsewhere."""
         job = files.place.rpartition("/")[2]
         if not is_key(run_id) or "/" in run_id or not is_key(job) or not is_key(files.code) or "/" in files.code:
             raise SiteError(f"the order for {run_id!r} names folders that are none", hint="it is written again")
         self._store, self._files, self._say, self._monotonic = store, files, say, monotonic
-        self._look_s = look_s
+        self._look_s, self._variables = look_s, variables
+        self._fetching: Fetching | None = None
+        self._fetched = folder / "fetched" / run_id
         self.run_dir = folder / "runs" / run_id
         self._environments, self._code, self._outputs_dir = (
             folder / "environments",
@@ -86,6 +91,12 @@ class Courier:
         """Fetch the code, then call `prepared`; from now on, ship the log."""
         self._prepared = prepared
         self.run_dir.mkdir(parents=True, exist_ok=True)
+        if self._files.ahead is not None:
+            shared = self._files.machines > 1
+            try:
+                self._fetching = Fetching(self._files.ahead, self._fetched, self._variables(), self._say, shared=shared)
+            except OSError as error:
+                self._say(f"nothing is fetched ahead of the restore: {error}")
         self._threads = [
             threading.Thread(target=work, name="courier", daemon=True) for work in (self._run_errands, self._ship_logs)
         ]
@@ -112,6 +123,7 @@ class Courier:
             return {"state": "failed", "error": self._full}
         if said is None or not isinstance(state := said.get("state"), str):
             return said
+        said = self._with_fetching(said, state)
         if self._workdir is None and state == "prepared":
             return {**said, "state": "starting"}
         if said.get("manifest") != self._manifest:
@@ -127,6 +139,18 @@ class Courier:
             return said
         return {**said, **_NOT_YET, "state": self._last, "ships": state in _OVER}
 
+    def _with_fetching(self, said: Said, state: str) -> Said:
+        """What the run says, and what is fetched for it meanwhile."""
+        fetching = self._fetching
+        if fetching is None:
+            return said
+        if state in ("starting", "prepared"):
+            return {**said, "fetching": fetching.busy, "fetched_bytes": fetching.fetched_bytes}
+        if state != "restored":
+            fetching.clear()
+            self._fetching = None
+        return said
+
     def hurry(self) -> None:
         """Ship everything now."""
         with self._wake:
@@ -137,6 +161,8 @@ class Courier:
         """The run has ended: ship the rest, and stop. Nobody is called any more."""
         with self._calling:
             self._closed = True
+        if self._fetching is not None:
+            self._fetching.clear()
         self.hurry()
 
     @property
@@ -159,6 +185,9 @@ class Courier:
         if not self._attempted(writer.take_over):
             return
         folders = {"control_dir": self.run_dir / "control", "output_dir": self._outputs_dir, "workdir": self._workdir}
+        if (fetching := self._fetching) is not None:
+            fetching.stop()
+            folders["fetched"] = self._fetched
         self._call(lambda: self._train({**spec, **{name: str(path) for name, path in folders.items()}}))
         self._ship_outputs(writer)
 

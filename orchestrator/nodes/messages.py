@@ -29,14 +29,27 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """The checkpoints of which a machine may fetch chunks before its run restores them (trainers.checkpoint.ahead): of
+    `job` in the bucket `root`, for a run of `generation`. `trains`: the run before it still trains."""
+
+    root: str
+    job: str
+    generation: int
+    trains: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobFiles:
     """Where a machine that has no folder in common with the control plane finds the job's code, and leaves its log and
     outputs: `place` is a key below the installation's `store_root`, `code` the digest of the code (nodes.unpacking),
-    `rank` the machine's number in the run."""
+    `rank` the machine's number in the run, of `machines`. `ahead`: what it may fetch meanwhile."""
 
     place: str
     code: str
     rank: int = 0
+    machines: int = 1
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, slots=True)

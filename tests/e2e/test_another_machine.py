@@ -1,7 +1,8 @@
 """Machines that share nothing with the control plane: four hosts behind sshd in namespaces, and a bucket between them.
 
-A job trains on one, where kill -9 ends every process, and finishes on another to the same bits. So does a job on two
-hosts with two processes each, which finishes on the two others.
+A job trains on one, where kill -9 ends every process, moves on from another, and finishes on a third to the same bits:
+what its checkpoints have in common was there before. A job on two hosts with two processes each finishes on the two
+others.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from trainers.spec import TrainerSpec
 pytestmark = pytest.mark.ray
 
 STEPS = 120
+FROZEN_MB = 5
 HURRY = "/tmp/hurry"
 REGIONS = {"one": "near", "two": "near", "three": "far", "four": "far"}
 PRICES = {"near": 0.8, "far": 1.2}
@@ -168,7 +170,7 @@ def uninterrupted(folder: Path, processes: int, steps: int = STEPS) -> Iterator[
         output_dir=str(folder / "outputs"),
         workdir=str(PROGRAMS),
         entry="telling:main",
-        args={"hurry": str(folder / "hurry")},
+        args={"hurry": str(folder / "hurry"), "frozen_mb": FROZEN_MB if processes == 1 else 0},
         steps=steps,
         processes=processes,
     )
@@ -183,7 +185,7 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     owned: Owned, references: dict[int, Reference]
 ) -> None:
     assert "fail" not in {check["state"] for check in owned.json("doctor")["checks"]}
-    job = submitted(owned, "alone", cpu=1)
+    job = submitted(owned, "alone", {**TELLING, "args": {"hurry": HURRY, "frozen_mb": FROZEN_MB}}, cpu=1)
     first = owned.training(job, steps=20)
     assert first.offer_id.startswith("static/near/")
     (node,) = owned.json("nodes")["nodes"]
@@ -196,15 +198,28 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     second = owned.training(job, after=first)
     assert owned.host(second.instance_id) is not killed
     killed.reboot()  # now it can say until when the first machine lasted
+    assert "ready; 5.3 MB of the checkpoint are there already" in owned.tradewind.events(job, "migration.ready")[-1]
+
+    bucket = open_store(f"{owned.lab.bucket}/tradewind/checkpoints").child(job)
+    until(
+        "it has a checkpoint of its own",
+        lambda: any(key.startswith("manifests/2-") for key in bucket.keys("manifests")),
+    )
+    owned.tradewind.command("migrate", "alone")
+    third = owned.training(job, after=second)
+    assert third.repeated_steps == 0
+    assert "ready; 5.2 MB of the checkpoint are there already" in owned.tradewind.events(job, "migration.ready")[-1]
     hurry(owned)
     owned.tradewind.ended(job, "finished")
+    log = owned.tradewind.command("logs", job).stdout
+    assert re.findall(r"(\S+ MB) of the checkpoint had been fetched ahead", log) == ["5.3 MB", "5.2 MB"]
 
     reference = references[1]
     assert reference.process.wait() == 0
     same_losses(owned.losses(job)[0], dict(losses(reference.folder)), second)
     assert owned.tradewind.weights_hash(job) == reference.weights_hash
     assert fetched(owned, "alone") == {"notes.txt": "trained\n"}
-    books_are_exact(owned, job, machines=2)
+    books_are_exact(owned, job, machines=3)
     nothing_is_left(owned)
 
 

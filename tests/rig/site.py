@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
+from math import inf
 from types import MappingProxyType
 from typing import Protocol
 
@@ -25,6 +26,8 @@ from tests.rig.trainer import Naps, Surroundings, Timings, Trainer
 from trainers.control import ControlDirectory, Progress, Risk
 from trainers.errors import MalformedMessage
 from trainers.spec import SetupSpec
+
+FETCHED_BYTES = 250_000_000
 
 
 class Machines(Protocol):
@@ -94,6 +97,7 @@ class SimSite:
         self._spoilt: dict[str, Callable[[bytes], bytes]] = {}
         self._restores_s: dict[str, float] = {}
         self._prepares_s: Callable[[str], float] | None = None
+        self.fetches_s = 0.0  # how long machines fetch chunks ahead, after they are prepared
         self._setup_s = 0.0
         self._setup_error: Callable[[str], str | None] = lambda _: None
         self._setups: dict[str, str] = {}  # run -> what its set-up will fail with; empty: nothing
@@ -406,6 +410,7 @@ class SimSite:
             return RunReport(run_id, "failed", error=error, setup_failed=True)
         if trainer.state == "prepared" and run_id in self._setups:
             return RunReport(run_id, "prepared", setup_s=self._setup_s)
+        waits_s = self._clock.monotonic_s() - trainer.ready_s if trainer.state == "prepared" else inf
         step = int(trainer.step)
         hashed = trainer.state == "finished" and trainer.spec is not None
         report = RunReport(
@@ -418,6 +423,8 @@ class SimSite:
             start_step=trainer.start_step,
             manifest=trainer.manifest,
             manifest_step=trainer.saved_step,
+            fetching=waits_s < self.fetches_s,
+            fetched_bytes=FETCHED_BYTES if self.fetches_s <= waits_s < inf and self.fetches_s else 0,
             useful_s=(step - trainer.start_step) / trainer.speed,
             weights_hash=hash_of(trainer.spec.job_id, step) if hashed and trainer.spec else None,
             error=trainer.error,

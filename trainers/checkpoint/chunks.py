@@ -15,6 +15,7 @@ from contextvars import copy_context
 from itertools import islice
 from typing import TypeVar
 
+from trainers.checkpoint.fetched import present
 from trainers.checkpoint.manifest import CHUNK_BYTES
 from trainers.checkpoint.place import job_store, named_errors, read
 from trainers.errors import DamagedCheckpoint
@@ -50,11 +51,15 @@ def write_chunk(root: Root, job: str, data: Bytes, generation: int) -> str:
 
 def read_chunk(root: Root, job: str, chunk: str, holder: str) -> bytes:
     """The verified bytes of a chunk. Raises DamagedCheckpoint that names `holder`, which needs it."""
+    fetched = present.get()
+    if fetched is not None and (here := fetched.get(chunk)) is not None and _is_right(chunk, here):
+        fetched.used(len(here))
+        return here
     objects, key = job_store(root, job), f"{CHUNKS}/{chunk}"
     data = read(objects, key, CHUNK_BYTES)
     if data is None:
         raise DamagedCheckpoint(f"checkpoint {holder}: the chunk {objects.where(key)} is missing", hint=_HINT)
-    if _digest(data) != chunk.rpartition("-")[2]:
+    if not _is_right(chunk, data):
         raise DamagedCheckpoint(
             f"checkpoint {holder}: the chunk {objects.where(key)} is truncated or altered", hint=_HINT
         )
@@ -109,6 +114,10 @@ def chunk_sizes(root: Root, job: str, names: Iterable[str]) -> dict[str, int]:
     else:  # one request for a thousand of them
         found = [listed for listed in objects.list(CHUNKS) if listed.key in keys] if keys else []
     return {listed.key[len(CHUNKS) + 1 :]: listed.size_bytes for listed in found}
+
+
+def _is_right(chunk: str, data: Bytes) -> bool:
+    return _digest(data) == chunk.rpartition("-")[2]
 
 
 def _digest(data: Bytes) -> str:

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoint import store
 from trainers.checkpoint.attached import AttachedObjects
+from trainers.checkpoint.fetched import restored_from
 from trainers.checkpoint.layouts import Layouts
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
@@ -411,15 +412,18 @@ class Session(TrainingLoop):
         """
         layouts = Layouts(self._captured_parts(), self._transient.named_parameters())
         spec = self._spec
-        loaded = load_newest(
-            self._checkpoints,
-            spec.job_id,
-            spec.generation,
-            start,
-            peers=self._peers,
-            layout=layouts.of,
-            in_place=layouts.in_place,
-        )
+        with restored_from(spec.fetched) as fetched:
+            loaded = load_newest(
+                self._checkpoints,
+                spec.job_id,
+                spec.generation,
+                start,
+                peers=self._peers,
+                layout=layouts.of,
+                in_place=layouts.in_place,
+            )
+        if fetched is not None and fetched.used_bytes:
+            sys.stderr.write(f"{fetched.used_bytes / 1e6:,.1f} MB of the checkpoint had been fetched ahead\n")
         if loaded is not None:
             for what, remedy in _NEEDED.items():
                 if what in loaded.differing:

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.engine.context import Context
 from orchestrator.engine.runtime import RunSpec
 from orchestrator.model import Job, JobSpec, Migration, Resources, Run
-from orchestrator.nodes.messages import JobFiles
+from orchestrator.nodes.messages import Ahead, JobFiles
 from providers.hardware import GPUS
 from providers.offer import Offer
 from providers.traits import shares_host
@@ -96,12 +96,15 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
     )
 
 
-def job_files(ctx: Context, run: Run, job: Job) -> JobFiles | None:
+def job_files(ctx: Context, run: Run, job: Job, *, source_trains: bool) -> JobFiles | None:
     """Where the machine of `run` finds and leaves a job's files; None for one with the folders of this host. Any other
-    is told none of those, and its agent uses its own."""
+    is told none of those, and its agent uses its own. `source_trains`: the run before it does."""
     if shares_host(run.offer_id):
         return None
-    return JobFiles(ctx.installation.job_place(job.id), job.spec.train.code or "")
+    root = ctx.checkpoint_root(job)
+    ahead = Ahead(root, job.id, run.generation, source_trains) if run.generation > 1 and "://" in root else None
+    place, nodes = ctx.installation.job_place(job.id), job.spec.resources.nodes
+    return JobFiles(place, job.spec.train.code or "", machines=nodes, ahead=ahead)
 
 
 def offer_of(ctx: Context, offer_id: str) -> Offer | None:

@@ -73,7 +73,13 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
     setups = [each.setup_s for each in known if each.setup_s is not None]
     still_s = 0.0 if first.state in _ENDS else first.still_s
     return replace(
-        first, state=_ON_THE_WAY[behind], silent_s=silent_s, still_s=still_s, setup_s=max(setups, default=None)
+        first,
+        state=_ON_THE_WAY[behind],
+        silent_s=silent_s,
+        still_s=still_s,
+        setup_s=max(setups, default=None),
+        fetching=any(each.fetching for each in known),
+        fetched_bytes=sum(each.fetched_bytes for each in known),
     )
 
 

@@ -25,6 +25,8 @@ _FORM: Mapping[str, checked_json.Check] = {
     "exit_status": checked_json.optional(checked_json.status),
     "still_s": checked_json.seconds,
     "setup_failed": checked_json.yes_no,
+    "fetching": checked_json.yes_no,
+    "fetched_bytes": checked_json.count,
     "ships": checked_json.yes_no,
     "setup_s": checked_json.optional(checked_json.seconds),
     "notice_s": checked_json.optional(checked_json.seconds),

@@ -41,6 +41,7 @@ LOCAL = ("zone", "region")
 MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried,
 LAUNCHES_FOR_S = 60.0  # and for how long, from the first one on
 PREPARE_EVERY_S = 15.0
+FETCHING_S = 600.0  # for so long a move waits while its target fetches what no checkpoint changes
 UPLOAD_S = 300.0  # for the runtime of machines of other hosts, the first time
 
 
@@ -205,7 +206,7 @@ def ready(ctx: Context, move: Move) -> bool:
         return True
     if (missing := ctx.secrets.missing(move.job)) is not None:
         return abort(ctx, move, missing)  # another control plane received them
-    instance = ctx.instance(target)
+    instance, report = ctx.instance(target), ctx.reports.get(target.id)
     waited_s = ctx.waited_s(f"ready/{migration.id}")
     if waited_s > timeouts.READY_S and waited_s > (limit_s := timeouts.ready_s(ctx, move)):
         return abort(ctx, move, _unready(ctx, move, limit_s), cause="ready")
@@ -216,7 +217,6 @@ def ready(ctx: Context, move: Move) -> bool:
             tx.set_machines(target.id, machines)
     if instance.state is not InstanceState.RUNNING or not ctx.runtime.joined(instance.token, target.nodes):
         return False
-    report = ctx.reports.get(target.id)
     setup = trainer_spec.setup_spec(ctx, target, move.job)
     unheard = report is None or report.state == "absent"
     if unheard or (setup is not None and report is not None and report.state == "starting"):
@@ -224,7 +224,7 @@ def ready(ctx: Context, move: Move) -> bool:
             if unheard:
                 _end_attempts_before(ctx, target)
             secrets = {} if setup is None else ctx.secrets.of(move.job)
-            files = trainer_spec.job_files(ctx, target, move.job)
+            files = trainer_spec.job_files(ctx, target, move.job, source_trains=move.living_source is not None)
             ctx.runtime.prepare(target.id, instance.token, setup, secrets, files, nodes=target.nodes)
         return False
     assert report is not None
@@ -234,12 +234,27 @@ def ready(ctx: Context, move: Move) -> bool:
         return _setup_failed(ctx, move, report)
     if report.state == "failed":
         return abort(ctx, move, report.error or "the trainer could not be prepared", cause="trainer")
-    if setup is None or report.setup_s is None:
-        return step(ctx, move, Step.CHECKPOINT, "the node is ready", state="starting")
-    with ctx.write() as tx:
-        tx.update_run(target.id, setup_wall_s=report.setup_s)
-    message = f"the node is ready; its set-up took {report.setup_s:.0f} s"
+    if report.fetching and _source_can_go_on(ctx, move):
+        ctx.waits_anew(f"ready/{migration.id}")
+        return False
+    message = "the node is ready"
+    if setup is not None and report.setup_s is not None:
+        with ctx.write() as tx:
+            tx.update_run(target.id, setup_wall_s=report.setup_s)
+        message += f"; its set-up took {report.setup_s:.0f} s"
+    if report.fetched_bytes:
+        message += f"; {report.fetched_bytes / 1e6:,.1f} MB of the checkpoint are there already"
     return step(ctx, move, Step.CHECKPOINT, message, state="starting")
+
+
+def _source_can_go_on(ctx: Context, move: Move) -> bool:
+    """Whether the source may train for a while longer, so that the target fetches more before training pauses."""
+    source = move.living_source
+    if source is None or ctx.waited_s(f"fetching/{move.migration.id}") > FETCHING_S:
+        return False
+    report, instance = ctx.reports.get(source.id), ctx.instance(source)
+    noticed = instance is not None and instance.notice_deadline_ms is not None
+    return report is not None and report.state == "training" and not noticed
 
 
 def _unready(ctx: Context, move: Move, limit_s: float) -> str:

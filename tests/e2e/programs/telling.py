@@ -16,10 +16,12 @@ LINGERS_AFTER = 40  # steps, so that no job ends before its test is through with
 LINGER_S = 1.0
 
 
-def main(hurry: str) -> None:
+def main(hurry: str, frozen_mb: int = 0) -> None:
+    """`frozen_mb`: the size of a layer that is not trained, and changes nothing."""
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(96, 8, generator=generator)
     model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 8))
+    model.register_buffer("frozen", torch.arange(frozen_mb << 18, dtype=torch.float32))
     rank = os.environ.get("RANK")
     if rank is not None:
         dist.init_process_group("gloo")

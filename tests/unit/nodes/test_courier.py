@@ -16,7 +16,7 @@ import pytest
 from orchestrator.nodes import courier
 from orchestrator.nodes.agent import Agent
 from orchestrator.nodes.channel import Channel, Pace
-from orchestrator.nodes.messages import JobFiles, NodeReport, Order, RunOrder
+from orchestrator.nodes.messages import Ahead, JobFiles, NodeReport, Order, RunOrder
 from orchestrator.nodes.outputs import stored_outputs
 from orchestrator.nodes.packing import contents, pack
 from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
@@ -24,6 +24,8 @@ from orchestrator.nodes.unpacking import code_key
 from tests.clouds.s3 import S3, environment
 from tests.clouds.server import serving
 from tests.unit.nodes.conftest import Direct, Stub, until
+from trainers.checkpoint import store
+from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.control import ControlDirectory
 from trainers.errors import StoreUnavailable
 from trainers.objects.base import ObjectStore
@@ -101,14 +103,22 @@ class Far:
         self.agent = Agent(self.plane, Pace(0.0, 0.0, 0.0, 0.0), self.crew, self.machine, root=root)
         self.agent.introduce("boot-token")
 
-    def order(self, run_id: str | None = "run-1", *, train: bool = False, generation: int = 1, **changed: Any) -> None:
+    def order(
+        self,
+        run_id: str | None = "run-1",
+        *,
+        train: bool = False,
+        generation: int = 1,
+        ahead: Ahead | None = None,
+        **changed: Any,
+    ) -> None:
         self.orders += 1
         spec = {
             **dict.fromkeys(("control_dir", "output_dir", "workdir"), ""),
             "generation": generation,
             "args": {"todo": str(self.todo)},
         }
-        files = JobFiles(PLACE, self.digest)
+        files = JobFiles(PLACE, self.digest, ahead=ahead)
         run = None if run_id is None else RunOrder(run_id, files=files, spec=spec if train else None, **changed)
         self.plane.replace_order(Order(self.orders, 60.0, run), self.plane.order()[1])
 
@@ -241,6 +251,48 @@ def test_code_that_is_missing_or_damaged_fails_the_run_and_says_so(far: Far, mis
     assert said["permanent"]
     assert ("not in the store" if missing else "damaged") in said["error"]
     assert "submit the job again" in said["error"]
+
+
+def checkpoint(far: Far) -> Ahead:
+    """A checkpoint of four bytes, which a machine may fetch ahead for the next run."""
+    store.prepare(far.root, "job-1")
+    store.write_fence(far.root, "job-1", 1, None)
+    chunk = store.write_chunk(far.root, "job-1", b"lora", 1)
+    entry = TensorEntry("weights", "uint8", (4,), (Piece(chunk, 0, 4),))
+    store.commit(far.root, Manifest("job-1", ManifestName(1, 5, 1), 1, {}, {}, (entry,), {}))
+    return Ahead(far.root.url, "job-1", 2, trains=False)
+
+
+def test_what_a_run_will_restore_is_fetched_while_it_is_prepared_and_deleted_once_it_trains(far: Far) -> None:
+    ahead = checkpoint(far)
+    far.order(ahead=ahead)
+    far.until("prepared")
+    until("it is fetched", lambda: far.said().get("fetching") is False)
+    assert far.said()["fetched_bytes"] == 4
+    far.order(train=True, generation=2, ahead=ahead)
+    far.do("restored")
+    far.until("restored")
+    folder = Path(far.found()["spec"]["fetched"])
+    assert [path.read_bytes() for path in folder.iterdir()] == [b"lora"]
+    far.do("training")
+    assert "fetching" not in far.until("training")
+    assert not folder.exists()
+
+
+def test_a_run_that_ends_before_it_trains_leaves_nothing_that_was_fetched(far: Far) -> None:
+    far.order(ahead=checkpoint(far))
+    until("it is fetched", lambda: far.said().get("fetched_bytes") == 4)
+    far.order(None)
+    far.look()
+    assert [*(far.machine.folder / "fetched").iterdir()] == []
+
+
+def test_checkpoints_that_cannot_be_fetched_hold_nothing_up(far: Far) -> None:
+    far.order(ahead=Ahead("s3://nowhere-at-all/x", "job-1", 2, trains=True))
+    far.until("prepared")
+    far.order(train=True, generation=2)
+    far.do("training")
+    far.until("training")
 
 
 def test_while_the_store_is_down_training_goes_on_and_the_end_waits(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
