@@ -15,8 +15,8 @@ The state is that of GPT-2 small with AdamW: 1.49 GB in chunks of at most 4 MiB.
    https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html). Without that wait, the server's
    CPU time is the limit; this is reported without a target.
 3. From the bucket with latency, of which a machine has fetched chunks ahead (trainers.checkpoint.ahead): all of them,
-   as after a loss, while the machine loads libraries; and those that two checkpoints have in common, as in a planned move
-   of a job that trains only 2 of the 12 layers of its model. Restoring without them is measured in the same rounds.
+   as after a loss, while the machine loads libraries; and those that two checkpoints have in common, as in a planned
+   move of a job that trains only 2 of the 12 layers of its model. Restoring without them is in the same rounds.
 
 Figures are medians. --quick: 2 rounds instead of 7, no cold ones, and the bucket holds only the parameters of 4 of
 GPT-2's 12 layers (113 MB).
