@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType,
 
 from benchmarks._claims import Claim, show
 from trainers.checkpoint import store
-from trainers.checkpoint.background import Background
+from trainers.checkpoint.background import Background, Snapshot
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.manifest import ManifestName
 
@@ -211,7 +211,7 @@ def ours(folder: Path) -> Iterator[Begin]:
 def begun(background: Background, state: State, number: int) -> None:
     """Begin as soon as there is memory."""
     name = ManifestName(1, number, 1)
-    while not background.begin(name, lambda: ({"state": dict(state)}, number)):
+    while not background.begin(name, lambda: Snapshot({"state": dict(state)}, number)):
         if not background.possible:
             raise SystemExit("there is no memory for a copy of the state")
         background.ended(wait=background.full)
@@ -234,7 +234,7 @@ def in_flight(state: State, folder: Path, most: int, seconds: float) -> tuple[fl
             for tensor in state.values():
                 tensor.add_(0.001)
             background.ended()
-            number += background.begin(ManifestName(1, number + 1, 1), lambda: ({"state": dict(state)}, 0))
+            number += background.begin(ManifestName(1, number + 1, 1), lambda: Snapshot({"state": dict(state)}, 0))
         took_s = time.monotonic() - began_s
     return took_s / max(number - 1, 1), took_s / (done * plain_s / count) - 1
 

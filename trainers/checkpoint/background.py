@@ -21,11 +21,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainers import errors
 from trainers.checkpoint.background_process import MOST_BYTES, Settings
@@ -36,8 +36,17 @@ from trainers.errors import CheckpointError, StoreUnavailable, TrainerError, mes
 
 _TO_START = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
 """The variables that Python needs. Those that mark what belongs to a machine are kept as well."""
-Captured = Callable[[], tuple[Mapping[str, Any], Any]]
-"""The items by component, and the position."""
+
+
+class Snapshot(NamedTuple):
+    """What is saved: the items by component, the position in the data, and which tensors, by path, do not change."""
+
+    items: Mapping[str, Any]
+    position: Any
+    frozen: Collection[str] = ()
+
+
+Captured = Callable[[], Snapshot]
 ENDED = "the process that writes checkpoints has ended"
 
 
@@ -106,7 +115,7 @@ class Background:
         if not self.ready:
             return False
         began_s = self.monotonic()
-        described, tensors = encoded(*captured(), about)
+        described, tensors = encoded(*captured(), about=about)
         layout = Layout.of(dataclasses.asdict(described), tensors)
         if not self.has_room(layout):
             return False

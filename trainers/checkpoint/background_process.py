@@ -178,7 +178,7 @@ class _Writer:
             self._store = open_store(its.checkpoint_root, Patience(*its.patience))
         if its.ranks > 1:
             return self._write_part(self._store, name, state, tensors())
-        described = Described(state["items"], state["position"], state["versions"], state["about"])
+        described = Described(*(state[each] for each in ("items", "position", "versions", "about", "frozen")))
         return write_checkpoint(
             self._store,
             its.job_id,
@@ -195,7 +195,7 @@ class _Writer:
     ) -> ManifestName:
         """Store the part of this rank; that of rank 0 waits for the others, and commits."""
         job, rank, ranks, attempt = self._its.job_id, self._its.rank, self._its.ranks, state["part"]["attempt"]
-        entries = list(store_tensors(root, job, name.generation, tensors, self._go_on))
+        entries = store_tensors(root, job, name.generation, tensors, self._go_on, state["frozen"])
         part = parts.part_of(state["items"], state["position"], entries)
         if rank != 0:
             store.settle_chunks(root, job)

@@ -63,7 +63,7 @@ class BackgroundTogether:
         if not self._all({"ready": self._own.ready, "possible": self._own.possible}):
             return False
         began_s = self._own.monotonic()
-        described, tensors = encoded(*captured(), about)
+        described, tensors = encoded(*captured(), about=about)
         plan, attempt = agreed_shares(self._peers, tensors, os.urandom(8).hex())
         part = {"attempt": attempt, "plan": plan.to_json() if self._peers.rank == 0 else None}
         body = {**dataclasses.asdict(described), "part": part}

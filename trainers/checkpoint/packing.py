@@ -6,7 +6,7 @@ The format is described in trainers.checkpoint.store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +30,14 @@ class Values:
 @dataclass(frozen=True, slots=True)
 class Described:
     """What a manifest says besides the tensors: the JSON of the items and the position, which refers to them by number,
-    the versions of the software, and numbers about the checkpoint."""
+    the versions of the software, and numbers about the checkpoint. `frozen`: the tensors, by path, that training does
+    not change, which the manifest does not say."""
 
     items: Mapping[str, Any]
     position: Any
     versions: Mapping[str, str]
     about: Mapping[str, float] = field(default_factory=dict)
+    frozen: Collection[str] = ()
 
 
 def write_checkpoint(
@@ -61,7 +63,7 @@ def write_checkpoint(
         world_size=1,
         position=described.position,
         items=described.items,
-        tensors=tuple(store_tensors(root, job, name.generation, tensors, before_chunk)),
+        tensors=tuple(store_tensors(root, job, name.generation, tensors, before_chunk, described.frozen)),
         versions=described.versions,
         about=described.about,
     )
@@ -77,39 +79,56 @@ def store_tensors(
     generation: int,
     tensors: Iterable[Values],
     before_chunk: Callable[[int], None] = lambda _bytes: None,
-) -> Iterator[TensorEntry]:
+    frozen: Collection[str] = (),
+) -> list[TensorEntry]:
     """Write tensors as chunks; returns their entries in this order.
 
-    Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk."""
-    pending: list[tuple[Values, int, int]] = []
-    buffer = bytearray()
+    Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk. Those
+    that are `frozen` share none with the others, so that their chunks are the same in the next checkpoint."""
 
     def written(data: Bytes) -> str:
         before_chunk(len(data))
         return store.write_chunk(root, job, data, generation)
 
-    def flush() -> Iterator[TensorEntry]:
-        chunk = written(buffer) if buffer else ""
-        for values, begin, end in pending:
-            yield _entry(values, [Piece(chunk, begin, end)] if end > begin else [])
-        pending.clear()
-        buffer.clear()
-
-    for values in tensors:
-        size = len(values.data)
-        if len(buffer) + size > store.CHUNK_BYTES:
-            yield from flush()
-        if size <= store.CHUNK_BYTES:
-            # The bytes are copied here: nothing refers to the tensor any more.
-            pending.append((Values(values.path, values.dtype, values.shape, b""), len(buffer), len(buffer) + size))
-            buffer += values.data
+    entries, unchanging = dict[int, TensorEntry](), frozenset(frozen)
+    packs = {is_frozen: _Pack(written, entries) for is_frozen in (False, True)}
+    for number, values in enumerate(tensors):
+        if len(values.data) <= store.CHUNK_BYTES:
+            packs[values.path in unchanging].add(number, values)
         else:
             pieces, data = [], memoryview(values.data)
-            for begin in range(0, size, store.CHUNK_BYTES):
+            for begin in range(0, len(data), store.CHUNK_BYTES):
                 part = data[begin : begin + store.CHUNK_BYTES]
                 pieces.append(Piece(written(part), 0, len(part)))
-            yield _entry(values, pieces)
-    yield from flush()
+            entries[number] = _entry(values, pieces)
+    for pack in packs.values():
+        pack.flush()
+    return [entries[number] for number in sorted(entries)]
+
+
+class _Pack:
+    """Small tensors that will share a chunk. Their entries are put into `entries`, by number, when it is written."""
+
+    def __init__(self, written: Callable[[Bytes], str], entries: dict[int, TensorEntry]) -> None:
+        self._written, self._entries = written, entries
+        self._pending: list[tuple[int, Values, int, int]] = []
+        self._buffer = bytearray()
+
+    def add(self, number: int, values: Values) -> None:
+        size, begin = len(values.data), len(self._buffer)
+        if begin + size > store.CHUNK_BYTES:
+            self.flush()
+            begin = 0
+        # The bytes are copied here: nothing refers to the tensor any more.
+        self._pending.append((number, Values(values.path, values.dtype, values.shape, b""), begin, begin + size))
+        self._buffer += values.data
+
+    def flush(self) -> None:
+        chunk = self._written(self._buffer) if self._buffer else ""
+        for number, values, begin, end in self._pending:
+            self._entries[number] = _entry(values, [Piece(chunk, begin, end)] if end > begin else [])
+        self._pending.clear()
+        self._buffer.clear()
 
 
 def _entry(values: Values, pieces: Sequence[Piece]) -> TensorEntry:

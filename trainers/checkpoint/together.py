@@ -11,7 +11,7 @@ part that it holds. trainers.checkpoint.planning says who writes what.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +49,7 @@ def save_together(
     keep: Keep | int,
     before_commit: Callable[[], None],
     about: Mapping[str, float] = MappingProxyType({}),
+    frozen: Collection[str] = (),
 ) -> ManifestName:
     """Like trainers.checkpoint.writer.save, called by every rank with its own state. All return the same name; `about`
     is that of rank 0.
@@ -63,7 +64,7 @@ def save_together(
 
     def write() -> dict[str, Any]:
         mine = values(written(encoder.tensors, plan, peers.rank))
-        entries = list(store_tensors(root, job, name.generation, mine))
+        entries = store_tensors(root, job, name.generation, mine, frozen=frozen)
         if peers.rank != 0:
             store.settle_chunks(root, job)  # rank 0 does that when it commits
         before_commit()

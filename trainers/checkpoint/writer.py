@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -26,24 +26,30 @@ def save(
     position: Any,
     keep: Keep | int,
     about: Mapping[str, float] = MappingProxyType({}),
+    frozen: Collection[str] = (),
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
-    """Write a checkpoint of `items` (by component) and the data `position`; durable on return.
+    """Write a checkpoint of `items` (by component) and the data `position`; durable on return. `frozen`: the paths of
+    tensors that training does not change.
 
     `before_commit` may raise to prevent the commit. Returns the name of the committed checkpoint. Raises StateError,
     CheckpointFull, CheckpointReadOnly and FencedError; then nothing is committed.
     """
-    described, tensors = encoded(items, position, about)
+    described, tensors = encoded(items, position, frozen, about)
     return write_checkpoint(root, job, name, described, values(tensors), keep=keep, before_commit=before_commit)
 
 
 def encoded(
-    items: Mapping[str, Any], position: Any, about: Mapping[str, float] = MappingProxyType({})
+    items: Mapping[str, Any],
+    position: Any,
+    frozen: Collection[str] = (),
+    about: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Described, list[tuple[str, torch.Tensor]]]:
     """A state as JSON, and its tensors by path, which are not copied. Raises StateError."""
     encoder = Encoder()
     nodes = {key: encoder.encode(value, key) for key, value in items.items()}
-    return Described(nodes, encoder.encode(position, "position"), versions(), dict(about)), encoder.tensors
+    where = encoder.encode(position, "position")
+    return Described(nodes, where, versions(), dict(about), sorted(frozen)), encoder.tensors
 
 
 def values(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Values]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from trainers.checkpoint.background import Background, Ended
+from trainers.checkpoint.background import Background, Captured, Ended
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.background_together import BackgroundTogether
 from trainers.checkpoint.manifest import ManifestName
@@ -38,12 +37,10 @@ _AWAY = (StoreThrottled, StoreUnavailable)
 
 
 class Saves:
-    """`captured` returns the items of a checkpoint and the position in the data, as they are now. Raises RunEnded where
+    """`captured` returns what a checkpoint has, as it is now. Raises RunEnded where
     the run has lost its job, and the errors of trainers.checkpoint."""
 
-    def __init__(
-        self, context: RunContext, peers: Peers, cadence: Cadence, captured: Callable[[], tuple[dict[str, Any], Any]]
-    ) -> None:
+    def __init__(self, context: RunContext, peers: Peers, cadence: Cadence, captured: Captured) -> None:
         self._context, self._peers, self._cadence, self._captured = context, peers, cadence, captured
         self.step: int | None = None
         """The step of the newest checkpoint; -1: there is none yet, None: the loop has not begun."""
@@ -149,13 +146,14 @@ class Saves:
                 if self._background is not None:
                     self._report(self._background.leave_off(), awaited=True)
                 began_s = now()
-                items, position = self._captured()
+                state = self._captured()
                 name = write(
                     context.checkpoints if to is None else to,
                     spec.job_id,
                     self._name(step),
-                    items=items,
-                    position=position,
+                    items=state.items,
+                    position=state.position,
+                    frozen=state.frozen,
                     keep=self._keep,
                     about=self._about(),
                     before_commit=self._require_lease,

@@ -18,7 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoint import store
 from trainers.checkpoint.attached import AttachedObjects
+from trainers.checkpoint.background import Snapshot
 from trainers.checkpoint.fetched import restored_from
+from trainers.checkpoint.frozen import frozen
 from trainers.checkpoint.layouts import Layouts
 from trainers.checkpoint.reader import Loaded, load_newest, weights_hash
 from trainers.checkpoint.state import Encoder, restore
@@ -444,8 +446,8 @@ class Session(TrainingLoop):
             key = f"{self._spec.seed} {self.steps_done} {self._peers.rank}".encode()
             seed_all(int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big"))
 
-    def _captured(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The items of a checkpoint, and the position in the data, as they are now."""
+    def _captured(self) -> Snapshot:
+        """What a checkpoint has, as it is now."""
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()
@@ -456,7 +458,7 @@ class Session(TrainingLoop):
             "transient": self._transient.capture(),
         }
         self._rewrite = False
-        return items, position
+        return Snapshot(items, position, frozenset(frozen(self.parts.model, "model")))
 
     def _captured_tensors(self) -> list[torch.Tensor]:
         encoder = Encoder()

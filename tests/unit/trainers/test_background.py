@@ -17,7 +17,7 @@ import torch
 from tests.unit.trainers.conftest import HERE
 from tests.unit.trainers.test_session import SimulatedRun
 from trainers.checkpoint import store
-from trainers.checkpoint.background import ENDED, Background, Ended
+from trainers.checkpoint.background import ENDED, Background, Ended, Snapshot
 from trainers.checkpoint.background_process import Settings, available_bytes
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import load
@@ -39,7 +39,9 @@ class Beside:
         self.writes = Background(Settings(self.root, JOB, 5, str(self.control.path), (1.0, 1.0, 1)), most=most)
 
     def begin(self, step: int, state: object, generation: int = 1) -> bool:
-        return self.writes.begin(ManifestName(generation, step, 1), lambda: ({"extra": state}, {"steps_done": step}))
+        return self.writes.begin(
+            ManifestName(generation, step, 1), lambda: Snapshot({"extra": state}, {"steps_done": step})
+        )
 
     def begun(self, step: int, state: object) -> bool:
         """Begin it as soon as there is memory; False if there will be none."""

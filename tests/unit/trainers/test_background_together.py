@@ -14,7 +14,7 @@ from tests.unit.trainers.gang import Gang
 from tests.unit.trainers.test_background import until
 from tests.unit.trainers.test_together import Connected, state
 from trainers.checkpoint import parts, store
-from trainers.checkpoint.background import Background
+from trainers.checkpoint.background import Background, Snapshot
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.background_together import COMMITTED, BackgroundTogether
 from trainers.checkpoint.manifest import ManifestName
@@ -45,7 +45,9 @@ class Ranks:
 
     def begin(self, step, items=state):
         name = ManifestName(self.generation, step, 1)
-        found = self.together(lambda rank: self.all[rank].begin(name, lambda: (items(rank), {"steps_done": step})))
+        found = self.together(
+            lambda rank: self.all[rank].begin(name, lambda: Snapshot(items(rank), {"steps_done": step}))
+        )
         assert len({*found}) == 1, "all or none"
         return found[0]
 

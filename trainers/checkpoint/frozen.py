@@ -1,0 +1,21 @@
+"""Which tensors of a model training does not change: those of parameters that need no gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+
+def frozen(model: Any, path: str) -> Iterator[str]:
+    """The paths of such parameters in a checkpoint, of a model or a mapping of models that is saved under `path`. A
+    path that is left out, or is wrong because the program changes the parameter itself, costs only space: see
+    trainers.checkpoint.packing.store_tensors."""
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if not parameter.requires_grad:
+                yield f"{path}.{name}"
+    elif isinstance(model, Mapping):
+        for key, each in model.items():
+            yield from frozen(each, f"{path}.{key}")
