@@ -254,7 +254,7 @@ def dashboard(installation: Installation, log: ControlPlaneLog) -> Iterator[None
             try:
                 from orchestrator.web.apart import beside
 
-                log.say(f"the dashboard is at {stack.enter_context(beside(installation, port, log.say))}")
+                stack.enter_context(beside(installation, port, log.say))
             except ImportError as error:
                 log.say(f"web.port is set, but {error.name} is not installed: pip install 'tradewind[web]'")
             except TradewindError as error:

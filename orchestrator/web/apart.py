@@ -1,8 +1,9 @@
 """The control plane's dashboard: a process of its own with a low priority, so that no reader delays a tick.
 
 Threads of the control plane could not give way: whatever their priority, they take turns at Python's interpreter lock.
-The control plane listens, and passes the socket on, so that a reader waits while a process that died is replaced. The
-process ends when its input ends: when the control plane has ended, however that happened.
+The control plane listens, and passes the socket on, so that a reader waits while a process that died is replaced. A
+port that is taken, as by the control plane that leads while this one stands by, is tried again. The process ends when
+its input ends: when the control plane has ended, however that happened.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from orchestrator.client import Client
 from orchestrator.config import load_config
-from orchestrator.errors import TradewindError
+from orchestrator.errors import TradewindError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.lifecycle import environment_of, environment_to_keep
@@ -32,27 +33,30 @@ END_TIMEOUT_S = 5.0
 @contextmanager
 def beside(
     installation: Installation, port: int, say: Callable[[str], None], *, again_s: float = AGAIN_S
-) -> Iterator[str]:
-    """The address on loopback at which another process serves the dashboard during the block. `say` gets what it
-    reports. If it dies, it is started again after `again_s` seconds. Raises UsageError, StoreError."""
+) -> Iterator[None]:
+    """Another process serves the dashboard on this port of the loopback interface during the block. `say` gets its
+    address and what it reports. If it dies, or the port is taken, it is tried again after `again_s` seconds. Raises
+    StoreError."""
     environment = {**environment_to_keep(installation), **environment_of(installation.config)}
-    with listen("127.0.0.1", port) as listening:
-        process = _Replaced(listening, environment, say, again_s)
-        try:
-            yield address_of(listening)
-        finally:
-            process.end()
+    process = _Replaced(port, environment, say, again_s)
+    try:
+        yield
+    finally:
+        process.end()
 
 
 class _Replaced:
-    """A process that serves the dashboard on a socket; another one follows if it dies."""
+    """A process that serves the dashboard on a port; another one follows if it dies."""
 
-    def __init__(
-        self, listening: socket.socket, environment: Mapping[str, str], say: Callable[[str], None], again_s: float
-    ) -> None:
-        self._listening, self._environment, self._say, self._again_s = listening, environment, say, again_s
+    def __init__(self, port: int, environment: Mapping[str, str], say: Callable[[str], None], again_s: float) -> None:
+        self._port, self._environment, self._say, self._again_s = port, environment, say, again_s
         self._ended = threading.Event()
         self._process: subprocess.Popen[str] | None = None
+        self._listening: socket.socket | None = None
+        try:
+            self._listen()
+        except UsageError as error:
+            say(f"the dashboard is not served: {error}; the port is tried again every {again_s:g} s")
         self._input, self._life = os.pipe()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
@@ -66,8 +70,19 @@ class _Replaced:
             self._process.kill()
             self._thread.join()
         os.close(self._input)
+        if self._listening is not None:
+            self._listening.close()
+
+    def _listen(self) -> None:
+        self._listening = listen("127.0.0.1", self._port)
+        self._say(f"the dashboard is at {address_of(self._listening)}")
 
     def _keep(self) -> None:
+        while self._listening is None:
+            if self._ended.wait(self._again_s):
+                return
+            with suppress(UsageError):
+                self._listen()
         descriptor = self._listening.fileno()
         while not self._ended.is_set():
             self._process = subprocess.Popen(

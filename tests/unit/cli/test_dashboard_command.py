@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -70,7 +71,8 @@ def process_that_serves() -> int:
 
 def test_no_reader_delays_the_control_plane_and_a_dashboard_that_dies_is_replaced(installation: Installation) -> None:
     said: list[str] = []
-    with beside(installation, 0, said.append, again_s=0.0) as address:
+    with beside(installation, 0, said.append, again_s=0.0):
+        address = said[0].removeprefix("the dashboard is at ")
         for _ in range(2):
             with urlopen(address) as answer:
                 assert b"Open jobs" in answer.read()
@@ -92,4 +94,26 @@ def test_a_port_in_use_does_not_keep_the_control_plane_from_running(
         with dashboard(installation, ControlPlaneLog()):
             pass
     assert "not served" in "".join(capfd.readouterr())
+    installation.close()
+
+
+def test_the_dashboard_is_served_as_soon_as_its_port_is_free(installation: Installation) -> None:
+    """A control plane that stands by takes over from one on the same machine."""
+    said, port, served = list[str](), installation.config.web.port or 0, threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "is at" in line:
+            served.set()
+
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with beside(installation, port, say, again_s=0.01):
+            assert ["not served" in line for line in said] == [True]
+            taken.close()
+            assert served.wait(60)
+            with urlopen(f"http://127.0.0.1:{port}/") as answer:
+                assert b"Open jobs" in answer.read()
     installation.close()
