@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.model import CheckpointSpec, Job, JobSpec, TrainSpec
 from orchestrator.perf import InstanceKind
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchSpec
 from providers.clock import Clock, VirtualClock
 from providers.fake import Behaviour, FakeCloud
 from providers.hardware import GPUS
@@ -50,16 +50,16 @@ class DemoCloud(FakeCloud):
             for at_ms in self._market.changes_between(name, opened, until):
                 self.set_price(offer.id, self._market.price(name, at_ms), at_ms)
 
-    def launch(self, spec: LaunchSpec, at_ms: int) -> tuple[str, ...]:
+    def launch(self, spec: LaunchSpec, at_ms: int) -> Landed:
         name = self._local[spec.offer_id]
         self.set_capacity(spec.offer_id, self._market.capacity(name, at_ms))
         known = self.accepted(spec.token)
-        ids = super().launch(spec, at_ms)
+        landed = super().launch(spec, at_ms)
         reclaim = self._market.reclaim_after(name, at_ms) if self._market.is_spot(name) and not known else None
         if reclaim is not None:
-            for instance_id in ids:
+            for instance_id in landed.instance_ids:
                 self.preempt(instance_id, NOTICE_S if reclaim.with_notice else None, reclaim.at_ms)
-        return ids
+        return landed
 
 
 class DemoMarket(SimulatedInstallation):

@@ -42,7 +42,7 @@ from orchestrator.model import VOLUNTARY, Job, JobForecast, JobSpec, Plan, Train
 from orchestrator.perf import InstanceKind, Latencies, PerfBook, kind_of
 from orchestrator.policy import MoveLimits, expected
 from orchestrator.store import Tx
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchSpec
 from providers.clock import VirtualClock
 from providers.fake import Behaviour, FakeCloud
 from providers.offer import location_of
@@ -72,17 +72,17 @@ class RecordedCloud(FakeCloud):
                 if at_ms > clock.now_ms():
                     self.set_price(record.listing.ids[row], price, at_ms)
 
-    def launch(self, spec: LaunchSpec, at_ms: int) -> tuple[str, ...]:
+    def launch(self, spec: LaunchSpec, at_ms: int) -> Landed:
         row = self._record.listing.row(spec.offer_id)
         assert row is not None
         pool, known = self._capacity[row], self.accepted(spec.token)
         self.set_capacity(spec.offer_id, None if pool.up(at_ms) else 0)
-        ids = super().launch(spec, at_ms)
+        landed = super().launch(spec, at_ms)
         lost_ms = pool.lost_ms(at_ms)
         if lost_ms is not None and not known:
-            for instance_id in ids:
+            for instance_id in landed.instance_ids:
                 self.preempt(instance_id, None, lost_ms)
-        return ids
+        return landed
 
 
 def recorded(folder: Path, start_ms: int) -> Record:

@@ -3,9 +3,9 @@
 A provider starts machines with the `user_data` that it is given and never reads it. All calls are synchronous and
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
-Optional capabilities are protocols of their own (`KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`, `MetersUsage`,
-`AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `MakesBuckets`, `DeletesVersions`, `LimitsByQuota`, `NamesClosed`);
-callers test for them with isinstance.
+Optional capabilities are protocols of their own (`LaunchesAnywhere`, `KeepsClaims`, `ProvidesPriceHistory`,
+`ProvidesBill`, `MetersUsage`, `AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `MakesBuckets`, `DeletesVersions`,
+`LimitsByQuota`, `NamesClosed`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class LaunchSpec:
     `time_to_live_s` (market seconds since acceptance) is a dead man's switch: the instance ends by itself at that time
     unless `renew` extends it. `disk_gb` is the room in GiB that the job's data and checkpoints need on the disk of each
     machine, besides what any machine needs (its image, libraries, the job's code). A provider whose machines have disks
-    of fixed sizes ignores it.
+    of fixed sizes ignores it. `also` are further offers that would do as well, the best first (see LaunchesAnywhere);
+    `launch` takes none.
     """
 
     token: str
@@ -45,14 +46,24 @@ class LaunchSpec:
     image: str = ""
     time_to_live_s: int | None = None
     disk_gb: int = 0
+    also: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """16 bytes in hexadecimal digits, which differ for any other request: a provider refuses a token that comes
         back with another one."""
         asked = [self.offer_id, self.user_data, dict(self.tags), self.count, self.image, self.time_to_live_s]
-        asked += [self.disk_gb] if self.disk_gb else []
+        asked += [self.disk_gb] if self.disk_gb or self.also else []
+        asked += [list(self.also)] if self.also else []
         return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Where a launch has found its machines: all of them are of this offer."""
+
+    offer_id: str
+    instance_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,29 @@ class Provider(Protocol):
 
     def classify(self, error: BaseException) -> ProviderError:
         """Convert any exception of the provider's library to an error of providers.errors."""
+        ...
+
+
+@runtime_checkable
+class LaunchesAnywhere(Protocol):
+    """Rents machines of whichever of several offers has room, by one call of its cloud.
+
+    The offers of a launch (`spec.offer_id` and `spec.also`) differ in their zone only. All that Provider says of
+    `launch` holds, and:
+
+    - all machines of a launch are of one of its offers, which the cloud chooses; `describe`, `find` and `list_owned`
+      report that one;
+    - the same token and spec give the same machines again, wherever they are, also after a lost reply or a restart;
+    - an error concerns all of the offers: CapacityError means that none of them has room.
+    """
+
+    def most_offers(self, count: int, /) -> int:
+        """How many offers a launch of `count` machines may name; 1: only its own."""
+        ...
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        """See `Provider.launch`. Raises also UnavailableError while the cloud does not show yet where it has found the
+        machines: call it again."""
         ...
 
 

@@ -159,7 +159,8 @@ class Migration:
 
     `manifest` names the checkpoint that the target starts from (None: from scratch), chosen at CHECKPOINT or RESTORE.
     `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result. `disk_gb` is what each
-    try of the launch asks for (LaunchSpec.disk_gb, GiB); None before the first one.
+    try of the launch asks for (LaunchSpec.disk_gb, GiB); None before the first one. `also` are the offers, the best
+    first, that the launch may take as well as `offer_id`; once its machine is known, `offer_id` is that of the machine.
     """
 
     id: str
@@ -179,3 +180,4 @@ class Migration:
     expected_saving_nano_usd: int = 0
     error: str | None = None
     disk_gb: int | None = None
+    also: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261126_1340_d15c03"
+HEAD = "20261127_1150_a150f0"
 
 
 class ForeignDatabaseError(StoreError):

@@ -158,6 +158,7 @@ migration = Table(
     Column("expected_saving_nano_usd", Number, nullable=False),
     Column("error", Prose),
     Column("disk_gb", Integer),
+    Column("also", Text),  # a document; NULL: no other offer
     UniqueConstraint("token", name="migration_token"),
     Index("migration_job", "job_id"),
     Index("migration_open", "job_id", sqlite_where=MIGRATION_OPEN, postgresql_where=MIGRATION_OPEN),
@@ -367,9 +368,7 @@ plan = Table(
     Column("id", Word, nullable=False),
     Column("at_ms", Number, nullable=False),
     Column("document", Text, nullable=False),  # without its placements, which are in plan_placement
-    Column(
-        "looked_at", Integer
-    ),  # number of jobs considered; NULL: an older plan whose document contains its placements
+    Column("looked_at", Integer),  # number of jobs considered; NULL: an older plan, with placements in its document
     Column("acting", Integer),  # number of them to place or move
     UniqueConstraint("id", name="plan_id"),
 )

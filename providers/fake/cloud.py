@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchSpec
 from providers.billing.charges import ChargeKind, Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, QuotaError
@@ -32,7 +32,7 @@ class Behaviour:
 
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
-    in the contract.
+    in the contract. `most_offers`: how many zones one launch may name.
     """
 
     boot_s: float = 30.0
@@ -45,6 +45,7 @@ class Behaviour:
     max_instances: int | None = None
     forget_s: float | None = None
     describe_every_s: float = 0.0
+    most_offers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class FakeCloud:
         self._lives: dict[str, _Life] = {}
         self._remembered: dict[str, None] = {}  # ids in order of launch, without those found to be forgotten
         self.claims: dict[str, str] = {}
-        self._launches: dict[str, tuple[LaunchSpec, tuple[str, ...]]] = {}
+        self._launches: dict[str, tuple[LaunchSpec, Landed]] = {}
 
     # --- scripted events ---
 
@@ -226,8 +227,9 @@ class FakeCloud:
                 found.append((at_ms, price))
         return found
 
-    def launch(self, spec: LaunchSpec, at_ms: int) -> tuple[str, ...]:
-        """Accept a request at `at_ms` (later than now: it arrives late). Raises like Provider.launch."""
+    def launch(self, spec: LaunchSpec, at_ms: int) -> Landed:
+        """Accept a request at `at_ms` (later than now: it arrives late), at the first of its offers that has room.
+        Raises like Provider.launch."""
         spec = replace(spec, tags=dict(spec.tags))
         known = self._launches.get(spec.token)
         if known is not None:
@@ -235,19 +237,16 @@ class FakeCloud:
                 raise ConflictError(
                     f"the token {spec.token} was used for another request", hint="use a new token for a new request"
                 )
-            for instance_id in known[1]:
+            for instance_id in known[1].instance_ids:
                 self._arrive(self._lives[instance_id], at_ms)
             return known[1]
-        listing = self._listings.get(spec.offer_id)
-        if listing is None or listing.withdrawn:
-            raise NotFoundError(f"the fake cloud has no offer {spec.offer_id!r}", hint="list the offers again")
-        self._check_room(spec, listing, at_ms)
-        ids = tuple(self._id(spec.token, ordinal) for ordinal in range(spec.count))
-        for instance_id in ids:
-            self._lives[instance_id] = self._begin(instance_id, spec, listing, at_ms)
+        placed = self._placed(spec, at_ms)
+        landed = Landed(placed.offer_id, tuple(self._id(spec.token, ordinal) for ordinal in range(spec.count)))
+        for instance_id in landed.instance_ids:
+            self._lives[instance_id] = self._begin(instance_id, placed, self._listings[placed.offer_id], at_ms)
             self._remembered[instance_id] = None
-        self._launches[spec.token] = (spec, ids)
-        return ids
+        self._launches[spec.token] = (spec, landed)
+        return landed
 
     def accepted(self, token: str) -> bool:
         """True if a request with that token was accepted, even if it has not arrived yet."""
@@ -306,8 +305,8 @@ class FakeCloud:
 
     def found(self, token: str, region: str) -> tuple[Instance, ...]:
         """Instances of that token and region, including ended ones, except those too recent to be listed."""
-        _, ids = self._launches.get(token, (None, ()))
-        known = (self.instance(instance_id) for instance_id in ids)
+        _, landed = self._launches.get(token, (None, Landed("", ())))
+        known = (self.instance(instance_id) for instance_id in landed.instance_ids)
         return tuple(
             found
             for found in known
@@ -351,6 +350,23 @@ class FakeCloud:
     def _shows(self, found: Instance) -> bool:
         lag_ms = int(self.behaviour.listing_lag_s * 1000)
         return self.clock.now_ms() >= self._lives[found.id].accepted_ms + lag_ms
+
+    def _placed(self, spec: LaunchSpec, at_ms: int) -> LaunchSpec:
+        """The request for the first of its offers that has room."""
+        full: CapacityError | None = None
+        for offer_id in (spec.offer_id, *spec.also):
+            listing = self._listings.get(offer_id)
+            if listing is None or listing.withdrawn:
+                raise NotFoundError(f"the fake cloud has no offer {offer_id!r}", hint="list the offers again")
+            placed = replace(spec, offer_id=offer_id, also=())
+            try:
+                self._check_room(placed, listing, at_ms)
+            except CapacityError as error:
+                full = full or error
+            else:
+                return placed
+        assert full is not None
+        raise full
 
     def _check_room(self, spec: LaunchSpec, listing: _Listing, at_ms: int) -> None:
         quota = self.behaviour.max_instances

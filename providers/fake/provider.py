@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from providers.base import Covered, LaunchSpec, Quota
+from providers.base import Covered, Landed, LaunchSpec, Quota
 from providers.billing.charges import Usage
 from providers.clock import Clock
 from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
@@ -65,6 +65,14 @@ class FakeProvider:
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch; raises the faults that are due."""
+        return self.launch_any(spec).instance_ids
+
+    def most_offers(self, _count: int) -> int:
+        """See LaunchesAnywhere: as set in the cloud's behaviour."""
+        return self.cloud.behaviour.most_offers
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        """See LaunchesAnywhere; raises the faults that are due. The offers are tried in order."""
         accepted = self.cloud.accepted(spec.token)
         return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 

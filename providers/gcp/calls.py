@@ -26,7 +26,8 @@ CALLS = (
             *("compute.subnetworks.use", "compute.subnetworks.useExternalIp"),
             *("compute.images.get", "compute.images.getFromFamily"),
             *("compute.instances.get", "compute.instances.list", "compute.instances.delete"),
-            *("compute.zoneOperations.get", "compute.globalOperations.list", "compute.projects.get"),
+            *("compute.zoneOperations.get", "compute.regionOperations.get"),
+            *("compute.globalOperations.list", "compute.projects.get"),
             *("compute.networks.get", "compute.firewalls.list"),
         )
     ),

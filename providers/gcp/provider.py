@@ -2,17 +2,18 @@
 
 A launch is one call for all its machines, in the zone of its offer: GCP starts all of them or none. It is sent once and
 never repeated by the library; its request id and the names of its machines follow from the launch token, so that
-repeating it by ourselves is safe.
+repeating it by ourselves is safe. A launch in any of several zones is one call to their region.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from providers.base import LaunchSpec, Quota
+from providers.base import Landed, LaunchSpec, Quota
 from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.closed import Closed
@@ -25,8 +26,8 @@ from providers.gcp.images import Images
 from providers.gcp.market import Market
 from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, place_of, region_of_zone, request_id
 from providers.gcp.networks import Networks
-from providers.gcp.request import Base, call
-from providers.gcp.rows import Row, forgotten, instance, launch_of
+from providers.gcp.request import Base, anywhere, call
+from providers.gcp.rows import Row, forgotten, instance, landed_in, launch_of
 from providers.gcp.session import Connections, converted, failure, is_done, to_provider_error
 from providers.gcp.settings import Settings
 from providers.instance import Instance, InstanceState
@@ -43,6 +44,19 @@ MOST_REFUSALS = 5
 """Of one token. GCP answers a repeated request with the former refusal, so that another one is sent."""
 MOST_NAMES = 50
 """Of one filter."""
+MOST_ZONES = 10
+USED = "the token was used for another request"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A launch: the call, and the client that knows its operation by its `place` (a zone or a region)."""
+
+    client: str
+    method: str
+    fields: Mapping[str, Any]
+    operations: str
+    place: str
 
 
 class GcpProvider:
@@ -83,36 +97,47 @@ class GcpProvider:
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch. Waits up to REFUSED_S for a refusal."""
         offer = self._offered(spec.offer_id)
-        install, disk_gb = spec.tags.get(INSTALL, ""), self._settings.disk_gb + spec.disk_gb
-        network = self._networks.place(install, offer.region)
-        image = self._images.named(spec.image or self._settings.image, disk_gb)
-        method, fields = call(spec, offer, Base(image, disk_gb, network))
+        base = self._base(spec, offer)
+        method, fields = call(spec, offer, base)
         ids = tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count))
         try:
-            for attempt in range(MOST_REFUSALS):
-                asked = {**fields, "request_id": request_id(spec.token, spec.fingerprint, attempt)}
-                operation = self._connections.once("InstancesClient", method, **asked)
-                earlier = is_done(operation)  # the answer to an earlier request of this id
-                if not earlier:
-                    with suppress(ProviderError):  # it was accepted: what becomes of it is described
-                        operation = self._connections.once(
-                            "ZoneOperationsClient", "wait", REFUSED_S, zone=offer.zone, operation=operation.name
-                        )
-                if (refused := failure(operation)) is None:
-                    break
-                if not earlier or attempt == MOST_REFUSALS - 1:
-                    raise refused
+            self._accepted(spec, base, Send("InstancesClient", method, fields, "ZoneOperationsClient", "zone"))
         except ConflictError:
             self._launched_before(spec, offer, ids)
-        except ProviderError as error:
-            if network in str(error):
-                self._networks.forget(install)
-                if isinstance(error, NotFoundError):
-                    hint = "make it again: tradewind up --cloud gcp"
-                    raise SetupError(f"the network was deleted: {error}", hint=hint, scope="region") from error
-            raise
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
         return ids
+
+    # --- LaunchesAnywhere ---
+
+    def most_offers(self, _count: int) -> int:
+        """See LaunchesAnywhere: no region has more zones."""
+        return MOST_ZONES
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        """See LaunchesAnywhere. GCP chooses the zone.
+
+        Names are unique in a zone only, so what this token has launched before is looked for first: a request id counts
+        for a while. A repeated call for something else, before GCP shows the first one's machines, is not noticed.
+        """
+        offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
+        offer, zones = offers[0], [each.zone for each in offers]
+        if any(replace(each, zone=offer.zone) != offer for each in offers):
+            raise SetupError(f"the offers of one launch on GCP differ in more than their zone: {' '.join(spec.also)}")
+        if (landed := self._landed(spec, offer)) is not None:
+            return landed
+        base = self._base(spec, offer)
+        with converted():
+            others = set(self._connections.zones_by_region().get(offer.region, ())) - set(zones)
+        fields = anywhere(spec, offer, base, zones, sorted(others))
+        send = Send("RegionInstancesClient", "bulk_insert_unary", fields, "RegionOperationsClient", "region")
+        with suppress(ConflictError):  # it chose a zone where they are already
+            if (chosen := landed_in(self._accepted(spec, base, send), spec.count)) is not None:
+                landed = _at(spec, replace(offer, zone=chosen))
+        landed = landed or self._landed(spec, offer, ended=True)
+        if landed is None:
+            raise UnavailableError(f"GCP does not show yet where it launched what the token {spec.token} asks for")
+        self._launched |= dict.fromkeys(landed.instance_ids, self._clock.monotonic_s())
+        return landed
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
         """See Provider.describe."""
@@ -126,8 +151,12 @@ class GcpProvider:
 
     def find(self, token: str, region: str) -> Sequence[Instance]:
         """See Provider.find."""
-        found = self._found(pattern(token), None)
-        return [each for each in found if OfferId.parse(each.offer_id).region == region]
+        found = [each for each in self._found(pattern(token), None) if OfferId.parse(each.offer_id).region == region]
+        real = {place[1] for each in found if each.billed_from_ms is not None and (place := place_of(each.id))}
+        # GCP may have tried other zones before, which are of no interest then
+        return [
+            each for each in found if each.billed_from_ms is not None or (place_of(each.id) or ("", ""))[1] not in real
+        ]
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
         """See Provider.renew: sets metadata, which the machine reads."""
@@ -233,6 +262,51 @@ class GcpProvider:
             raise NotFoundError(f"{offer_id}: the zone is not in that region")
         return offer
 
+    def _base(self, spec: LaunchSpec, offer: OfferId) -> Base:
+        disk_gb = self._settings.disk_gb + spec.disk_gb
+        network = self._networks.place(spec.tags.get(INSTALL, ""), offer.region)
+        return Base(self._images.named(spec.image or self._settings.image, disk_gb), disk_gb, network)
+
+    def _accepted(self, spec: LaunchSpec, base: Base, send: Send) -> Row:
+        """Send a launch. Returns its operation, which has ended or was watched for REFUSED_S."""
+        try:
+            for attempt in range(MOST_REFUSALS):
+                asked = {**send.fields, "request_id": request_id(spec.token, spec.fingerprint, attempt)}
+                operation = self._connections.once(send.client, send.method, **asked)
+                earlier = is_done(operation)  # the answer to an earlier request of this id
+                if not earlier:
+                    where = {send.place: send.fields[send.place], "operation": operation.name}
+                    with suppress(ProviderError):  # it was accepted: what becomes of it is described
+                        operation = self._connections.once(send.operations, "wait", REFUSED_S, **where)
+                if (refused := failure(operation)) is None:
+                    break
+                if not earlier or attempt == MOST_REFUSALS - 1:
+                    raise refused
+        except ProviderError as error:
+            if base.network in str(error) and not isinstance(error, ConflictError):
+                self._networks.forget(spec.tags.get(INSTALL, ""))
+                if isinstance(error, NotFoundError):
+                    hint = "make it again: tradewind up --cloud gcp"
+                    raise SetupError(f"the network was deleted: {error}", hint=hint, scope="region") from error
+            raise
+        return operation
+
+    def _landed(self, spec: LaunchSpec, offer: OfferId, *, ended: bool = False) -> Landed | None:
+        """Where the machines of a launch are, if GCP shows them all (with `ended`, also in its log); else None. Raises
+        ConflictError if they were launched otherwise."""
+        zones: dict[str, set[str]] = {}
+        for zone, row in self._rows(f'name eq "{pattern(spec.token)}"'):
+            if region_of_zone(zone) == offer.region:
+                if launch_of(row).get("request") != spec.fingerprint:
+                    raise ConflictError(USED, hint="use a new token for a new request")
+                zones.setdefault(zone, set()).add(row.name)
+        if ended:
+            for zone, name in filter(None, (place_of(each.id) for each in self.find(spec.token, offer.region))):
+                zones.setdefault(zone, set()).add(name)
+        wanted = set(names(spec.token, offer, spec.count))
+        whole = [zone for zone in sorted(zones) if zones[zone] == wanted]
+        return _at(spec, replace(offer, zone=whole[0])) if whole else None
+
     def _launched_before(self, spec: LaunchSpec, offer: OfferId, ids: Sequence[str]) -> None:
         """Compare with the machines that have these names already. Raises ConflictError if they were launched
         otherwise, and UnavailableError if GCP does not show them yet."""
@@ -241,7 +315,7 @@ class GcpProvider:
         if not rows:
             raise UnavailableError(f"GCP does not show yet what it launched with the token {spec.token}")
         if any(launch_of(row).get("request") != spec.fingerprint for row in rows.values()):
-            raise ConflictError("the token was used for another request", hint="use a new token for a new request")
+            raise ConflictError(USED, hint="use a new token for a new request")
         if rows.keys() != set(ids):
             raise UnavailableError(f"GCP does not show yet all that it launched with the token {spec.token}")
 
@@ -290,3 +364,8 @@ class GcpProvider:
         self._connections.ask(
             "InstancesClient", "set_metadata_unary", zone=zone, instance=name, metadata_resource=resource
         )
+
+
+def _at(spec: LaunchSpec, offer: OfferId) -> Landed:
+    """The machines of a launch that landed at this offer."""
+    return Landed(str(offer), tuple(instance_id(offer.zone, name) for name in names(spec.token, offer, spec.count)))

@@ -1,13 +1,14 @@
 """What a launch on GCP asks for: the fields of a machine, and the call that creates one or several of them.
 
-One machine is created by `instances.insert`, several by `instances.bulkInsert`, which creates all or none.
+One machine is created by `instances.insert`, several by `instances.bulkInsert`, which creates all or none; in any of
+several zones, one or more by `regionInstances.bulkInsert`, all in the same one.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,9 @@ HYPERDISK = re.compile(r"(a3-ultragpu|a4|a4x|c4|c4a|c4d|g4|h4d|m4|n4|n4a|n4d|x4)
 """Types without persistent disks (docs.cloud.google.com/compute/docs/disks/hyperdisks)."""
 
 
+Fields = dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """What all machines of an offer have in common: the image, the size of the disk in GiB, and the network."""
@@ -44,21 +48,35 @@ class Base:
     network: str
 
 
-def call(spec: LaunchSpec, offer: OfferId, base: Base) -> tuple[str, dict[str, Any]]:
+def call(spec: LaunchSpec, offer: OfferId, base: Base) -> tuple[str, Fields]:
     """The method of the InstancesClient and its arguments, apart from the project and the request's id. Raises
     SetupError."""
-    made = names(spec.token, offer, spec.count)
     fields = {"zone": offer.zone}
     if spec.count == 1:
+        (name,) = names(spec.token, offer, 1)
         machine = _machine(spec, offer, base, f"zones/{offer.zone}/")
-        return "insert_unary", {**fields, "instance_resource": {"name": made[0], **machine}}
-    resource = {
+        return "insert_unary", {**fields, "instance_resource": {"name": name, **machine}}
+    return "bulk_insert_unary", {**fields, "bulk_insert_instance_resource_resource": _several(spec, offer, base)}
+
+
+def anywhere(spec: LaunchSpec, offer: OfferId, base: Base, zones: Collection[str], others: Collection[str]) -> Fields:
+    """The arguments of a launch in any one of these zones, and in none of the `others` of the region: a zone that is
+    not named counts as allowed (google.cloud.compute_v1.LocationPolicy.locations). Raises SetupError."""
+    allowed = {f"zones/{zone}": {"preference": "ALLOW"} for zone in zones}
+    denied = {f"zones/{zone}": {"preference": "DENY"} for zone in others}
+    policy = {"target_shape": "ANY_SINGLE_ZONE", "locations": allowed | denied}
+    resource = _several(spec, offer, base) | {"location_policy": policy}
+    return {"region": offer.region, "bulk_insert_instance_resource_resource": resource}
+
+
+def _several(spec: LaunchSpec, offer: OfferId, base: Base) -> dict[str, Any]:
+    """All or none, by name."""
+    return {
         "count": spec.count,
         "min_count": spec.count,
-        "per_instance_properties": {name: {"name": name} for name in made},
+        "per_instance_properties": {name: {"name": name} for name in names(spec.token, offer, spec.count)},
         "instance_properties": _machine(spec, offer, base, ""),
     }
-    return "bulk_insert_unary", {**fields, "bulk_insert_instance_resource_resource": resource}
 
 
 def _machine(spec: LaunchSpec, offer: OfferId, base: Base, below: str) -> dict[str, Any]:

@@ -41,6 +41,15 @@ Row = Any
 """google.cloud.compute_v1.Instance, or Operation."""
 
 
+def landed_in(operation: Row, count: int) -> str | None:
+    """The zone where a launch in any of several has created all its machines, if its operation says so."""
+    found = operation.instances_bulk_insert_operation_metadata.per_location_status
+    for place, status in found.items():
+        if is_done(operation) and status.created_vm_count - status.deleted_vm_count >= count:
+            return _last(place)
+    return None
+
+
 def metadata_of(row: Row) -> dict[str, str]:
     """The metadata of a machine."""
     return {item.key: item.value for item in row.metadata.items}

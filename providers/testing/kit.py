@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, TypeVar
 
-from providers.base import LaunchSpec, Provider
+from providers.base import Landed, LaunchesAnywhere, LaunchSpec, Provider
 from providers.errors import ProviderError, UnavailableError
 from providers.instance import Instance
 from providers.offer import region_of
@@ -45,6 +46,13 @@ class Kit(ABC):
 
     def limit_capacity(self, machines: int) -> bool:
         """`offer_id` has room for so many machines at once from now on."""
+        return False
+
+    next_door = ""
+    """An offer like `offer_id` in another zone of its region, with capacity, or ''."""
+
+    def limit_capacity_next_door(self, machines: int) -> bool:
+        """`next_door` has room for so many machines at once from now on."""
         return False
 
     def limit_quota(self, machines: int) -> bool:
@@ -102,6 +110,14 @@ class Kit(ABC):
                 return found
             self.advance(self.step_s)
         raise AssertionError(f"{count} instances never showed up in list_owned")
+
+    def at_last(self, provider: LaunchesAnywhere, spec: LaunchSpec) -> Landed:
+        """The answer to a launch once the cloud shows where it has landed."""
+        for _ in range(_ROUNDS):
+            with suppress(UnavailableError):
+                return provider.launch_any(spec)
+            self.advance(self.step_s)
+        raise AssertionError("it was never said where the launch has landed")
 
     def release(self, provider: Provider, *instance_ids: str) -> Instance:
         """Terminate all instances; returns the final state of the last one."""

@@ -38,6 +38,7 @@ _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BELOW = f"/compute/v1/projects/{PROJECT}/"
 _STOPPED = ("TERMINATED",)
+_FULL = ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "insufficientCapacity")
 _DONE = api.Operation.Status.DONE
 _ENUMS = {
     "provisioning_model": api.Scheduling.ProvisioningModel,
@@ -219,6 +220,12 @@ class Compute:
             case ("POST", ["zones", zone, "instances", "bulkInsert"]):
                 self._require(*_CREATE)
                 return self._inserted(zone, request, api.BulkInsertInstanceResource)
+            case ("POST", ["regions", region, "instances", "bulkInsert"]):
+                self._require(*_CREATE)
+                return self._inserted_anywhere(region, request)
+            case ("POST", ["regions", region, "operations", name, "wait"]):
+                self._require("regionOperations.get")
+                return next(each for where, each in self.operations if (where, each.name) == (region, name))
             case ("GET", ["zones", zone, "instances", name]):
                 self._require("instances.get")
                 return self._existing(zone, name).row
@@ -273,17 +280,71 @@ class Compute:
 
     # --- creating ---
 
-    def _inserted(self, zone: str, request: Request, kind: Any) -> Any:
+    def _asked(self, place: str, request: Request, kind: Any) -> tuple[Any, str, Any]:
+        """The message of a request, its id, and the operation of an earlier one of this id."""
         try:
             asked = kind.from_json(request.body)
         except Exception as problem:
             raise Refused(400, "invalid", f"Invalid JSON payload received. {problem}") from problem
-        self._zone(zone)
         request_id = request.query.get("requestId", "")
         if request_id and not _UUID.fullmatch(request_id):
             raise Refused(400, "invalid", f"Invalid value for field 'requestId': '{request_id}'")
-        before = self._requests.get((zone, request_id))
-        if request_id and before is not None and not self.forgets_requests:
+        before = self._requests.get((place, request_id))
+        return asked, request_id, before if request_id and not self.forgets_requests else None
+
+    def _inserted_anywhere(self, region: str, request: Request) -> Any:
+        """All in one zone of the region, which is not denied and has room: this cloud's choice."""
+        zones = sorted(zone for zone in self.lists.zones if zone.rpartition("-")[0] == region)
+        if not zones:
+            raise Refused(404, "notFound", f"The resource 'projects/{PROJECT}/regions/{region}' was not found")
+        asked, request_id, before = self._asked(region, request, api.BulkInsertInstanceResource)
+        if before is not None:
+            return before
+        policy = asked.location_policy
+        if policy.target_shape != "ANY_SINGLE_ZONE":
+            raise Refused(400, "invalid", "This cloud creates all in one zone.")
+        for place, wish in policy.locations.items():
+            if place.removeprefix("zones/") not in zones or wish.preference not in ("ALLOW", "DENY"):
+                raise Refused(400, "invalid", f"Invalid value for field 'locationPolicy.locations': '{place}'")
+        denied = {place for place, wish in policy.locations.items() if wish.preference == "DENY"}
+        shape = asked.instance_properties.machine_type
+        open_to = [
+            zone
+            for zone in self.chance.sample(zones, len(zones))
+            if f"zones/{zone}" not in denied and shape in {each.name for each in self.lists.zones[zone].machines}
+        ]
+        if not open_to:
+            raise Refused(400, "invalid", f"Invalid value for field 'instanceProperties.machineType': '{shape}'")
+        refused: Refused | None = None
+        for zone in open_to:
+            rows = self._rows(zone, asked)
+            try:
+                self._check(zone, rows, many=True)
+            except Refused as error:
+                refused = error
+                if error.reason not in _FULL:
+                    break
+            else:
+                refused = None
+                break
+        if refused is not None and not refused.late:
+            raise refused
+        operation = self._operation(region, "bulkInsert", "", self.pending_s, request_id, refused)
+        operation.zone, operation.region = "", f"projects/{PROJECT}/regions/{region}"
+        operation.target_link = f"https://www.googleapis.com{_BELOW}regions/{region}"
+        self._requests[region, request_id] = operation
+        if refused is None:
+            status = {"status": "DONE", "target_vm_count": len(rows), "created_vm_count": len(rows)}
+            operation.instances_bulk_insert_operation_metadata = {"per_location_status": {f"zones/{zone}": status}}
+            for row in rows:
+                self._operation(zone, "insert", row.name, self.pending_s)
+                self._begin(zone, row)
+        return _begun(operation)
+
+    def _inserted(self, zone: str, request: Request, kind: Any) -> Any:
+        self._zone(zone)
+        asked, request_id, before = self._asked(zone, request, kind)
+        if before is not None:
             return before
         rows = self._rows(zone, asked)
         many = kind is api.BulkInsertInstanceResource
@@ -525,6 +586,7 @@ def _begun(operation: Any) -> Any:
     shown.status, shown.end_time = api.Operation.Status.RUNNING, ""
     shown.progress, shown.http_error_status_code = 0, 0
     shown.error = api.Error()
+    shown.instances_bulk_insert_operation_metadata = api.InstancesBulkInsertOperationMetadata()
     return shown
 
 

@@ -81,6 +81,14 @@ def spec(offer_id: str = SPOT, *, token: str = "token-1", **options: Any) -> Lau
     return LaunchSpec(token, offer_id, options.pop("user_data", "sleep 1\n"), tags, **options)
 
 
+def any_spec(offer_id: str = SPOT, *, zones: tuple[str, ...] = ZONES[1:2], **options: Any) -> LaunchSpec:
+    """A launch in the zone of an offer, or in any of these."""
+    zone = offer_id.split("/")[2]
+    return replace(
+        spec(offer_id, **options), also=tuple(offer_id.replace(f"/{zone}/", f"/{other}/") for other in zones)
+    )
+
+
 def opened(server: LoopbackServer, connections: Connections) -> Project:
     """A project whose network has been made."""
     clock = VirtualClock(start_ms=NOW_MS)

@@ -16,13 +16,15 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcp.codes import CODES
+from providers.gcp.provider import GcpProvider
 from providers.gcp.session import Connections
-from tests.clouds.gce_project import HOUR_S, NOW_MS, Project, spec, the_machine
+from tests.clouds.gce_project import HOUR_S, NOW_MS, Project, any_spec, spec, the_machine
 from tests.clouds.gcp import error
 from tests.clouds.server import LoopbackServer
 
 CALLS = {
     "launch": ("POST", "/instances", lambda provider, name: provider.launch(spec(token="token-2"))),
+    "launch anywhere": ("POST", "/bulkInsert", lambda provider, name: provider.launch_any(any_spec(token="token-2"))),
     "describe": ("GET", "/aggregated/instances", lambda provider, name: provider.describe([name])),
     "find": ("GET", "/aggregated/operations", lambda provider, name: provider.find("token-1", "us-central1")),
     "renew": ("POST", "/setMetadata", lambda provider, name: provider.renew([name], HOUR_S)),
@@ -32,15 +34,32 @@ CALLS = {
 MORE_CALLS = {
     **CALLS,
     "image of a launch": ("GET", "/images/", lambda provider, name: provider.launch(spec(token="token-2"))),
+    "look before a launch anywhere": (
+        *("GET", "/aggregated/instances"),
+        lambda provider, name: provider.launch_any(any_spec(token="token-2")),
+    ),
+    "zones of a launch anywhere": (
+        *("GET", "/regions"),
+        lambda provider, name: _anew(provider).launch_any(any_spec(token="token-2")),
+    ),
     "network of a launch": ("GET", "/networks/", lambda provider, name: provider.launch(spec(token="token-2"))),
     "quotas": ("GET", "/regions", lambda provider, name: provider.quotas()),
     "networks": ("GET", "/firewalls", lambda provider, name: provider.networks("tw-1")),
 }
+
+
+def _anew(provider: GcpProvider) -> GcpProvider:
+    """It asks again which zones there are."""
+    provider._connections._zones = None
+    return provider
+
+
 ONE_OF_EACH: dict[tuple[type[ProviderError], str], str] = {}
 for _code, _meaning in CODES.items():
     ONE_OF_EACH.setdefault((_meaning.kind, _meaning.scope), _code)
 BY_CALL: dict[tuple[str, str], type[ProviderError] | None] = {
     ("launch", "alreadyExists"): UnavailableError,  # what has that name is not shown
+    ("launch anywhere", "alreadyExists"): UnavailableError,
     ("image of a launch", "notFound"): SetupError,
     ("network of a launch", "notFound"): SetupError,
     ("renew", "notFound"): None,
@@ -77,7 +96,7 @@ def test_a_failed_call_says_so_and_works_again_without_a_second_machine(
         assert raised.value.retryable
     before = {each.row.name for each in project.gce.vms}
     ask(provider, name)
-    assert len({each.row.name for each in project.gce.vms}) == (2 if call == "launch" else 1)
+    assert len({each.row.name for each in project.gce.vms}) == (2 if "launch" in call else 1)
     assert before <= {each.row.name for each in project.gce.vms}
     if call == "terminate":
         assert not project.gce.left()
@@ -112,7 +131,7 @@ def test_each_refusal_has_its_class_and_scope_and_changes_nothing(project: Proje
     ask(project.connect(), name)
 
 
-@pytest.mark.parametrize("call", ["launch", "renew", "terminate"])
+@pytest.mark.parametrize("call", ["launch", "launch anywhere", "renew", "terminate"])
 def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(project: Project, call: str) -> None:
     """GCP says backendError, and does it all the same: before the next call and once more after it."""
     method, part, ask = CALLS[call]
@@ -125,8 +144,8 @@ def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(project:
         project.server.cloud(late[0])
         ask(project.connect(), name)
         assert (
-            len({each.row.name for each in project.gce.vms}) == len(project.gce.vms) == (2 if call == "launch" else 1)
+            len({each.row.name for each in project.gce.vms}) == len(project.gce.vms) == (2 if "launch" in call else 1)
         )
-    assert len(project.gce.left()) == {"launch": 2, "renew": 1, "terminate": 0}[call]
+    assert len(project.gce.left()) == {"launch": 2, "launch anywhere": 2, "renew": 1, "terminate": 0}[call]
     if call == "renew":
         assert the_machine(project).metadata["tradewind-lives"] == f"{HOUR_S} from {NOW_MS}"

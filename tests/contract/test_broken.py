@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from providers.base import LaunchSpec, Quota
+from providers.base import Landed, LaunchSpec, Quota
 from providers.billing.charges import Usage
 from providers.errors import (
     CapacityError,
@@ -392,6 +392,60 @@ class NeedsNoNetwork(Sound):
         return super().launch(spec)
 
 
+class AsksOneZone(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        return super().launch_any(replace(spec, also=()))
+
+
+class LaunchesInEachZone(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        for number, other in enumerate(spec.also):
+            super().launch_any(replace(spec, token=f"{spec.token}.{number}", offer_id=other, also=()))
+        return super().launch_any(spec)
+
+
+class ForgetsWhereItLanded(Sound):
+    """Every call asks anew, in the zones of this one."""
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        number = self.cloud.__dict__["number"] = self.cloud.__dict__.get("number", 0) + 1
+        return super().launch_any(replace(spec, token=f"{spec.token}.{number}" if number > 1 else spec.token))
+
+
+class SplitsGangs(Sound):
+    """Each machine where there is room."""
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        tokens = [f"{spec.token}.{number}" for number in range(spec.count)]
+        parts = [super(SplitsGangs, self).launch_any(replace(spec, token=token, count=1)) for token in tokens]
+        return Landed(parts[-1].offer_id, tuple(each for part in parts for each in part.instance_ids))
+
+
+class SaysNothingOfCapacity(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        try:
+            return super().launch_any(spec)
+        except CapacityError as error:
+            raise UnavailableError(str(error)) from error
+
+
+class TakesQuotaForCapacityAnywhere(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        try:
+            return super().launch_any(spec)
+        except QuotaError as error:
+            raise CapacityError(str(error)) from error
+
+
+class TakesAnyOffersForAToken(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        try:
+            return super().launch_any(spec)
+        except ConflictError:
+            (found, *_) = self.cloud.found(spec.token, "alpha")
+            return Landed(found.offer_id, (found.id,))
+
+
 FAILS: dict[str, type[FakeProvider]] = {
     "a_claim_is_replaced_only_by_who_knows_it": ReplacesAnyClaim,
     "networks_are_made_once_and_removed_to_the_last_part": LeavesNetworks,
@@ -436,6 +490,16 @@ FAILS: dict[str, type[FakeProvider]] = {
     "a_launch_is_never_said_to_have_ended_before_it_is_shown": SaysEndedBeforeShown,
     "a_notice_has_its_deadline_and_the_machine_runs_until_then": NotesNothing,
     "a_machine_that_is_taken_away_was_preempted_and_is_billed_until_then": SaysFailed,
+    "a_launch_lands_next_door_if_only_that_has_room": AsksOneZone,
+    "a_launch_anywhere_takes_one_of_its_offers_while_all_have_room": LaunchesInEachZone,
+    "the_token_of_a_launch_anywhere_holds_wherever_it_landed": ForgetsWhereItLanded,
+    "a_launch_anywhere_whose_answer_is_lost_is_found_and_not_doubled": ForgetsWhereItLanded,
+    "a_gang_anywhere_whose_answer_is_lost_is_found_whole_and_not_doubled": ForgetsWhereItLanded,
+    "a_gang_lands_whole_in_one_zone": SplitsGangs,
+    "a_gang_that_only_two_zones_together_have_room_for_is_refused_whole": SplitsGangs,
+    "where_no_zone_has_room_it_is_capacity_and_the_token_is_not_used_up": SaysNothingOfCapacity,
+    "a_quota_is_none_of_capacity_in_any_zone": TakesQuotaForCapacityAnywhere,
+    "the_same_token_for_other_offers_is_a_conflict": TakesAnyOffersForAToken,
     "offers_are_distinct_in_a_fixed_order_and_say_whose_they_are": OffersTwice,
     "every_offer_has_one_price_in_force": HasNoPrice,
     "price_history_begins_with_the_price_in_force_and_ends_with_the_present": HasNoPast,

@@ -12,7 +12,8 @@ from providers.testing import ProviderContract
 class FakeContract(ProviderContract):
     offer_id = "fake/alpha/alpha-1/v100.1/on_demand"
     other_offer_id = "fake/beta/beta-2/h100.1/on_demand"
-    behaviour = Behaviour()
+    next_door = "fake/alpha/alpha-2/v100.1/on_demand"
+    behaviour = Behaviour(most_offers=2)
 
     def setup_method(self) -> None:
         self.clock = VirtualClock()
@@ -24,6 +25,10 @@ class FakeContract(ProviderContract):
 
     def limit_capacity(self, machines: int) -> bool:
         self.cloud.set_capacity(self.offer_id, machines)
+        return True
+
+    def limit_capacity_next_door(self, machines: int) -> bool:
+        self.cloud.set_capacity(self.next_door, machines)
         return True
 
     def limit_quota(self, machines: int) -> bool:
@@ -55,6 +60,13 @@ class TestFake(FakeContract):
 
 class TestFakeThatIsSlowAndForgetful(FakeContract):
     offer_id = "fake/beta/beta-2/h100.1/spot"
+    next_door = "fake/beta/beta-1/h100.1/spot"
     behaviour = Behaviour(
-        boot_s=300.0, listing_lag_s=120.0, stop_s=90.0, drift_s=600.0, max_instances=3, forget_s=3600.0
+        boot_s=300.0,
+        listing_lag_s=120.0,
+        stop_s=90.0,
+        drift_s=600.0,
+        max_instances=3,
+        forget_s=3600.0,
+        most_offers=2,
     )

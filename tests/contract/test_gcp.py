@@ -84,6 +84,12 @@ class TestGcp(ProviderContract):
         self.gce.capacity[KIND.name, ZONE, True] = machines
         return True
 
+    next_door = other_offer_id
+
+    def limit_capacity_next_door(self, machines: int) -> bool:
+        self.gce.capacity[KIND.name, "us-central1-b", True] = machines
+        return True
+
     def limit_quota(self, machines: int) -> bool:
         self.gce.quota["NVIDIA_A100_GPUS"] = machines
         return True

@@ -21,7 +21,7 @@ from orchestrator.engine.jobs.checkpoints import FileCatalog, ManifestInfo, Newe
 from orchestrator.engine.runtime import Runtime
 from orchestrator.model import STEP_ORDER, Entry, Event, Job, JobState, Member, Migration, Step
 from orchestrator.store import JobFactFields, Leadership, MigrationFields, RunFields, Store, Tx
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchSpec
 from providers.billing.charges import Usage
 from providers.fake import FakeProvider
 from tests.rig.file_edges import watching
@@ -257,11 +257,11 @@ class MortalProvider(FakeProvider):
 
     injector = FaultInjector()
 
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
+    def launch_any(self, spec: LaunchSpec) -> Landed:
         self.injector.edge("before launch")
-        ids = super().launch(spec)
+        landed = super().launch_any(spec)
         self.injector.edge("after launch")
-        return ids
+        return landed
 
     def terminate(self, instance_id: str) -> None:
         self.injector.edge("before terminate")

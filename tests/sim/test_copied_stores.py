@@ -151,7 +151,7 @@ def test_a_provider_that_does_not_answer_holds_a_new_control_plane_up_for_a_minu
 
 def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(home: SimulatedInstallation) -> None:
     stray = LaunchSpec("stray", CHEAP.id, "", {"tradewind-install": home.store.install_id, "tradewind-run": "run_x"})
-    (stray_id,) = home.cloud.launch(stray, home.clock.now_ms())
+    (stray_id,) = home.cloud.launch(stray, home.clock.now_ms()).instance_ids
     foreign = LaunchSpec("foreign", CHEAP.id, "", {"tradewind-install": "somebody else's"})
     home.cloud.launch(foreign, home.clock.now_ms())
     home.run_for(20)

@@ -1,10 +1,12 @@
-"""Launched: by which calls and with which tokens a machine was launched, and which machines a run got."""
+"""Launched: by which calls and with which tokens machines were launched, and which ones of which offer a run got."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.model import Member, Migration, Run
+from orchestrator.store import Tx
+from providers.base import Landed, LaunchSpec
 
 MOST_NAMED = 4
 
@@ -18,6 +20,28 @@ def named(instance_ids: Sequence[str]) -> str:
 def launch_key(migration: Migration) -> str:
     """The key of the calls that launch a migration's machine (engine.calls)."""
     return f"launch/{migration.id}"
+
+
+def at_its_offer(launch: Callable[[LaunchSpec], Sequence[str]], spec: LaunchSpec) -> Landed:
+    """What a launch of the one offer that it names has found. Raises ProviderError."""
+    return Landed(spec.offer_id, tuple(launch(spec)))
+
+
+def land(tx: Tx, migration: Migration, landed: str) -> str:
+    """Record that the machines of a migration's launch are of the offer `landed`, in the transaction that assigns them
+    to its run. Returns the offer that counts from now on, as for the price: what is none of the launch's offers (a
+    cloud may have forgotten the type of a machine that has ended) changes nothing."""
+    if landed == migration.offer_id or landed not in migration.also:
+        return migration.offer_id
+    tx.land(migration, landed)
+    return landed
+
+
+def land_found(tx: Tx, run: Run, token: str, offer_id: str) -> None:
+    """Like `land`, for a machine that was found by the token of its launch."""
+    for migration in tx.migrations(job_id=run.job_id, unreadable=lambda *_: None):
+        if migration.token == token and migration.target_run_id == run.id:
+            land(tx, migration, offer_id)
 
 
 def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]) -> list[str]:

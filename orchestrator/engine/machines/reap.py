@@ -7,6 +7,7 @@ cancellation), runs that were aborted before the answer to their launch was know
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from orchestrator.engine.billing.accrue import as_described, meter, settle
@@ -18,6 +19,7 @@ from orchestrator.engine.machines.launched import launch_key
 from orchestrator.engine.machines.sweep import adopt, sweep
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
+from providers.base import Landed
 from providers.errors import ProviderError
 from providers.offer import provider_of, region_of
 from providers.traits import shares_host
@@ -131,7 +133,9 @@ def _find_out(ctx: Context, run: Run) -> bool:
         (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)
     launched = ctx.answer(launch_key(migration))
     if launched is not None and launched.error is None:
-        adopt(ctx, run, [each for each in launched.result() if each not in run.instance_ids])
+        landed = launched.result()
+        fresh = tuple(each for each in landed.instance_ids if each not in run.instance_ids)
+        adopt(ctx, run, migration.token, replace(landed, instance_ids=fresh))
         return True
     if ctx.calls.under_way(launch_key(migration)):
         return False
@@ -144,8 +148,10 @@ def _find_out(ctx: Context, run: Run) -> bool:
         return False  # asked again
     if answer is None or found is None:
         return False
-    if fresh := [each.id for each in found if each.id not in run.instance_ids]:
-        adopt(ctx, run, fresh)
+    if others := [each for each in found if each.id not in run.instance_ids]:
+        others.sort(key=lambda each: (not each.alive, each.billed_from_ms is None))  # what costs money comes first
+        fresh = tuple(each.id for each in others if each.offer_id == others[0].offer_id)
+        adopt(ctx, run, migration.token, Landed(others[0].offer_id, fresh))
         return True
     late_s = LATE_S * ctx.installation.clock.factor + provider.listing_lag_s
     if answer.asked_ms <= migration.step_at_ms + late_s * 1000:

@@ -15,7 +15,7 @@ from orchestrator.engine.billing.accrue import settle_all
 from orchestrator.engine.billing.comparisons import conclude_all
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.machines import claims
-from orchestrator.engine.machines.launched import with_machines
+from orchestrator.engine.machines.launched import land_found, with_machines
 from orchestrator.errors import RowError
 from orchestrator.installation import Installation
 from orchestrator.store import Leadership
@@ -61,7 +61,7 @@ def _end_machines(
     except ProviderError as error:
         failed = error
     with installation.store.read() as tx:
-        owned = {each.id: run_id for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
+        owned = {each.id: (each, run_id) for each in listed if (run_id := tx.run_of_token(each.token)) is not None}
         known = {
             instance_id
             for run in tx.unsettled_runs(unreadable=left_out)
@@ -71,7 +71,7 @@ def _end_machines(
     for instance_id in sorted(known | owned.keys()):
         progress(f"ending instance {instance_id}")
         installation.store.beat(leadership)
-        _adopt(installation, leadership, owned.get(instance_id), instance_id)
+        _adopt(installation, leadership, *owned.get(instance_id, (None, None)))
         try:
             ask(provider.name, partial(provider.terminate, instance_id))
         except ProviderError as error:
@@ -80,7 +80,7 @@ def _end_machines(
         raise failed
 
 
-def _adopt(installation: Installation, leadership: Leadership, run_id: str | None, instance_id: str) -> None:
+def _adopt(installation: Installation, leadership: Leadership, instance: Instance | None, run_id: str | None) -> None:
     """Book a machine whose launch was not recorded on the run that it was rented for.
 
     The write transaction also checks the leadership: a process that lost it ends nothing.
@@ -89,8 +89,9 @@ def _adopt(installation: Installation, leadership: Leadership, run_id: str | Non
         installation.store.write(leadership) as tx,
         suppress(RowError),
     ):  # the run cannot be read: its machine is ended anyway
-        if run_id is not None:
+        if instance is not None and run_id is not None:
             run = tx.run(run_id)
-            machines = with_machines(run, [instance_id])
+            machines = with_machines(run, [instance.id])
             if machines != list(run.machines):
                 tx.set_machines(run_id, machines)
+                land_found(tx, run, instance.token, instance.offer_id)

@@ -17,11 +17,11 @@ from orchestrator.engine.calls import place_of
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.engine.machines.launched import with_machines
+from orchestrator.engine.machines.launched import land_found, with_machines
 from orchestrator.errors import RowError
 from orchestrator.model import Event, Run
 from orchestrator.store import Tx
-from providers.base import Provider
+from providers.base import Landed, Provider
 from providers.errors import ProviderError
 from providers.instance import Instance
 from providers.offer import provider_of
@@ -40,15 +40,16 @@ def sweep(ctx: Context) -> bool:
     return changed
 
 
-def adopt(ctx: Context, run: Run, instance_ids: Sequence[str]) -> None:
-    """Assign machines to the ended run that they were rented for, as many as it has room for. Any others that its
-    launch may have created are still looked for."""
-    machines = with_machines(run, instance_ids)
+def adopt(ctx: Context, run: Run, token: str, found: Landed) -> None:
+    """Assign machines to the ended run that they were rented for with this token, as many as it has room for. Any
+    others that its launch may have created are still looked for."""
+    machines = with_machines(run, found.instance_ids)
     with ctx.write() as tx:
         tx.set_machines(run.id, machines)
+        land_found(tx, run, token, found.offer_id)
         if all(each.instance_id is not None for each in machines):
             tx.update_run(run.id, state="ended")
-        for instance_id in instance_ids:
+        for instance_id in found.instance_ids:
             message = f"ending {instance_id}, which no run uses any more"
             ctx.event(tx, "instance.adopted", message, tx.outline(run.job_id), run=run, instance_id=instance_id)
 
@@ -104,7 +105,7 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
     if run is not None and (run.end is None or (has_it and _is_at(provider, run))):
         return False  # its migration is about to launch with the same token, or engine.machines.reap ends it
     if run is not None and not has_it and not run.complete:
-        adopt(ctx, run, [instance.id])
+        adopt(ctx, run, instance.token, Landed(instance.offer_id, (instance.id,)))
     else:
         key, end = f"terminate/{instance.id}", partial(provider.terminate, instance.id)
         ctx.ask(key, place_of(instance.offer_id), end)  # asked again by the next sweep

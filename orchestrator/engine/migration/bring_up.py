@@ -14,7 +14,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import perf, profiled_bytes
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
-from orchestrator.engine.machines.launched import launch_key, named, with_machines
+from orchestrator.engine.machines.launched import at_its_offer, land, launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.migration.limits import check_limits
@@ -26,7 +26,7 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Member, Migration, Run, Step
 from orchestrator.nodes.boot.launching import Remote
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchesAnywhere, LaunchSpec
 from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
 from providers.instance import EndReason, InstanceState
 from providers.offer import provider_of
@@ -74,7 +74,10 @@ def provision(ctx: Context, move: Move) -> bool:
                 return False
         except LimitError as error:
             return abort(ctx, move, str(error))
-        answer = ctx.begin(key, place_of(migration.offer_id), partial(provider.launch, spec))
+        call = partial(at_its_offer, provider.launch, spec)
+        if spec.also and isinstance(provider, LaunchesAnywhere):
+            call = partial(provider.launch_any, spec)
+        answer = ctx.begin(key, place_of(migration.offer_id), call)
     return answer is not None and _launched(ctx, move, answer)
 
 
@@ -83,32 +86,34 @@ def _counted(ctx: Context, move: Move, disk_gb: int) -> bool:
     disk for the next try. Raises LimitError."""
     migration = move.migration
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-        check_limits(ctx, tx, migration.offer_id, nodes=move.target.nodes, besides=move.target.id)
+        for offer_id in (migration.offer_id, *migration.also):
+            check_limits(ctx, tx, offer_id, nodes=move.target.nodes, besides=move.target.id)
         ctx.waited_s(f"launching/{migration.id}")
         tried = migration.attempt + 1
         return tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb)
 
 
-def _launched(ctx: Context, move: Move, answer: Answer[tuple[str, ...]]) -> bool:
+def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
     migration, target = move.migration, move.target
     try:
-        instance_ids = answer.result()
+        landed = answer.result()
     except ProviderError as error:
         with ctx.installation.store.read() as tx:
             counted = tx.migration(migration.id)
         return _refused(ctx, replace(move, migration=counted), error)
     with ctx.write() as tx:
         if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
-            tx.set_machines(target.id, with_machines(target, instance_ids))
-            for _ in instance_ids:
-                tx.add_availability(migration.offer_id, ctx.now_ms, "launched", target.id, "")
-            message = f"rented {migration.offer_id}"
-            rented: dict[str, str] = {"instance_id": instance_ids[0]}
+            tx.set_machines(target.id, with_machines(target, landed.instance_ids))
+            offer_id = land(tx, migration, landed.offer_id)
+            for _ in landed.instance_ids:
+                tx.add_availability(offer_id, ctx.now_ms, "launched", target.id, "")
+            message = f"rented {offer_id}"
+            rented: dict[str, str] = {"instance_id": landed.instance_ids[0]}
             if target.nodes > 1:
-                message, rented["instance_ids"] = (
-                    f"rented {target.nodes} x {migration.offer_id}: {named(instance_ids)}",
-                    " ".join(instance_ids),
-                )
+                message = f"rented {target.nodes} x {offer_id}: {named(landed.instance_ids)}"
+                rented["instance_ids"] = " ".join(landed.instance_ids)
+            if migration.also:
+                message += f", one of {1 + len(migration.also)} zones asked for at once"
             ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
     return True
 
@@ -153,6 +158,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) ->
         },
         time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
         disk_gb=_disk_gb(ctx, migration, job),
+        also=migration.also,
     )
 
 
@@ -190,7 +196,8 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     no_room = error.retryable or isinstance(error, CapacityError | PriceError | QuotaError) or error.scope in LOCAL
     if no_room:
         with ctx.write() as tx:
-            tx.add_availability(migration.offer_id, ctx.now_ms, "refused", move.target.id, str(error))
+            for offer_id in (migration.offer_id, *migration.also):  # an error concerns all of them (LaunchesAnywhere)
+                tx.add_availability(offer_id, ctx.now_ms, "refused", move.target.id, str(error))
     # An earlier call without an answer may still create a machine, whatever this answer says.
     refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
     return abort(ctx, move, str(error), at_once=no_room, refused=refused)

@@ -38,12 +38,13 @@ def open_migration(
     saving_nano_usd: int = 0,
     standby: Migration | None = None,
     after: Run | None = None,
+    also: tuple[str, ...] = (),
 ) -> Migration:
     """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
 
     A `standby`'s run is already up: it becomes the newest, and the migration begins where the standby waited. A run
     that comes `after` another on the same machine is billed from where that one's bill ends, and has its checkpoints;
-    nothing is launched. `saving_nano_usd` is the plan's expected saving.
+    nothing is launched. `saving_nano_usd` is the plan's expected saving; `also`: see Migration.
     Raises CheckpointDamaged.
     """
     now = ctx.now_ms
@@ -81,6 +82,7 @@ def open_migration(
         step_at_ms=now,
         plan_id=plan_id,
         expected_saving_nano_usd=saving_nano_usd,
+        also=also,
     )
     if standby is None:
         tx.add_run(run)

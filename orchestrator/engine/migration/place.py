@@ -8,6 +8,7 @@ the plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
@@ -22,8 +23,10 @@ from orchestrator.engine.migration.move import MAX_PAUSE_S
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
-from orchestrator.policy import decide, expected
+from orchestrator.policy import decide, expected, likewise
 from orchestrator.store import JobFacts, Tx
+from providers.base import LaunchesAnywhere
+from providers.offer import provider_of
 
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
@@ -238,6 +241,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         source=source,
         plan_id=plan.id,
         saving_nano_usd=placement.saving_nano_usd,
+        also=_also(ctx, tx, job, placement),
     )
     tx.set_job_state(job.id, "starting" if current is None else "migrating")
     if tx.job_facts(job.id).baseline_offer_id is None and placement.baseline is not None:
@@ -255,6 +259,20 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         by=actor,
     )
     return True
+
+
+def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ...]:
+    """The further offers that the launch may take, as far as one call can, within all limits."""
+    offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
+    provider = ctx.installation.providers.get(provider_of(offer_id))
+    most = provider.most_offers(nodes) if isinstance(provider, LaunchesAnywhere) else 1
+    found: list[str] = []
+    for each in likewise(placement)[: most - 1]:
+        with suppress(LimitError):
+            check_limits(ctx, tx, each, nodes=nodes)
+            if spending_limits.refuses(ctx, job, each) is None:
+                found.append(each)
+    return tuple(found)
 
 
 def _reason(placement: Placement, source: Run | None) -> Reason:

@@ -96,6 +96,7 @@ _MIGRATIONS_OF = _MIGRATIONS.where(migration.c.job_id.in_(bindparam("job_ids", e
 _OPEN_OF = _MIGRATIONS_OF.where(MIGRATION_OPEN)
 _ONE_MIGRATION = _MIGRATION.where(migration.c.id == bindparam("migration_id"))
 _OF_TOKEN = select(migration.c.target_run_id).where(migration.c.token == bindparam("token"))
+_UPDATE_MIGRATION = update(migration).where(migration.c.id == bindparam("migration_id"))
 _ADVANCE = update(migration).where(
     migration.c.id == bindparam("migration_id"), migration.c.step == bindparam("expected")
 )
@@ -251,7 +252,7 @@ class RunRows(Transaction):
 
     def add_migration(self, new: Migration) -> None:
         """Stores the intent to migrate, before anything is done. Raises StoreError if the id or the token exists."""
-        self._insert(migration, **columns(new))
+        self._insert(migration, **columns(new) | {"also": dumps(new.also) if new.also else None})
 
     def migration(self, migration_id: str) -> Migration:
         """The migration with this id. Raises NotFoundError, RowError."""
@@ -259,6 +260,12 @@ class RunRows(Transaction):
         if row is None:
             raise NotFoundError(f"there is no migration {migration_id}")
         return _migration(row)
+
+    def land(self, of: Migration, offer_id: str) -> None:
+        """Records of which of its offers the machines of a migration's launch are, for it and its run. Raises
+        NotFoundError."""
+        self._change_run(of.target_run_id, offer_id=offer_id)
+        self._connection.execute(_UPDATE_MIGRATION, {"migration_id": of.id, "offer_id": offer_id})
 
     def run_of_token(self, token: str) -> str | None:
         """The id of the run for which machines are launched with this token; None if this store has no such launch.
@@ -369,6 +376,19 @@ def members_in(text: object) -> tuple[Member, ...]:
     return found
 
 
+def offers_in(text: object) -> tuple[str, ...]:
+    """The offers in the document of a column. Raises CodecError."""
+    if text is None:
+        return ()
+    if not isinstance(text, str):
+        raise CodecError("is not text")
+    found = loads(tuple[str, ...], text)
+    for each in found:
+        if not names_a_place(each):
+            raise CodecError(f"{reprlib.repr(each)} is not an offer id")
+    return found
+
+
 def _run(row: Row[Any]) -> Run:
     return _run_of(tuple(row))
 
@@ -390,8 +410,12 @@ def _migration(row: Row[Any]) -> Migration:
 
 @lru_cache(maxsize=ROWS_KEPT)
 def _migration_of(row: tuple[Any, ...]) -> Migration:
-    values = dict(zip(_MIGRATION_COLUMNS, row, strict=True))
-    return _placed("migration", decoded(Migration, "migration", values))
+    values: dict[str, Any] = dict(zip(_MIGRATION_COLUMNS, row, strict=True))
+    try:
+        also = offers_in(values["also"])
+    except CodecError as error:
+        raise UnreadableRowError("migration", values["id"], f"also: {error}") from error
+    return _placed("migration", decoded(Migration, "migration", values | {"also": list(also)}))
 
 
 def _placed(table: str, found: _Placed) -> _Placed:

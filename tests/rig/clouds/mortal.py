@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from providers.base import LaunchSpec
+from providers.base import Landed, LaunchesAnywhere, LaunchSpec
 from providers.fake import Fault, Faults
 from providers.fake.faults import LISTINGS
 from tests.rig.clouds.rented import RentedCloud
@@ -37,10 +37,23 @@ class MortalClient:
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch."""
+        return self._launched(spec, lambda: Landed(spec.offer_id, tuple(self._inner.launch(spec)))).instance_ids
+
+    def most_offers(self, count: int) -> int:
+        """See LaunchesAnywhere."""
+        return self._inner.most_offers(count) if isinstance(self._inner, LaunchesAnywhere) else 1
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        """See LaunchesAnywhere."""
+        inner = self._inner
+        assert isinstance(inner, LaunchesAnywhere)
+        return self._launched(spec, lambda: inner.launch_any(spec))
+
+    def _launched(self, spec: LaunchSpec, call: Callable[[], Landed]) -> Landed:
         self._injector.edge("before launch")
-        ids = self._call("launch", lambda: self._inner.launch(spec), offer_id=spec.offer_id, alone=spec.count == 1)
+        landed = self._call("launch", call, offer_id=spec.offer_id, alone=spec.count == 1)
         self._injector.edge("after launch")
-        return tuple(ids)
+        return landed
 
     def terminate(self, instance_id: str) -> None:
         """See Provider.terminate."""
