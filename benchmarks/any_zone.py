@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks._claims import Claim, show
+from orchestrator.daemon import pause_s
 from orchestrator.model import JobSpec
 from providers.base import Landed, LaunchSpec
 from providers.clock import VirtualClock
@@ -26,7 +27,7 @@ from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, SqliteScratchDatabase, memory_folder, train_spec
 
 ZONES = 6
-TICK_S, LIMIT_S = 0.5, 120.0  # of the control plane
+LIMIT_S = 120.0
 ANSWERS_S = {"at once": 0.0, "in 1 s": 1.0, "in 5 s": 5.0}
 GOAL_S = 1.0
 """More than the cloud takes for one answer."""
@@ -68,9 +69,10 @@ def found_after_s(dry: int, answer_s: float, most_offers: int) -> tuple[float, i
         job = home.submit_job(JobSpec("job", train_spec(10)))
         began_s = home.clock.monotonic_s()
         while not any(run.instance_id for run in home.runs(job)):
-            home.tick(TICK_S)
+            if not home.tick(0.0):  # as orchestrator/daemon.py does, which looks again at once after a change
+                home.clock.advance(pause_s(home.plane._ctx.work))
             assert home.clock.monotonic_s() - began_s < LIMIT_S, "no machine was found"
-        waited_s = home.clock.monotonic_s() - began_s - TICK_S  # the last tick has found it
+        waited_s = home.clock.monotonic_s() - began_s
         database.close()
     return waited_s, launches.count("before launch")
 
