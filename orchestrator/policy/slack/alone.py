@@ -6,6 +6,7 @@ the pool does, what waiting costs in slack, and what a restart does.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,9 +39,10 @@ class AloneTable:
         self._states = spells.phases
         self._restart_h = problem.restart_h
         self._per_h = (SLACKS - 3) ** 2 / (most_h - problem.restart_h)
-        self._values = self._solved(spells)
-        self._value = self._values.ravel().item
-        self._rows = self._values.shape[1]
+        self._rows = 2 * spells.phases + spells.there
+        # Asked for a few numbers at a time, an array of Python's answers sooner than one of numpy.
+        self._value = array("f", [0.0]) * ((self._steps + 1) * self._rows * SLACKS)
+        self._solve(spells, np.frombuffer(self._value, np.float32).reshape(-1, self._rows, SLACKS))
 
     def knows(self, place: int | None) -> bool:
         """See ValueTable."""
@@ -102,11 +104,11 @@ class AloneTable:
         after, usd = cell + self._rows * SLACKS, 0.0
         for weight in weights:
             if weight > 0:
-                low = value(cell)
-                low += (value(cell + 1) - low) * more
+                low = value[cell]
+                low += (value[cell + 1] - low) * more
                 if later > 1e-9:
-                    high = value(after)
-                    low += (high + (value(after + 1) - high) * more - low) * later
+                    high = value[after]
+                    low += (high + (value[after + 1] - high) * more - low) * later
                 usd += weight * low
             cell += SLACKS
             after += SLACKS
@@ -124,15 +126,15 @@ class AloneTable:
         low, high = slacks[j], slacks[j + 1]
         return j, (slack_h - low) / (high - low) if slack_h > low and high > low else 0.0
 
-    def _solved(self, spells: Spells) -> NDArray[np.float32]:
-        """Values over (step, row, slack). The rows are: nothing runs, with the pool away and there by phase; the same
-        while it runs on demand; and a spot machine by phase.
+    def _solve(self, spells: Spells, values: NDArray[np.float32]) -> None:
+        """Fills in the values over (step, row, slack). The rows are: nothing runs, with the pool away and there by
+        phase; the same while it runs on demand; and a spot machine by phase.
 
         With more slack than time there is less than no work left. The values there go on in a straight line, because
         the work ends between two of them."""
         its, pool, step_h = self.problem, self.problem.pools[0], self._step_h
         up, bought, spot = spells.away, spells.phases, 2 * spells.phases  # rows: the first there; on demand; on spot
-        rows = spot + spells.there
+        rows = self._rows
         change, survive = spells.step(pool, step_h), spells.survival(pool, step_h)
         pass_on = np.zeros((rows, rows))
         pass_on[:bought, :bought] = pass_on[bought:spot, bought:spot] = change
@@ -142,30 +144,33 @@ class AloneTable:
         (waited, waited_late), (launched, launched_late) = self._less(step_h), self._less(its.restart_h)
         price = np.full((rows - bought, 1), its.on_demand_usd[0], np.float32)
         price[bought:] = its.spot_usd[0]
-        bill = price * np.float32(step_h)
+        bill = np.repeat(price * np.float32(step_h), SLACKS, axis=1)
         work_h = (np.arange(self._steps + 1)[:, None] * step_h - self._slack_h).astype(np.float32)
         done = np.searchsorted(self._slack_h, np.arange(self._steps + 1) * step_h).tolist()
-        values = np.zeros((self._steps + 1, rows, SLACKS), np.float32)
         least_usd = min(its.spot_usd[0], its.on_demand_usd[0])
         restarted_usd, done_usd = least_usd * (its.restart_h + work_h), price * work_h[:, None]
         values[0, :bought], values[0, bought:] = restarted_usd[0], done_usd[0]
-        too_late = np.float32(TOO_LATE)
+        # The same arrays and views serve every step: with so few states, making them is most of the time.
+        after, idle, begun = (np.empty((count, SLACKS), np.float32) for count in (rows, bought, rows - bought))
+        idles, runs, idle_there = after[:bought], after[bought:], idle[up:]
+        runs_bought, runs_spot, begun_bought, begun_spot = runs[:bought], runs[bought:], begun[:bought], begun[bought:]
+        late, late_begun = idle[:, :waited_late], begun[:, :launched_late]
         for k in range(1, self._steps + 1):
-            after, now = pass_on @ values[k - 1], values[k]
-            idle, runs = now[:bought], after[bought:]
+            now = values[k]
+            np.dot(pass_on, values[k - 1], out=after)
             runs += bill
-            np.minimum(after[:bought] @ waited, too_late, out=idle)
-            idle[:, :waited_late] = too_late
-            begun = runs @ launched
-            begun[:, :launched_late] = too_late
-            np.minimum(idle, begun[:bought], out=idle)
-            np.minimum(idle[up:], begun[bought:], out=idle[up:])
-            np.minimum(runs[:bought], idle, out=now[bought:spot])
-            np.minimum(runs[bought:], idle[up:], out=now[spot:])
+            np.dot(idles, waited, out=idle)
+            late[...] = TOO_LATE
+            np.dot(runs, launched, out=begun)
+            late_begun[...] = TOO_LATE  # and so nothing that is left to do from there costs more
+            np.minimum(idle, begun_bought, out=idle)
+            np.minimum(idle_there, begun_spot, out=idle_there)
+            now[:bought] = idle
+            np.minimum(runs_bought, idle, out=now[bought:spot])
+            np.minimum(runs_spot, idle_there, out=now[spot:])
             if (over := done[k]) < SLACKS:
-                idle[:, over:] = restarted_usd[k, over:]
+                now[:bought, over:] = restarted_usd[k, over:]
                 now[bought:, over:] = done_usd[k, :, over:]
-        return values
 
     def _less(self, hours: float) -> tuple[NDArray[np.float32], int]:
         """(matrix from values over slack to those by the slack that is so much more, for how many there is none)."""

@@ -140,6 +140,8 @@ class Planner:
             self._began = (now.now_h, now.work_h / self.fastest)
         allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0])
         here = now.running[0] if now.running is not None and now.running[1] else None
+        if here is not None and self.spells.pools == 1:
+            return []
         bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
         looks = sorted(
             (-1.0 if (at_h := self.spells.last_look_h(pool)) is None else at_h, pool)
@@ -166,14 +168,18 @@ class Planner:
     def best(self, now: Situation) -> Act:
         """The first of `options`.
 
-        The table is not needed for it where a spot machine works in the only pool and costs no more than on-demand:
-        buying, or waiting, is possible a tick later, too, with more of the work done.
+        The table is not needed for it in a single pool where a spot machine works and costs no more than on-demand:
+        buying, or waiting, is possible a tick later, too, with more of the work done. Nor is it while the job runs on
+        demand and the pool is empty: what was bought is not given up only to wait.
         """
-        alone, works = self.spells.pools == 1, now.running == (0, True) and now.overhead_left_h <= 1e-9
-        if alone and works and now.spot_usd[0] <= self.terms.on_demand_usd[0]:
-            progress_h = self.terms.tick_h * self.terms.speed[0]
-            if now.work_h > progress_h and self.safe_after(now, progress_h):
+        if self.spells.pools == 1 and now.running is not None:
+            if not now.running[1] and self.spells.seen(0, now.now_h) is False:
                 return Act("stay", 0)
+            works = now.running[1] and now.overhead_left_h <= 1e-9
+            if works and now.spot_usd[0] <= self.terms.on_demand_usd[0]:
+                progress_h = self.terms.tick_h * self.terms.speed[0]
+                if now.work_h > progress_h and self.safe_after(now, progress_h):
+                    return Act("stay", 0)
         first = self.options(now)[0]
         return Act(first.action, first.pool)
 

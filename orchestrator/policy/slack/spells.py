@@ -57,6 +57,8 @@ class Spells:
         self._away_ends, self._away_spent = np.zeros((pools, self.away)), np.zeros((pools, self.away))
         self._there_ends, self._there_spent = np.zeros((pools, self.there)), np.zeros((pools, self.there))
         self._certain: Floats = np.eye(self.phases)
+        self._just_gone: Floats = np.asarray(self._certain[0])
+        self._without: Floats = self._certain[: self.away].sum(axis=0)  # 1 for the phases of absence
         self._state: list[Floats | None] = [None] * pools
         self._seen_h = [0.0] * pools
         self._was_there: list[bool | None] = [None] * pools
@@ -172,14 +174,11 @@ class Spells:
 
     def _after(self, before: Floats, was_there: bool | None, close: bool) -> Floats:
         """The state of a pool that was seen to be away."""
-        after = np.zeros(self.phases)
         if was_there and close:
-            after[0] = 1.0
-            return after
-        after[: self.away] = before[: self.away]
-        if after.sum() <= 1e-12:
-            after[0] = 1.0
-        return np.asarray(after / after.sum())
+            return self._just_gone
+        after: Floats = before * self._without
+        total = float(after.sum())
+        return np.asarray(after / total) if total > 1e-12 else self._just_gone
 
     def _count_hidden(self, pool: int, was_there: bool, there: bool, gap_h: float) -> None:
         """Expected ends and hours between two looks at a chain with two states."""
@@ -207,7 +206,8 @@ class Spells:
             self._there_spent[pool, phase] += gap_h
             self._there_ends[pool, phase] += not there
             return
-        shares = before[: self.away] / max(float(before[: self.away].sum()), 1e-12)
+        shares = before[: self.away]
+        shares = shares / max(float(shares.sum()), 1e-12)
         self._away_spent[pool] += shares * (gap_h / 2 if there else gap_h)
         if there:
             self._away_ends[pool] += shares

@@ -238,6 +238,13 @@ def test_what_needs_no_table_is_what_the_table_says(up_h, down_h, price, ticks_l
         assert planner.best(now) == (planner.options(now)[0].action, planner.options(now)[0].pool)
 
 
+def test_a_machine_bought_in_the_only_pool_is_kept_while_the_pool_is_empty():
+    planner = Planner(Terms(0.2, TICK_H, (1.0,), np.zeros((1, 1)), (1.0,), 0.0))
+    planner.spells.saw(0, False, 5.0)
+    assert planner.best(Situation(5.0, 40, 2.0, (0, False), 0.0, 0, (0.3,))) == ("stay", 0)
+    assert planner.solved == 0
+
+
 def test_pools_with_the_same_egress_prices_are_one_place_of_the_checkpoint():
     egress = np.array([[0.0, 0.0, 0.5], [0.0, 0.0, 0.5], [0.5, 0.5, 0.0]])
     several = problem(pools=(0, 1, 2), spot_usd=(1.0,) * 3, speed=(1.0,) * 3, egress_usd=egress, slack_h=6.0)
