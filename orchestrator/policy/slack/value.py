@@ -156,7 +156,12 @@ class ValueTable(PoolTable):
         )
         egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
         bought_at, spot_at = ([self._place_of[pool] for pool in pools] for pools in (its.on_demand_pools, its.pools))
-        ways = egress.T[[*spot_at, *bought_at], :, None]  # by machine, from each place
+        # Machines of one place cost the same to go to.
+        machines = [*spot_at, *bought_at]
+        reached = [
+            ([number for number, at in enumerate(machines) if at == place], egress[:, place, None])
+            for place in sorted({*machines})
+        ]
         bill = _bills(
             grid.work_h, *(np.array(each, np.float32) * np.float32(step_h) for each in (its.spot_usd, its.speed))
         )
@@ -180,8 +185,11 @@ class ValueTable(PoolTable):
             begun[:, count:] = bought(k, go_on)
             best = modes[k, :, :on_demand]
             best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
-            for number, way in enumerate(ways):
-                np.minimum(best, begun[:, number, None] + way, out=best)
+            for (first, *more), way in reached:
+                least = begun[:, first]
+                for number in more:
+                    least = np.minimum(least, begun[:, number])
+                np.minimum(best, least[:, None] + way, out=best)
             if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
                 best[..., -1] = restart_usd
             np.minimum(go_on, best[:, bought_at], out=modes[k, :, on_demand:])
@@ -260,15 +268,23 @@ class _Less:
         self._more, self._late, self._done = more, late, done
         self._any_late: list[bool] = np.asarray(late.any(axis=(1, 2))).tolist()
         self._any_done: list[bool] = np.asarray(done.any(axis=(1, 2))).tolist()
+        moves = late | done | (more > 0) | (j != np.arange(size))
+        self._still: list[bool] = np.asarray(~moves.any(axis=(1, 2))).tolist()
 
     def __call__(self, step: int, values: Table) -> Table:
-        row, flat = step - 1, values.reshape(len(values), -1)
+        row = step - 1
+        if self._still[row]:
+            return values
+        flat = values.reshape(len(values), -1)
         moved: Table = flat.take(self._below[row], axis=1)
-        moved += (flat.take(self._above[row], axis=1) - moved) * self._more[row]
+        above: Table = flat.take(self._above[row], axis=1)
+        above -= moved
+        above *= self._more[row]
+        moved += above
         if self._any_late[row]:
-            moved[:, self._late[row]] = TOO_LATE
+            np.copyto(moved, TOO_LATE, where=self._late[row])
         if self._any_done[row]:
-            moved[:, self._done[row]] = 0
+            np.copyto(moved, 0, where=self._done[row])
         return moved
 
 
