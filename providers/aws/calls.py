@@ -14,7 +14,8 @@ from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
 INSTALL = "tradewind-install"
 """The tag with which everything is made."""
-SPOT_SERVICE = "spot.amazonaws.com"
+SERVICES = ["spot.amazonaws.com", "ec2fleet.amazonaws.com"]
+"""Those that make themselves a role in an account with its first spot machine, and its first fleet."""
 
 CALLS = (
     *(
@@ -32,6 +33,10 @@ CALLS = (
         Call(name, Use.MACHINES)
         for name in (
             "ec2:RunInstances",
+            "ec2:CreateLaunchTemplate",
+            "ec2:DescribeLaunchTemplates",
+            "ec2:CreateFleet",
+            "ec2:DescribeFleets",
             "ec2:DescribeInstances",
             "ec2:DescribeSpotInstanceRequests",
             "ec2:DescribeImages",
@@ -43,12 +48,14 @@ CALLS = (
             "servicequotas:ListServiceQuotas",
             "ec2:CreateTags",
             "ec2:TerminateInstances",
+            "ec2:DeleteLaunchTemplate",
             "iam:CreateServiceLinkedRole",
         )
     ),
     *(
         Call(name, Use.NETWORKS)
         for name in (
+            "ec2:DescribeLaunchTemplates",
             "ec2:DescribeAvailabilityZones",
             "ec2:DescribeRouteTables",
             "ec2:CreateVpc",
@@ -65,6 +72,7 @@ CALLS = (
             "ec2:DetachInternetGateway",
             "ec2:DeleteInternetGateway",
             "ec2:DeleteVpc",
+            "ec2:DeleteLaunchTemplate",
         )
     ),
     *(
@@ -102,11 +110,20 @@ CALLS = (
 """`sts:GetCallerIdentity` is not among them: it needs no permission."""
 
 _OWN = {"StringLike": {f"aws:ResourceTag/{INSTALL}": "*"}}
-_CREATING = ["RunInstances", "CreateVpc", "CreateSubnet", "CreateInternetGateway", "CreateSecurityGroup"]
+_CREATING = [
+    "RunInstances",
+    "CreateLaunchTemplate",
+    "CreateFleet",
+    "CreateVpc",
+    "CreateSubnet",
+    "CreateInternetGateway",
+    "CreateSecurityGroup",
+]
 _RESTRICTED: dict[str, tuple[dict[str, Any], ...]] = {
     "ec2:CreateTags": ({"StringEquals": {"ec2:CreateAction": _CREATING}}, _OWN),
     "ec2:TerminateInstances": (_OWN,),
-    "iam:CreateServiceLinkedRole": ({"StringEquals": {"iam:AWSServiceName": SPOT_SERVICE}},),
+    "ec2:DeleteLaunchTemplate": (_OWN,),
+    "iam:CreateServiceLinkedRole": ({"StringEquals": {"iam:AWSServiceName": SERVICES}},),
     **dict.fromkeys(
         (
             "ec2:AuthorizeSecurityGroupIngress",

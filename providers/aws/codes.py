@@ -39,6 +39,9 @@ NO_NETWORK = (
     "Gateway.NotAttached",
 )
 NO_BUCKET = ("NoSuchBucket",)
+TEMPLATE_EXISTS = ("InvalidLaunchTemplateName.AlreadyExistsException",)
+NO_FLEET = ("InvalidFleetId.NotFound", "InvalidFleetId", "NoSuchFleet")
+NO_TEMPLATE = ("InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound")
 MADE_BEFORE = (
     "Resource.AlreadyAssociated",
     "RouteAlreadyExists",
@@ -89,7 +92,9 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("RequestTimeTooSkewed RequestInTheFuture", ClockSkewError, "account", "common", _CLOCK)
     for code in USED_TOKEN:
         yield from row(code, ConflictError, "request", "codes", "use a new token for a new request")
-    for code in NO_INSTANCE:
+    for code in TEMPLATE_EXISTS:
+        yield from row(code, ConflictError, "request", "codes", "use a new token for a new request")
+    for code in (*NO_INSTANCE, *NO_TEMPLATE):
         yield from row(code, NotFoundError, "request", "codes")
     yield from row("InvalidAMIID.NotFound InvalidAMIID.Malformed", SetupError, "region", "codes", _IMAGE)
     yield from row("InvalidAMIID.Unavailable ParameterNotFound", SetupError, "region", "codes", _IMAGE)

@@ -15,12 +15,12 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from providers.aws.calls import INSTALL
-from providers.aws.codes import NO_NETWORK
+from providers.aws.codes import NO_NETWORK, NO_TEMPLATE
 from providers.aws.regions import pages_of
 from providers.aws.rows import PROVIDER, Row
-from providers.aws.session import Connections, error_code
+from providers.aws.session import Connections, error_code, to_provider_error
 from providers.clock import Clock
-from providers.errors import SetupError, UnavailableError
+from providers.errors import PermissionDeniedError, SetupError, UnavailableError
 from providers.network import Network, NetworkPart
 
 FRESH_S = 3600.0
@@ -30,6 +30,7 @@ GROUP = "tradewind"
 BLOCK = IPv4Network("10.83.0.0/16")
 SUBNET_BITS = 20
 EVERYWHERE = "0.0.0.0/0"
+SEES_TEMPLATES = "ec2:DescribeLaunchTemplates"
 
 
 class Networks:
@@ -94,7 +95,13 @@ class Networks:
                 _unless_gone(partial(ec2.detach_internet_gateway, **which, VpcId=attached["VpcId"]))
             ec2.delete_internet_gateway(**which)
 
-        removals = (ec2.delete_security_group, ec2.delete_subnet, remove_gateway, ec2.delete_vpc)
+        removals = (
+            ec2.delete_launch_template,
+            ec2.delete_security_group,
+            ec2.delete_subnet,
+            remove_gateway,
+            ec2.delete_vpc,
+        )
         for (key, kind), rows, remove in zip(_KINDS.items(), here.rows, removals, strict=True):
             for row in rows:
                 _unless_gone(partial(remove, **{key: row[key]}))
@@ -109,9 +116,19 @@ class Networks:
             found = [row for page in pages_of(ec2, operation, Filters=own) for row in page[name]]
             return sorted(found, key=lambda row: str(row[key]))
 
+        def templates() -> list[Row]:
+            try:
+                return rows("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId")
+            except Exception as error:
+                known = to_provider_error(error)
+                if isinstance(known, PermissionDeniedError) and known.action == SEES_TEMPLATES:
+                    return []  # an earlier version's policy: then there are none
+                raise
+
         here = _Region(
             self._connections.client("ec2", region, once=True),
             install,
+            templates(),
             rows("describe_security_groups", "SecurityGroups", "GroupId"),
             rows("describe_subnets", "Subnets", "SubnetId"),
             rows("describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
@@ -137,6 +154,7 @@ class _Region:
 
     ec2: Any
     install: str
+    templates: list[Row]
     groups: list[Row]
     all_subnets: list[Row]
     gateways: list[Row]
@@ -153,7 +171,7 @@ class _Region:
     @property
     def rows(self) -> tuple[list[Row], ...]:
         """All parts, in the order in which they can be removed."""
-        return self.groups, self.all_subnets, self.gateways, self.vpcs
+        return self.templates, self.groups, self.all_subnets, self.gateways, self.vpcs
 
     @property
     def parts(self) -> tuple[NetworkPart, ...]:
@@ -275,6 +293,7 @@ class _Region:
 
 
 _KINDS = {
+    "LaunchTemplateId": "launch template",  # of a launch in any of several zones (providers.aws.fleets)
     "GroupId": "firewall",
     "SubnetId": "subnet",
     "InternetGatewayId": "internet gateway",
@@ -293,5 +312,5 @@ def _unless_gone(remove: Callable[[], Any]) -> None:
     try:
         remove()
     except Exception as error:
-        if error_code(error) not in NO_NETWORK:
+        if error_code(error) not in (*NO_NETWORK, *NO_TEMPLATE):
             raise

@@ -1,33 +1,37 @@
 """AwsProvider: rents machines on EC2, spot and on-demand.
 
 A launch is one RunInstances call for all its machines, in the zone of its offer: EC2 starts all of them or none. It is
-sent once and never repeated by boto3; its ClientToken is our launch token, so that repeating it by ourselves is safe.
+sent once and never repeated by boto3; its ClientToken is our launch token, so that repeating it by ourselves is safe. A
+launch in any of several zones is a fleet (providers.aws.fleets).
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from providers.aws.buckets import Buckets
 from providers.aws.calls import INSTALL
 from providers.aws.codes import NO_INSTANCE, NO_NETWORK, USED_TOKEN
+from providers.aws.fleets import Fleets
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
-from providers.aws.networks import Networks
+from providers.aws.networks import SEES_TEMPLATES, Networks
 from providers.aws.quotas import Quotas
 from providers.aws.regions import enabled_regions, pages_of
-from providers.aws.rows import PROVIDER, REQUEST, Row, instance, instance_id, place_of, tags_of
+from providers.aws.rows import PROVIDER, REQUEST, TOKEN, Row, instance, instance_id, place_of, tags_of
 from providers.aws.session import Connections, error_code, to_provider_error
 from providers.aws.settings import Settings
 from providers.aws.user_data import user_data
-from providers.base import LaunchSpec, Quota
+from providers.base import Landed, LaunchSpec, Quota
 from providers.bucket import Bucket
 from providers.clock import Clock
 from providers.closed import Closed
-from providers.errors import ConflictError, ProviderError, UnavailableError
+from providers.errors import ConflictError, PermissionDeniedError, ProviderError, SetupError, UnavailableError
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
 from providers.network import Network, in_each
@@ -36,6 +40,7 @@ from providers.price import PricePoint
 from providers.rentable import rentable
 
 REGIONS_FRESH_S = 3600.0
+MOST_ZONES = 10
 MOST_VALUES = 200
 """Of one filter of a Describe call."""
 _ALIVE = ["pending", "running", "shutting-down", "stopping", "stopped"]
@@ -57,6 +62,7 @@ class AwsProvider:
         self._images = Images(self._connections, clock)
         self._networks = Networks(self._connections, clock)
         self._buckets = Buckets(self._connections)
+        self._fleets = Fleets(self._connections, clock)
         self._quotas = Quotas(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
@@ -96,6 +102,38 @@ class AwsProvider:
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
         return ids
 
+    # --- LaunchesAnywhere ---
+
+    def most_offers(self, _count: int) -> int:
+        """See LaunchesAnywhere: no region has more zones."""
+        return MOST_ZONES
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        """See LaunchesAnywhere. Where the account may not, or EC2 will not, launch fleets: of the first offer."""
+        offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
+        offer = offers[0]
+        if any(replace(each, zone=offer.zone) != offer for each in offers):
+            raise SetupError(f"the offers of one launch on AWS differ in more than their zone: {' '.join(spec.also)}")
+        with self._converted(offer.region):
+            subnets = self._subnets(spec, offers)
+            overrides = [
+                {"SubnetId": subnet, "InstanceType": offer.instance_type, "Priority": float(number)}
+                for number, subnet in enumerate(subnets)
+            ]
+            template = _template(self._request(spec, offer), spec)
+        try:
+            with self._converted(offer.region):
+                launched = self._fleets.launch(spec, offer.region, template, overrides, spot=offer.spot)
+        except SetupError:
+            self._networks.forget(_install(spec), offer.region)
+            raise
+        if launched is None:
+            return Landed(spec.offer_id, self.launch(spec))
+        subnet, found = launched
+        ids = tuple(instance_id(offer.region, {"InstanceId": each}) for each in found)
+        self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
+        return Landed(str(subnets[subnet]), ids)
+
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
         """See Provider.describe."""
         found = {
@@ -110,7 +148,18 @@ class AwsProvider:
         """See Provider.find. Asks by the token itself, which a machine that has ended keeps, unlike its tags."""
         if region not in self._regions():
             return []
-        return self._found(region, {"Name": "client-token", "Values": [token]})
+        found = self._found(region, {"Name": "client-token", "Values": [token]})
+        if found:
+            return found
+        ids: list[str] | None = None
+        try:
+            with self._converted(region):
+                ids = self._fleets.machines(token, region)
+        except PermissionDeniedError as error:
+            if error.action != SEES_TEMPLATES:  # without it, there are no fleets
+                raise
+        by = {"Name": f"tag:{TOKEN}", "Values": [token]} if ids is None else {"Name": "instance-id", "Values": ids}
+        return [replace(each, token=token) for each in (self._found(region, by) if ids != [] else [])]
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
         """See Provider.renew: sets a tag, which the machine reads."""
@@ -150,6 +199,9 @@ class AwsProvider:
 
         def asked(region: str) -> list[Instance] | ProviderError:
             try:
+                if region in self._settings.regions:
+                    with suppress(ProviderError), self._converted(region):
+                        self._fleets.tidy(install, region)
                 return self._found(region, owned, alive)
             except ProviderError as error:
                 return error
@@ -282,6 +334,19 @@ class AwsProvider:
             request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": once}
         return request
 
+    def _subnets(self, spec: LaunchSpec, offers: Sequence[OfferId]) -> dict[str, OfferId]:
+        """The offers by their subnets. Zones other than the first whose subnets were not made yet are left out."""
+        found: dict[str, OfferId] = {}
+        for each in offers:
+            try:
+                subnet, _ = self._networks.place(_install(spec), each.region, each.zone)
+            except SetupError:
+                if not found:
+                    raise
+            else:
+                found[subnet] = each
+        return found
+
     def _launched_before(self, spec: LaunchSpec, region: str) -> tuple[str, ...]:
         """The machines of a token that EC2 has seen before, in another form or with machines that have ended. Raises
         ConflictError, and UnavailableError if it does not show them yet."""
@@ -344,6 +409,20 @@ class AwsProvider:
         except Exception as error:
             known = to_provider_error(error, in_region=region)
             raise (known or self.classify(error)) from error
+
+
+def _template(request: Mapping[str, Any], spec: LaunchSpec) -> dict[str, Any]:
+    """What a launch template says of a machine: as a request for one, without its place, how many there are to be and
+    whether it is a spot machine, which the fleet says."""
+    placed = ("ClientToken", "MinCount", "MaxCount", "Placement", "InstanceMarketOptions")
+    (card,) = request["NetworkInterfaces"]
+    token = {"Key": TOKEN, "Value": spec.token}
+    return {
+        **{name: value for name, value in request.items() if name not in placed},
+        "UserData": base64.b64encode(request["UserData"]).decode(),  # boto3 does so for RunInstances only
+        "NetworkInterfaces": [{name: value for name, value in card.items() if name != "SubnetId"}],
+        "TagSpecifications": [{**each, "Tags": [*each["Tags"], token]} for each in request["TagSpecifications"]],
+    }
 
 
 def _pieces(values: Sequence[str]) -> Iterator[list[str]]:

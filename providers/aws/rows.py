@@ -17,7 +17,9 @@ from providers.offer import CapacityType, OfferId
 PROVIDER = "aws"
 REQUEST = "tradewind-request"
 """The tag with the fingerprint of the launch."""
-OWN_TAGS = (LIVES, REQUEST)
+TOKEN = "tradewind-token"
+"""The tag with the launch token of a machine that a fleet has launched: EC2 knows it by a client token of its own."""
+OWN_TAGS = (LIVES, REQUEST, TOKEN)
 NOTICE_MS = 120_000
 """From AWS's notice to the end of a spot machine."""
 EARLY_MS = 60_000
@@ -69,7 +71,7 @@ def instance(region: str, row: Row, request: Row | None, seen_ms: int) -> Instan
     capacity = CapacityType.SPOT if row.get("InstanceLifecycle") == "spot" else CapacityType.ON_DEMAND
     offer = OfferId(PROVIDER, region, row["Placement"]["AvailabilityZoneId"], row["InstanceType"], capacity)
     kept = {name: value for name, value in tags.items() if name not in OWN_TAGS}
-    token = str(row.get("ClientToken", ""))
+    token = tags.get(TOKEN) or str(row.get("ClientToken", ""))
     name = instance_id(region, row)
     return Instance(name, PROVIDER, str(offer), token, state, began_ms, ended_ms, reason, notice_ms, kept)
 

@@ -133,7 +133,12 @@ class GcpProvider:
         with suppress(ConflictError):  # it chose a zone where they are already
             if (chosen := landed_in(self._accepted(spec, base, send), spec.count)) is not None:
                 landed = _at(spec, replace(offer, zone=chosen))
-        landed = landed or self._landed(spec, offer, ended=True)
+        try:
+            landed = landed or self._landed(spec, offer, ended=True)
+        except ProviderError as error:
+            if error.retryable or isinstance(error, ConflictError):
+                raise
+            raise UnavailableError(f"where GCP launched it cannot be looked up: {error}", hint=error.hint) from error
         if landed is None:
             raise UnavailableError(f"GCP does not show yet where it launched what the token {spec.token} asks for")
         self._launched |= dict.fromkeys(landed.instance_ids, self._clock.monotonic_s())
@@ -300,10 +305,10 @@ class GcpProvider:
                 if launch_of(row).get("request") != spec.fingerprint:
                     raise ConflictError(USED, hint="use a new token for a new request")
                 zones.setdefault(zone, set()).add(row.name)
-        if ended:
+        wanted = set(names(spec.token, offer, spec.count))
+        if ended and wanted not in zones.values():
             for zone, name in filter(None, (place_of(each.id) for each in self.find(spec.token, offer.region))):
                 zones.setdefault(zone, set()).add(name)
-        wanted = set(names(spec.token, offer, spec.count))
         whole = [zone for zone in sorted(zones) if zones[zone] == wanted]
         return _at(spec, replace(offer, zone=whole[0])) if whole else None
 

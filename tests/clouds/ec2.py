@@ -5,7 +5,7 @@ code reads and writes it. moto's own machines are not used: they have no idempot
 end, and run nothing. What happens inside a machine is `Machine`'s business.
 
 Times are those of `clock`. Networks are moto's (tests/clouds/ec2_networks.py). Not modelled: volumes, images' contents,
-IAM, CreateFleet, stopping, hibernating.
+IAM, stopping, hibernating. Fleets and their templates: tests/clouds/ec2_fleets.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from moto.core.utils import get_service_model
 from providers.clock import Clock
 from providers.money import cost_nano_usd, usd
 from tests.clouds.aws import AwsCloud, error, signed_region
+from tests.clouds.ec2_fleets import Fleets, Refused
 from tests.clouds.ec2_networks import ACTIONS, Networks
 from tests.clouds.machines import Machine
 from tests.clouds.server import Request, Response
@@ -50,14 +51,6 @@ QUOTAS = {
 _TOKEN = re.compile(r"[!-~]{1,64}")
 
 Row = dict[str, Any]
-
-
-class Refused(Exception):
-    """An error as EC2 answers it."""
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(code)
-        self.response = error(code, message, status)
 
 
 @dataclass
@@ -119,6 +112,7 @@ class Ec2:
         self.instances: dict[str, Instance] = {}
         self.networks = Networks() if networks is None else networks
         self.networks.cards = self._cards
+        self.fleets = Fleets(self.now, lambda: self.chance, self.networks.zone_of, self._run_together)
         self._launched: dict[tuple[str, str, str], tuple[Mapping[str, Any], list[str]]] = {}
         self._lock = threading.RLock()
         self._model = get_service_model("ec2")
@@ -171,6 +165,8 @@ class Ec2:
 
     def tags_of(self, thing: str) -> dict[str, str]:
         """The tags of a machine or a part of a network, by its id."""
+        if thing.startswith("lt-"):
+            return self.fleets.tags(thing) if thing in self.fleets.templates else {}
         return self.instances[thing].tags if thing in self.instances else self.networks.tags(thing)
 
     def end_all(self) -> None:
@@ -264,6 +260,10 @@ class Ec2:
         made = [self._made(region, asked, number) for number in range(asked["MinCount"])]
         self._launched[place] = (asked, [each.id for each in made])
         return self._reservation(made)
+
+    def _run_together(self, region: str, asked: Row) -> list[str]:
+        """The ids of the machines of a fleet."""
+        return [each["InstanceId"] for each in self._run(region, asked)["Instances"]]
 
     def _check(self, region: str, asked: Row, zone_id: str, zone: str) -> None:
         kind, count = asked["InstanceType"], asked["MinCount"]
@@ -388,6 +388,10 @@ class Ec2:
         return {"TerminatingInstances": changes}
 
     def _tagged(self, region: str, asked: Row) -> Row:
+        if asked["Resources"][0].startswith("lt-"):
+            for each in asked["Resources"]:
+                self.fleets.tag(each, asked["Tags"])
+            return {}
         for instance in self._existing(region, asked["Resources"]):
             tags = instance.tags | {tag["Key"]: tag["Value"] for tag in asked["Tags"]}
             instance.row["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
@@ -440,6 +444,11 @@ _SERVED: Mapping[str, Callable[[Ec2, str, Row], Row]] = {
     "DescribeAvailabilityZones": Ec2._zones,
     "TerminateInstances": Ec2._terminated,
     "CreateTags": Ec2._tagged,
+    "CreateLaunchTemplate": lambda ec2, region, asked: ec2.fleets.create_template(region, asked),
+    "DescribeLaunchTemplates": lambda ec2, region, asked: ec2.fleets.describe_templates(region, asked),
+    "DeleteLaunchTemplate": lambda ec2, region, asked: ec2.fleets.delete_template(region, asked),
+    "CreateFleet": lambda ec2, region, asked: ec2.fleets.create_fleet(region, asked),
+    "DescribeFleets": lambda ec2, region, asked: ec2.fleets.describe_fleets(region, asked),
 }
 
 

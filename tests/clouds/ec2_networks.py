@@ -105,6 +105,13 @@ class Networks:
                 return "InvalidGroup.NotFound", f"The security group '{group}' does not exist"
         return None
 
+    def zone_of(self, region: str, subnet_id: str) -> str:
+        """The zone ID of a subnet; "" if there is none."""
+        for zone in ec2_backends[_ACCOUNT][region].subnets.values():
+            if subnet_id in zone:
+                return str(zone[subnet_id]._availability_zone.zone_id)
+        return ""
+
     def _held(self, form: Mapping[str, str], region: str) -> str:
         here, action, cards = ec2_backends[_ACCOUNT][region], form["Action"], list(self.cards(region))
         subnets = {each["SubnetId"] for each in cards}

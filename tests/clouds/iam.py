@@ -25,8 +25,8 @@ from tests.clouds.aws import error
 from tests.clouds.server import Cloud, Request, Response
 
 ACCOUNT = "123456789012"
-_PARTS = ("VpcId", "SubnetId", "InternetGatewayId", "GroupId")
-_SPOT = "spot.amazonaws.com"
+_PARTS = ("VpcId", "SubnetId", "InternetGatewayId", "GroupId", "LaunchTemplateId")
+_SPOT, _FLEETS = "spot.amazonaws.com", "ec2fleet.amazonaws.com"
 _OF_BUCKETS = {
     "GET": "s3:ListBucket",
     "PUT": "s3:CreateBucket",
@@ -61,13 +61,14 @@ class Demand:
 class User:
     """A new user with this policy and a key of its own. `expired`: the session that the key belongs to is over.
 
-    `demanded` is every permission that its requests needed. The account has no role for spot machines yet: the first
-    one makes it.
+    `demanded` is every permission that its requests needed. The account has no roles for spot machines and fleets
+    yet: the first one makes it.
     """
 
     policy: Mapping[str, Any]
     expired: bool = False
     has_spot_role: bool = False
+    has_fleet_role: bool = False
     demanded: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -177,7 +178,16 @@ class Enforced:
         yield Demand(f"{service}:{action}", "*", {})
         if any(key.startswith("TagSpecification") for key in form):
             yield Demand("ec2:CreateTags", "*", {"ec2:CreateAction": action})
-        if form.get("InstanceMarketOptions.MarketType") == "spot" and not self.user.has_spot_role:
+        if action == "CreateFleet":
+            yield Demand("ec2:RunInstances", "*", {})
+            yield Demand("ec2:CreateTags", "*", {"ec2:CreateAction": "RunInstances"})
+            if not self.user.has_fleet_role:
+                yield Demand("iam:CreateServiceLinkedRole", "*", {"iam:AWSServiceName": _FLEETS})
+                self.user.has_fleet_role = True
+        kind = form.get("InstanceMarketOptions.MarketType") or form.get(
+            "TargetCapacitySpecification.DefaultTargetCapacityType"
+        )
+        if kind == "spot" and not self.user.has_spot_role:
             yield Demand("iam:CreateServiceLinkedRole", "*", {"iam:AWSServiceName": _SPOT})
             self.user.has_spot_role = form.get("DryRun") != "true"
 

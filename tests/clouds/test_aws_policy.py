@@ -37,6 +37,7 @@ OFFER = "aws/us-east-1/use1-az1/g5.xlarge/spot"
 SETTINGS = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
 USES = (Use.PRICES, Use.MACHINES, Use.NETWORKS)
 NEEDED = permissions(CALLS, *USES)
+OF_FLEETS = ("ec2:CreateLaunchTemplate", "ec2:DescribeLaunchTemplates", "ec2:CreateFleet")
 TAGS = {"tradewind-install": "tw-1"}
 
 
@@ -79,14 +80,14 @@ def logged_in(server: LoopbackServer, environment: pytest.MonkeyPatch) -> tuple[
 @pytest.fixture
 def account(server: LoopbackServer, logged_in: tuple[User, Connections]) -> Account:
     clock, (user, connections) = VirtualClock(start_ms=NOW_MS), logged_in
-    here = AwsRegion(
-        ["use1-az1"], [Change("g5.xlarge", 0, NOW_MS - 10**7, "0.4")], {("g5.xlarge", 0)}, {"g5.xlarge": "1.0"}
-    )
+    changes = [Change("g5.xlarge", zone, NOW_MS - 10**7, "0.4") for zone in range(2)]
+    offered = {("g5.xlarge", zone) for zone in range(2)}
+    here = AwsRegion(["use1-az1", "use1-az2"], changes, offered, {"g5.xlarge": "1.0"})
     prices = AwsCloud({"us-east-1": here}, {"g5.xlarge": AwsType("g5.xlarge", "A10G", 1, 24576, 4, 16384)})
     prices.advisor = {"spot_advisor": {}}
     prices.forward = ec2 = Ec2(clock, prices, lambda _, user_data: Still(user_data))
     user.allow(granted())
-    user.expired, user.has_spot_role, user.demanded = False, False, []
+    user.expired, user.has_spot_role, user.has_fleet_role, user.demanded = False, False, False, []
     server.serve(Enforced(prices, user, ec2.tags_of))
     return Account(server, ec2, user, connections)
 
@@ -112,6 +113,15 @@ def everything(account: Account) -> list[ProviderError]:
     def launch() -> None:
         ids[:] = provider.launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS, time_to_live_s=60))
 
+    def launch_anywhere() -> None:
+        also = (OFFER.replace("az1", "az2"),)
+        spec = LaunchSpec("token-2", OFFER, "sleep 1\n", TAGS, time_to_live_s=60, also=also)
+        ids.extend(provider.launch_any(spec).instance_ids)
+
+    def terminate() -> None:
+        for each in ids:
+            provider.terminate(each)
+
     def networks() -> None:
         account.provider().set_up("tw-1", lambda _: None)
         account.ec2.networks.spoil("us-east-1")
@@ -128,12 +138,14 @@ def everything(account: Account) -> list[ProviderError]:
         scores,
         networks,
         launch,
+        launch_anywhere,
         lambda: provider.describe(ids),
         lambda: provider.find("token-1", "us-east-1"),
+        lambda: provider.find("token-2", "us-east-1"),
         lambda: provider.renew(ids, 60),
         lambda: provider.list_owned("tw-1"),
         provider.quotas,
-        lambda: provider.terminate(ids[0]),
+        terminate,
         lambda: provider.tear_down("tw-1", lambda _: None),
     ):
         try:
@@ -153,7 +165,26 @@ def test_nothing_in_the_policy_is_never_asked_for(account: Account) -> None:
     assert set(account.user.demanded) == set(NEEDED)
 
 
-@pytest.mark.parametrize("action", NEEDED)
+@pytest.mark.parametrize("action", OF_FLEETS)
+def test_without_the_actions_of_fleets_a_launch_asks_for_its_first_zone(account: Account, action: str) -> None:
+    """The policy that an earlier version printed still does."""
+    account.user.allow(granted(action))
+    assert everything(account) == []
+    assert len(account.ec2.instances) == 2
+    assert not account.ec2.alive()
+
+
+def test_a_role_for_fleets_that_may_not_be_made_is_done_without(account: Account) -> None:
+    document = granted()
+    for statement in document["Statement"]:
+        if "iam:CreateServiceLinkedRole" in statement["Action"]:
+            statement["Condition"] = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
+    account.user.allow(document)
+    assert everything(account) == []
+    assert len(account.ec2.instances) == 2
+
+
+@pytest.mark.parametrize("action", [each for each in NEEDED if each not in OF_FLEETS])
 def test_without_any_action_something_fails_and_the_error_names_it(account: Account, action: str) -> None:
     account.user.allow(granted(action))
     denied = [error for error in everything(account) if isinstance(error, PermissionDeniedError)]

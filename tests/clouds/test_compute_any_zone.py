@@ -18,6 +18,7 @@ from providers.instance import EndReason, InstanceState
 from providers.policy import Use, permissions
 from tests.clouds.gce_project import A2, E2, N1, ON_DEMAND, SPOT, Project, any_spec, spec, the_machine
 from tests.clouds.gcp import GcpZone, error
+from tests.clouds.server import Fault, Request
 
 A, B = "us-central1-a", "us-central1-b"
 NEXT_DOOR = SPOT.replace(A, B)
@@ -258,3 +259,20 @@ def test_the_printed_role_is_enough_for_any_zone(project: Project, missing: str 
         return
     project.connect().launch_any(any_spec())  # without a look at its operation, what is shown counts
     assert bool(project.server.asked("/wait"))
+
+
+def test_a_launch_that_was_accepted_may_have_made_a_machine_though_nobody_may_look(project: Project) -> None:
+    """Otherwise it would count as refused, and nobody would look for the machine."""
+    project.gce.pending_s = 5
+    provider = project.connect()
+    looked: list[str] = []
+
+    def second(request: Request) -> bool:
+        looked.append(request.path) if request.path.endswith("/aggregated/instances") else None
+        return len(looked) == 2 and request.path.endswith("/aggregated/instances")
+
+    denied = error(403, "Required 'compute.instances.list' permission", "forbidden")
+    project.server.faults.append(Fault(second, None, answer=denied))
+    with pytest.raises(UnavailableError, match=r"compute\.instances\.list"):
+        provider.launch_any(any_spec())
+    assert len(project.gce.vms) == 1

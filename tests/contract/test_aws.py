@@ -119,13 +119,19 @@ class TestAws(ProviderContract):
         self.ec2.capacity["g5.xlarge", ZONE, True] = machines
         return True
 
+    next_door = other_offer_id
+
+    def limit_capacity_next_door(self, machines: int) -> bool:
+        self.ec2.capacity["g5.xlarge", "use1-az2", True] = machines
+        return True
+
     def limit_quota(self, machines: int) -> bool:
         self.ec2.quota["All G and VT Spot Instance Requests"] = machines * KIND.vcpu
         return True
 
     def lose_reply(self, call: str) -> bool:
-        action = {"launch": b"Action=RunInstances&", "terminate": b"Action=TerminateInstances&"}[call]
-        self.cloud_server.faults.append(Fault(lambda request: action in request.body, 1, lost=True))
+        actions = {"launch": ("RunInstances", "CreateFleet"), "terminate": ("TerminateInstances",)}[call]
+        self.cloud_server.faults.append(Fault(lambda request: request.form.get("Action") in actions, 1, lost=True))
         return True
 
     def announce_end(self, instance_id: str) -> bool:

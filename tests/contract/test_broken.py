@@ -499,7 +499,7 @@ FAILS: dict[str, type[FakeProvider]] = {
     "a_gang_that_only_two_zones_together_have_room_for_is_refused_whole": SplitsGangs,
     "where_no_zone_has_room_it_is_capacity_and_the_token_is_not_used_up": SaysNothingOfCapacity,
     "a_quota_is_none_of_capacity_in_any_zone": TakesQuotaForCapacityAnywhere,
-    "the_same_token_for_other_offers_is_a_conflict": TakesAnyOffersForAToken,
+    "the_same_token_for_another_launch_anywhere_is_a_conflict": TakesAnyOffersForAToken,
     "offers_are_distinct_in_a_fixed_order_and_say_whose_they_are": OffersTwice,
     "every_offer_has_one_price_in_force": HasNoPrice,
     "price_history_begins_with_the_price_in_force_and_ends_with_the_present": HasNoPast,

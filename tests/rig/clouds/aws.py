@@ -46,14 +46,17 @@ class RentedAws(RentedCloud):
     )
     notice_s = 120.0
     launches = "RunInstances"
-    machine_requests = ("RunInstances", "TerminateInstances", "CreateTags")
+    machine_requests = (
+        "RunInstances", "TerminateInstances", "CreateTags",
+        "CreateLaunchTemplate", "CreateFleet", "DeleteLaunchTemplate",
+    )  # fmt: skip
     network_requests = (
         "CreateVpc", "CreateSubnet", "CreateInternetGateway", "AttachInternetGateway", "CreateRoute",
         "CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "DetachInternetGateway", "DeleteInternetGateway",
         "DeleteSubnet", "DeleteSecurityGroup", "DeleteVpc",
     )  # fmt: skip
     targets: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "launch": ("RunInstances",),
+        "launch": ("RunInstances", "CreateLaunchTemplate", "CreateFleet", "CreateTags"),
         "terminate": ("TerminateInstances",),
         "renew": ("CreateTags",),
     }
@@ -111,16 +114,18 @@ class RentedAws(RentedCloud):
         assert isinstance(guest, Guest)
         zone = each.row["Placement"]["AvailabilityZoneId"]
         reason = self.reasons.get(name, EndReason.USER) if state is InstanceState.TERMINATED else None
+        token = each.tags.get("tradewind-token", each.row["ClientToken"])
         return Instance(
-            name, "aws", offer("aws", each.region, zone, KIND.name, spot=each.request is not None),
-            each.row["ClientToken"], state, ms(each.began_at), ms(each.ended_at), reason, guest.deadline_ms, each.tags,
+            name, "aws", offer("aws", each.region, zone, KIND.name, spot=each.request is not None), token, state,
+            ms(each.began_at), ms(each.ended_at), reason, guest.deadline_ms, each.tags,
         )  # fmt: skip
 
     def left(self) -> list[str]:
         return texts([each.id for each in self.ec2.alive()], "machine")
 
     def parts(self) -> list[str]:
-        return [part for region in ZONES for part in self.ec2.networks.parts(region)]
+        of_fleets = [part for region in ZONES for part in self.ec2.fleets.left(region)]
+        return of_fleets + [part for region in ZONES for part in self.ec2.networks.parts(region)]
 
     def set_price(self, offer_id: str, nano_usd_per_hour: int) -> None:
         wanted = OfferId.parse(offer_id)

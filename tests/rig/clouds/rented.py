@@ -110,10 +110,10 @@ class RentedCloud(ABC):
     def pass_time(self) -> None:
         """Let everything happen that is due."""
         now_s = self.clock.monotonic_s()
-        for each in [each for each in self._later if each[0] <= now_s]:
-            self._later.remove(each)
+        while due := [each for each in self._later if each[0] <= now_s]:  # one of them may pass time itself
+            self._later.remove(due[0])
             self._changes += 1
-            each[1]()
+            due[0][1]()
 
     # -- what is true -------------------------------------------------------------------------------------------------
     def instances(self) -> tuple[Instance, ...]:

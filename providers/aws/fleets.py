@@ -1,0 +1,248 @@
+"""Launches in any of several zones: an EC2 Fleet of the type `instant`, which EC2 carries out at once or not at all.
+
+A fleet takes what it launches from a launch template. Ours is also the record of the launch: it is made first, under a
+name that follows from the launch token, and carries the fleet's id once that is known. The fleet's client token is that
+of the launch with the template's id, so that a repeated call gives the same fleet, and a call after a refusal, which
+removes the template, asks anew. Templates cost nothing; they are removed two hours after the launch, and with the
+networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from providers.aws.calls import INSTALL
+from providers.aws.codes import CODES, NO_FLEET, NO_TEMPLATE, TEMPLATE_EXISTS
+from providers.aws.regions import pages_of
+from providers.aws.rows import REQUEST, TOKEN, tags_of
+from providers.aws.session import Connections, error_code, to_provider_error
+from providers.base import LaunchSpec
+from providers.clock import Clock
+from providers.errors import CapacityError, ConflictError, PermissionDeniedError, ProviderError, UnavailableError
+
+FLEET = "tradewind-fleet"
+"""The tag of a template with the id of its fleet."""
+KEPT_S = 2 * 3600.0
+SPOT_STRATEGY, ON_DEMAND_STRATEGY = "price-capacity-optimized", "prioritized"
+"""For machines at about the same price: those that are least likely to be taken away; the first in our order."""
+
+
+MADE_FIRST = ("ec2:CreateLaunchTemplate", "ec2:CreateFleet", "iam:CreateServiceLinkedRole")
+"""Permissions without which nothing is launched by a fleet."""
+
+
+class _NoFleetError(Exception):
+    """Nothing was launched, and no fleet will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The template of a launch: its id, and that of its fleet ("": not known)."""
+
+    template: str
+    fleet: str
+
+
+class Fleets:
+    """Methods raise botocore's exceptions and errors of ours."""
+
+    def __init__(self, connections: Connections, clock: Clock) -> None:
+        self._connections, self._clock = connections, clock
+
+    def launch(
+        self,
+        spec: LaunchSpec,
+        region: str,
+        data: Mapping[str, Any],
+        overrides: Sequence[Mapping[str, Any]],
+        *,
+        spot: bool,
+    ) -> tuple[str, list[str]] | None:
+        """Launch all machines in one subnet of `overrides`: (the subnet, EC2's ids in a fixed order). None if EC2 does
+        not take such requests, or the account may not make them: then nothing was launched."""
+        try:
+            return self._launched(spec, region, data, overrides, spot=spot)
+        except _NoFleetError:
+            return None
+
+    def _launched(
+        self,
+        spec: LaunchSpec,
+        region: str,
+        data: Mapping[str, Any],
+        overrides: Sequence[Mapping[str, Any]],
+        *,
+        spot: bool,
+    ) -> tuple[str, list[str]]:
+        record = self._recorded(spec, region, data)
+        fleet = record.fleet
+        found: Mapping[str, Any] = {}
+        if not fleet:
+            with _taken():
+                found = self._once(region).create_fleet(**_request(spec, record, overrides, spot=spot))
+            fleet = str(found["FleetId"])
+        if not found.get("Instances") and not found.get("Errors"):
+            with _accepted():
+                found = self._fleet(region, fleet)
+        ids = sorted(each for group in found.get("Instances", []) for each in group["InstanceIds"])
+        if len(ids) != spec.count:
+            self._refused(region, record, ids, found.get("Errors", []))
+        if not record.fleet:
+            with suppress(Exception):  # a repeated call finds it too
+                tag = {"Key": FLEET, "Value": fleet}
+                self._connections.client("ec2", region).create_tags(Resources=[record.template], Tags=[tag])
+        (subnet,) = {each["LaunchTemplateAndOverrides"]["Overrides"]["SubnetId"] for each in found["Instances"]}
+        return str(subnet), ids
+
+    def machines(self, token: str, region: str) -> list[str] | None:
+        """EC2's ids of the machines that a launch with this token has made; None if there was none, or if it is not
+        known yet."""
+        record = self._record(token, region)
+        if record is None or not record[0].fleet:
+            return None
+        rows = self._fleet(region, record[0].fleet).get("Instances", [])
+        return [each for group in rows for each in group["InstanceIds"]]
+
+    def tidy(self, install: str, region: str) -> None:
+        """Remove the templates of launches that were made long ago."""
+        ec2, before_s = self._connections.client("ec2", region), self._clock.now_ms() / 1000 - KEPT_S
+        own = [{"Name": f"tag:{INSTALL}", "Values": [install]}]
+        for page in pages_of(ec2, "describe_launch_templates", Filters=own):
+            for row in page["LaunchTemplates"]:
+                if row["CreateTime"].timestamp() < before_s:
+                    self._remove(region, row["LaunchTemplateId"])
+
+    def _recorded(self, spec: LaunchSpec, region: str, data: Mapping[str, Any]) -> Record:
+        """The record of a launch, made if there is none. Raises ConflictError for another launch with this token."""
+        tags = {INSTALL: spec.tags.get(INSTALL, ""), REQUEST: spec.fingerprint}
+        tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
+        try:
+            with _taken():
+                made = self._once(region).create_launch_template(
+                    LaunchTemplateName=_name(spec.token),
+                    LaunchTemplateData=data,
+                    TagSpecifications=[{"ResourceType": "launch-template", "Tags": tagged}],
+                )
+        except Exception as error:
+            if error_code(error) not in TEMPLATE_EXISTS:
+                raise
+        else:
+            return Record(str(made["LaunchTemplate"]["LaunchTemplateId"]), "")
+        found = self._record(spec.token, region)
+        if found is None:
+            raise UnavailableError(f"EC2 does not show yet what it knows of the token {spec.token}")
+        record, request = found
+        if request != spec.fingerprint:
+            raise ConflictError("the token was used for another request", hint="use a new token for a new request")
+        return record
+
+    def _record(self, token: str, region: str) -> tuple[Record, str] | None:
+        """The record of a launch, and the fingerprint of its request."""
+        ec2 = self._connections.client("ec2", region)
+        try:
+            rows = ec2.describe_launch_templates(LaunchTemplateNames=[_name(token)])["LaunchTemplates"]
+        except Exception as error:
+            if error_code(error) in NO_TEMPLATE:
+                return None
+            raise
+        for row in rows:
+            tags = tags_of(row)
+            return Record(str(row["LaunchTemplateId"]), tags.get(FLEET, "")), tags.get(REQUEST, "")
+        return None
+
+    def _fleet(self, region: str, fleet: str) -> Mapping[str, Any]:
+        """What a fleet has launched, and why it has not launched the rest."""
+        try:
+            found = self._connections.client("ec2", region).describe_fleets(FleetIds=[fleet])["Fleets"]
+        except Exception as error:
+            if error_code(error) in NO_FLEET:
+                raise UnavailableError(f"EC2 does not show the fleet {fleet} yet") from error
+            raise
+        return dict(found[0]) if found else {}
+
+    def _refused(self, region: str, record: Record, ids: Sequence[str], errors: Sequence[Mapping[str, Any]]) -> None:
+        """Remove what a refused launch has left, so that the next one asks anew, and raise why it was refused."""
+        if ids:  # it was to launch all or none
+            with _accepted():
+                self._connections.client("ec2", region).terminate_instances(InstanceIds=list(ids))
+        elif not errors:
+            raise UnavailableError("EC2 does not show yet what became of a fleet")
+        with suppress(Exception):  # else the next call with this token is answered with this refusal
+            self._remove(region, record.template)
+        refused = refusal(errors)
+        if not ids and (type(refused) is ProviderError or isinstance(refused, PermissionDeniedError)):
+            raise _NoFleetError
+        raise refused
+
+    def _remove(self, region: str, template: str) -> None:
+        try:
+            self._connections.client("ec2", region).delete_launch_template(LaunchTemplateId=template)
+        except Exception as error:
+            if error_code(error) not in NO_TEMPLATE:
+                raise
+
+    def _once(self, region: str) -> Any:
+        return self._connections.client("ec2", region, once=True)
+
+
+def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
+    """Why a fleet has launched nothing. Zones without capacity are expected, so any other reason comes first."""
+    told: list[ProviderError] = []
+    for each in errors:
+        code, text = str(each.get("ErrorCode", "")), str(each.get("ErrorMessage", ""))
+        meaning = CODES.get(code)
+        message = f"CreateFleet: {code}: {text}"
+        told.append(
+            ProviderError(message) if meaning is None else meaning.kind(message, hint=meaning.hint, scope=meaning.scope)
+        )
+    few = CapacityError("CreateFleet: EC2 launched too few machines", scope="zone")
+    return next((each for each in told if not isinstance(each, CapacityError)), next(iter(told), few))
+
+
+@contextmanager
+def _accepted() -> Iterator[None]:
+    """Whatever fails now, the launch may have taken effect."""
+    try:
+        yield
+    except Exception as error:
+        raise UnavailableError(f"what became of a fleet cannot be looked up: {error}") from error
+
+
+@contextmanager
+def _taken() -> Iterator[None]:
+    """Raises _NoFleetError for a request that EC2 does not know, or that the account may not make."""
+    try:
+        yield
+    except Exception as error:
+        known = to_provider_error(error) if error_code(error) not in TEMPLATE_EXISTS else None
+        if type(known) is ProviderError or (isinstance(known, PermissionDeniedError) and known.action in MADE_FIRST):
+            raise _NoFleetError from error
+        raise
+
+
+def _name(token: str) -> str:
+    return f"tradewind-{token}"
+
+
+def _request(spec: LaunchSpec, record: Record, overrides: Sequence[Mapping[str, Any]], *, spot: bool) -> dict[str, Any]:
+    """All or none, of one type in one zone."""
+    together = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": spec.count}
+    kind = "spot" if spot else "on-demand"
+    capacity = {"TotalTargetCapacity": spec.count, "DefaultTargetCapacityType": kind}
+    options: dict[str, Any] = {"OnDemandOptions": {"AllocationStrategy": ON_DEMAND_STRATEGY, **together}}
+    if spot:
+        ends = {"InstanceInterruptionBehavior": "terminate"}
+        options = {"SpotOptions": {"AllocationStrategy": SPOT_STRATEGY, **ends, **together}}
+    template = {"LaunchTemplateId": record.template, "Version": "1"}
+    tags = [{"Key": INSTALL, "Value": spec.tags.get(INSTALL, "")}, {"Key": TOKEN, "Value": spec.token}]
+    return {
+        "Type": "instant",
+        "ClientToken": f"{spec.token[:40]}-{record.template}",
+        "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": list(overrides)}],
+        "TargetCapacitySpecification": capacity,
+        "TagSpecifications": [{"ResourceType": "fleet", "Tags": tags}],
+        **options,
+    }
