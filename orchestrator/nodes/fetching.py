@@ -1,11 +1,17 @@
-"""Fetching: a process of a machine that fetches chunks of a job's checkpoints while its next run is being prepared."""
+"""Fetching: a process of a machine that fetches chunks of a job's checkpoints while its next run is being prepared.
+
+A thread follows the process and deletes what it has fetched: whoever asks about it also keeps the machine's lease, and
+waits for neither. Deleting a large checkpoint takes a minute.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.nodes.messages import Ahead
@@ -14,15 +20,16 @@ MOST_DIGITS = 18
 
 
 class Fetching:
-    """Of one run, into `folder`. `variables` lead to the store of its checkpoints."""
+    """Of one run, into `folder`. `variables` lead to the store of its checkpoints. `busy`: it still fetches.
+    `fetched_bytes`: what it has fetched, once it has ended by itself."""
 
     def __init__(
         self, ahead: Ahead, folder: Path, variables: Mapping[str, str], say: Callable[[str], None], *, shared: bool
     ) -> None:
         """Begins at once. `shared`: the run has several machines. Raises OSError."""
         self.folder = folder
-        self._say = say
-        self._fetched_bytes: int | None = None
+        self.busy, self.fetched_bytes = True, 0
+        self._say, self._over = say, threading.Event()
         flags = [flag for flag, is_set in (("--trains", ahead.trains), ("--shared", shared)) if is_set]
         command = [ahead.root, ahead.job, str(ahead.generation), str(folder), *flags]
         self._process = subprocess.Popen(
@@ -31,35 +38,27 @@ class Fetching:
             stdout=subprocess.PIPE,
             env=variables,
         )
-
-    @property
-    def busy(self) -> bool:
-        """Whether it still fetches."""
-        return self._process.poll() is None
-
-    @property
-    def fetched_bytes(self) -> int:
-        """What it has fetched, once it has ended."""
-        if self._fetched_bytes is None and not self.busy:
-            assert self._process.stdout is not None
-            with self._process.stdout as answer:
-                said = answer.read(MOST_DIGITS + 1).strip()
-            self._fetched_bytes = int(said) if said.isdigit() else 0
-            if self._fetched_bytes:
-                self._say(f"fetched {self._fetched_bytes} bytes of checkpoints ahead of the restore")
-        return self._fetched_bytes or 0
+        threading.Thread(target=self._follow, name="fetching", daemon=True).start()
 
     def stop(self) -> None:
         """Fetch nothing more; what is there stays."""
-        if self.busy:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        if self._fetched_bytes is None:
-            self._fetched_bytes = 0
+        self._process.kill()
+        self._process.wait()
 
     def clear(self) -> None:
-        """Stop, and delete what is there: the run has restored, or is over."""
-        self.stop()
+        """Fetch nothing more, and delete what is there: the run has restored, or is over. Waits for neither."""
+        self._over.set()
+        self._process.kill()
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as answer:
+            said = answer.read(MOST_DIGITS + 1).strip()
+        self._process.wait()
+        self.fetched_bytes = int(said) if said.isdigit() else 0
+        self.busy = False
+        if self.fetched_bytes:
+            with suppress(OSError):  # a full disk, where the console is a file
+                self._say(f"fetched {self.fetched_bytes} bytes of checkpoints ahead of the restore")
+        self._over.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -276,7 +276,7 @@ def test_what_a_run_will_restore_is_fetched_while_it_is_prepared_and_deleted_onc
     assert [path.read_bytes() for path in folder.iterdir()] == [b"lora"]
     far.do("training")
     assert "fetching" not in far.until("training")
-    assert not folder.exists()
+    until("it is deleted", lambda: not folder.exists())
 
 
 def test_a_run_that_ends_before_it_trains_leaves_nothing_that_was_fetched(far: Far) -> None:
@@ -284,7 +284,7 @@ def test_a_run_that_ends_before_it_trains_leaves_nothing_that_was_fetched(far: F
     until("it is fetched", lambda: far.said().get("fetched_bytes") == 4)
     far.order(None)
     far.look()
-    assert [*(far.machine.folder / "fetched").iterdir()] == []
+    until("it is deleted", lambda: [*(far.machine.folder / "fetched").iterdir()] == [])
 
 
 def test_checkpoints_that_cannot_be_fetched_hold_nothing_up(far: Far) -> None:
