@@ -44,7 +44,7 @@ class Effort:
 
 FOR_TOTALS = Effort(200, 625, 6, 0.05)
 FOR_RATIOS = Effort(400, 1250, 4, 0.03)  # what is worst anywhere counts, so prices must be more precise
-AIMS = (0.4, 0.7)
+AIMS = (0.7, 0.85)
 """A ratio is aimed at so far from its bound, as parts of the gap that is allowed: what is left is for what groups
 lose."""
 ROUNDS = 20
