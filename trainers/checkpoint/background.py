@@ -54,8 +54,8 @@ ENDED = "the process that writes checkpoints has ended"
 class Ended:
     """A checkpoint that was begun: its committed name, or why there is none (`error`; None: it was left off).
 
-    In seconds: `held_s` kept the training waiting, `took_s` passed until it was durable, without the waits for a limit
-    of bandwidth, `cpu_s` of CPU it took beside the training.
+    In seconds: `held_s` kept the training waiting; `took_s` were needed until it was durable, without the waits for a
+    limit of bandwidth, for other ranks and for checkpoints before it; `cpu_s` of CPU it took beside the training.
     """
 
     begun: ManifestName
@@ -71,7 +71,6 @@ class _Begun:
     name: ManifestName
     slot: int
     held_s: float
-    began_s: float
 
 
 class Background:
@@ -135,7 +134,7 @@ class Background:
         slot = min({*range(self._most)} - {each.slot for each in self._waiting})
         at = slot * self._share
         self._memory.hold(layout, at)
-        self._waiting.append(_Begun(name, slot, self.monotonic() - began_s, began_s))
+        self._waiting.append(_Begun(name, slot, self.monotonic() - began_s))
         self._ask({"save": dataclasses.astuple(name), "at": at, "text": [layout.text_at, layout.end]})
 
     @property
@@ -247,7 +246,7 @@ class Background:
 
     def _result(self, begun: _Begun, answer: dict[str, Any]) -> Ended:
         if "saved" in answer:
-            name, took_s = ManifestName.parse(answer["saved"]), self.monotonic() - begun.began_s - answer["paced_s"]
+            name, took_s = ManifestName.parse(answer["saved"]), begun.held_s + answer["took_s"] - answer["waited_s"]
             return Ended(begun.name, name, None, begun.held_s, took_s, answer["cpu_s"])
         if "left_off" in answer:
             return Ended(begun.name, None, None, begun.held_s)

@@ -7,15 +7,16 @@ one per packet of the socket that it inherits:
 
     {"room": bytes}                     -> {"room": bytes} with the file descriptor of new memory, or {"no_room": why}
     {"save": [generation, step, attempt], "at": byte, "text": [begin, end]}
-                                        -> {"saved": name, "took_s": wall, "paced_s": wall, "cpu_s": CPU} or {"error":
-                                           ..., "message": ..., "hint": ...} with the name of a class in trainers.errors
+                                        -> {"saved": name, "took_s": wall, "waited_s": wall, "cpu_s": CPU} or
+                                           {"error": ..., "message": ..., "hint": ...} with the name of a class in
+                                           trainers.errors
     {"hurry": true}                     -> no answer; what was asked for before it is written without a limit
     {"leave_off": true}                 -> no answer of its own; the saves that were asked for before it are answered
                                            {"left_off": true}, unless they have been committed
 
 New memory replaces the present one. `at` is where a state begins there; `text` and the places of its tensors count from
-there. `paced_s` is how much of `took_s` was spent waiting for the limit of bandwidth. The process ends with the one
-that started it.
+there. `waited_s` is how much of `took_s` was spent waiting for the limit of bandwidth, or for the parts of other ranks.
+The process ends with the one that started it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class _Writer:
         self._store: ObjectStore | None = None
         self._pace = Pace(settings.max_upload_bytes_per_s)
         self._hurried = False  # whether somebody waits for what is being written
-        self._paced_s = 0.0  # of the present save
+        self._waited_s = 0.0  # in the present save, for the limit or other ranks
 
     def serve(self) -> None:
         """Answer until the trainer closes its end."""
@@ -132,7 +133,7 @@ class _Writer:
             else:
                 self._requests.append(request)
         if paced:
-            self._paced_s += time.monotonic() - began_s
+            self._waited_s += time.monotonic() - began_s
 
     def _make_room(self, size: int) -> None:
         self._memory = None
@@ -150,7 +151,7 @@ class _Writer:
             os.close(fd)
 
     def _saved(self, request: dict[str, Any]) -> dict[str, Any]:
-        began_s, began_cpu_s, self._paced_s = time.monotonic(), time.process_time(), 0.0
+        began_s, began_cpu_s, self._waited_s = time.monotonic(), time.process_time(), 0.0
         try:
             if "left_off" in request:
                 raise _LeftOff
@@ -162,7 +163,7 @@ class _Writer:
             message, hint = (each[:LONGEST_MESSAGE] for each in said)
             return {"error": type(error).__name__, "message": message, "hint": hint}
         took_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
-        return {"saved": str(name), "took_s": took_s, "paced_s": self._paced_s, "cpu_s": cpu_s}
+        return {"saved": str(name), "took_s": took_s, "waited_s": self._waited_s, "cpu_s": cpu_s}
 
     def _write(self, name: ManifestName, at: int, begin: int, end: int) -> ManifestName:
         assert self._memory is not None
@@ -203,7 +204,9 @@ class _Writer:
             parts.put_part(root, job, name, rank, attempt, part)
             return name
         plan = parts.Shares.from_json(state["part"]["plan"])
+        waits_s, waited_s = time.monotonic(), self._waited_s
         others = parts.await_parts(root, job, name, ranks, attempt, self._go_on)
+        self._waited_s = waited_s + time.monotonic() - waits_s
         manifest = parts.assembled(job, name, plan, [part, *others], state["versions"], state["about"])
         self._may_commit()
         committed = store.commit(root, manifest)

@@ -5,7 +5,9 @@ Ranks are threads here, the processes that write for them are real.
 
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -125,6 +127,28 @@ def test_nothing_is_committed_before_the_last_part_is_durable(ranks):
     ranks.process(2).send_signal(signal.SIGCONT)
     assert {str(each.name) for each in ranks.ended()} == {"1-2-1"}
     assert ranks.committed == [1, 2]
+
+
+def polls(process):
+    """How often it has waited so far."""
+    return int(Path(f"/proc/{process.pid}/status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def test_the_wait_for_another_rank_does_not_count_as_the_duration_of_the_save(ranks):
+    assert ranks.begun(1)
+    ranks.ended()
+    ranks.process(2).send_signal(signal.SIGSTOP)
+    began_s = time.monotonic()
+    assert ranks.begun(2)
+    until(lambda: len(ranks.left()) == 1)  # that of rank 1
+    waited_s, polled = -time.monotonic(), polls(ranks.process(0))
+    until(lambda: polls(ranks.process(0)) > polled + 20)
+    waited_s += time.monotonic()
+    ranks.process(2).send_signal(signal.SIGCONT)
+    ended = ranks.ended()
+    assert len({each.took_s for each in ended}) == 1
+    assert ranks.committed == [1, 2]
+    assert ended[0].took_s < time.monotonic() - began_s - waited_s
 
 
 def test_a_rank_whose_process_dies_leaves_no_checkpoint_and_all_say_why(ranks, capsys):

@@ -77,14 +77,16 @@ def test_one_that_something_waits_for_is_written_at_full_speed_and_the_next_one_
     assert (left_off.name, slow.committed) == (None, [7])
 
 
-def test_the_wait_does_not_count_as_the_duration_of_the_save(slow: Beside) -> None:
+def test_the_wait_does_not_count_as_the_duration_of_the_save_nor_of_the_next_one(slow: Beside) -> None:
     """That is how long a checkpoint would take that a preemption notice asks for."""
     now_s = 0.0
-    slow.writes.monotonic = lambda: now_s
+    slow.writes = Background(slow.writes._settings, most=2, monotonic=lambda: now_s)
     assert slow.begun(7, STATE)
+    assert slow.begin(8, STATE)
     until(lambda: one_chunk_is_written(slow))
-    now_s = 5.0
-    assert slow.one().took_s < 5.0
+    now_s = 1000.0
+    assert [each.took_s < 1000.0 for each in slow.writes.ended(wait=True)] == [True, True]
+    assert slow.committed == [7, 8]
 
 
 def test_a_file_is_read_in_pieces_that_are_asked_for_before(tmp_path: Path) -> None:
