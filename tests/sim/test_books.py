@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from orchestrator.engine.billing.accrue import settle
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.inputs import snapshot
 from orchestrator.ledger import usage_of
@@ -230,3 +231,17 @@ def test_accrual_writes_few_rows(home: SimulatedInstallation) -> None:
     assert max(Counter(each.kind for each in entries if each.kind != "compute").values()) == 1
     assert DEAR.id not in {run.offer_id for run in home.runs(job)}
     check_truth(home)
+
+
+def test_a_machine_that_turns_out_to_have_ended_at_once_costs_no_time(home: SimulatedInstallation) -> None:
+    """Its provider said so only after some of its time had been booked."""
+    job = home.submit(steps=2000)
+    run = home.until_step(job, 20)
+    home.until(lambda: any(entry.kind == "compute" for entry in home.read(lambda tx: tx.entries(run_id=run.id))))
+    with home.store.write() as tx:
+        tx.update_run(run.id, end="aborted", state="ended")
+    ctx = home.plane._ctx
+    at_once = [replace(each, billed_to_ms=each.billed_from_ms) for each in run.machines]
+    assert settle(ctx.installation, ctx.leadership, home.read(lambda tx: tx.run(run.id)), at_once)
+    entries = home.read(lambda tx: tx.entries(run_id=run.id))
+    assert sum(each.amount_nano_usd for each in entries if each.kind == "compute" or each.reverses is not None) == 0

@@ -226,8 +226,10 @@ def book(tx: Tx, run_id: str, upto_ms: int) -> None:
     """Book the rest of a run's time up to `upto_ms` at the known prices, and corrections once it has ended."""
     run = tx.run(run_id)
     start_ms = run.machine_billed_from_ms
-    if run.billed_from_ms is None or start_ms is None or upto_ms <= start_ms:
+    if run.billed_from_ms is None or start_ms is None or upto_ms < start_ms:
         return
+    if upto_ms == start_ms and run.billed_to_ms is None:
+        return  # one that ended at once may have been booked meanwhile: that is taken back
     job = tx.outline(run.job_id)  # it costs money even if its job file cannot be read
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
