@@ -212,7 +212,9 @@ def _own_checkpoints(context: RunContext) -> Iterator[None]:
         own.restore()
     while not folder.is_dir():
         context.timers.sleep(FENCE_POLL_S)
-    with followed(own) if context.rank is None or context.rank.rank == 0 else nullcontext():
+    stores = context.rank is None or context.rank.rank == 0
+    context.own = own if stores else None
+    with followed(own) if stores else nullcontext():
         yield
 
 

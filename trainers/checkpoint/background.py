@@ -85,6 +85,7 @@ class Background:
         self._room = False  # whether memory was asked for
         self._answers: deque[dict[str, Any]] = deque()  # to those that wait
         self._waiting: list[_Begun] = []  # the first one is being written
+        self._hurried = False  # whether all that wait were asked to be written without a limit
         self._impossible = False
 
     @property
@@ -135,6 +136,7 @@ class Background:
         at = slot * self._share
         self._memory.hold(layout, at)
         self._waiting.append(_Begun(name, slot, self.monotonic() - began_s))
+        self._hurried = False
         self._ask({"save": dataclasses.astuple(name), "at": at, "text": [layout.text_at, layout.end]})
 
     @property
@@ -145,8 +147,8 @@ class Background:
         """Those that have ended since this was last asked, in order; `wait`: all that are under way."""
         found = []
         self._receive(wait=False)
-        if wait and self._waiting:
-            self._ask({"hurry": True})
+        if wait:
+            self.hurry()
         while self._waiting and (self._answers or wait or self._socket is None):
             if not self._answers and self._socket is not None:
                 self._receive(wait=True)
@@ -154,6 +156,12 @@ class Background:
             answer = self._answers.popleft() if self._answers else {}
             found.append(self._result(self._waiting.pop(0), answer))
         return found
+
+    def hurry(self) -> None:
+        """Write what is under way without a limit of bandwidth, because it will soon be needed."""
+        if not self._hurried and self._waiting:
+            self._hurried = True
+            self._ask({"hurry": True})
 
     def leave_off(self) -> list[Ended]:
         """Give up what is under way, quickly: at most one chunk is still written. What has ended is told."""

@@ -95,6 +95,10 @@ class BackgroundTogether:
             self._own_part(self._own.ended(wait=True))
         return self.leave_off()
 
+    def hurry(self) -> None:
+        """See Background.hurry. To be of use, all ranks must call it, whenever that is."""
+        self._own.hurry()
+
     def leave_off(self) -> list[Ended]:
         """Give up what is under way, quickly. If rank 0 has committed it before, that is told on all ranks."""
         if self._name is None:

@@ -32,16 +32,17 @@ class Seen:
     """What one rank sees at a step boundary; of several ranks, the greatest value of each field.
 
     `generation` owns the job, according to rank 0. `stop`: a request to end. `successor` is about to take over, -1 if
-    nobody is. `noticed`: a machine will be taken away; `notice_due`: the last moment to save, and `late_ms` what time
-    is missing for that (0: none). `rewrite`: the newest checkpoint lacks something that is in use. `save_due`: time for
-    a periodic checkpoint. `save_over`: what became of one that is written beside the training
-    (trainers.checkpoint.background_together).
+    nobody is. `warned`: a machine may soon be taken away; `noticed`: one will be; `notice_due`: the last moment to
+    save, and `late_ms` what time is missing for that (0: none). `rewrite`: the newest checkpoint lacks something that
+    is in use. `save_due`: time for a periodic checkpoint. `save_over`: what became of one that is written beside the
+    training (trainers.checkpoint.background_together).
     """
 
     generation: int = 0
     lease_over: bool = False
     stop: bool = False
     successor: int = -1
+    warned: bool = False
     noticed: bool = False
     notice_due: bool = False
     late_ms: int = 0

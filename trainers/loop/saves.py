@@ -72,6 +72,11 @@ class Saves:
             self._warned_s = self._context.timers.monotonic()
         return self._cadence.since_s < self._warned_s
 
+    def hurry(self) -> None:
+        """Write what is under way without a limit of bandwidth: the machine may be lost soon."""
+        if self._background is not None:
+            self._background.hurry()
+
     @property
     def under_way(self) -> bool:
         """Whether a checkpoint is being written beside the training."""

@@ -256,7 +256,8 @@ class Session(TrainingLoop):
             seen.stop = control.stop_requested()
             if quiesce is not None and now() < quiesce.until_monotonic_s:
                 seen.successor = quiesce.successor
-            if control.warned():
+            seen.warned = control.warned()
+            if seen.warned:
                 seen.save_due = self._saves.warned() or seen.save_due
             seen.noticed = notice is not None
             if notice is not None and self._cadence.must_end(now(), notice.deadline_monotonic_s):
@@ -286,6 +287,8 @@ class Session(TrainingLoop):
             self._void_successors()
             self._journal.enter("training")
             self._journal.expect("step")
+        if seen.warned or seen.noticed:
+            self._saves.hurry()
         if seen.noticed:
             if self._cadence.save_s is None:
                 self._saves.once(self.steps_done)  # saves the work at once and measures how long a save takes

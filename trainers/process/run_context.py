@@ -19,6 +19,7 @@ from trainers.spec import TrainerSpec
 
 if TYPE_CHECKING:
     from trainers.loop.session import Session
+    from trainers.process.own_folder import OwnFolder
 
 
 LASTING = Patience(least_s=300.0)
@@ -41,8 +42,9 @@ class Timers:
 class RunContext:
     """One run: its spec, control directory, journal and clocks, and its session once the program has called attach().
 
-    `rank` is set in a run of several processes. `leaving` is the final state of a program without a session that is
-    being ended (trainers.process.unmanaged).
+    `own` is the folder of a program's own checkpoints, in the process that stores it. `rank` is set in a run of several
+    processes. `leaving` is the final state of a program without a session that is being ended
+    (trainers.process.unmanaged).
     """
 
     spec: TrainerSpec
@@ -51,6 +53,7 @@ class RunContext:
     timers: Timers
     rank: Rank | None = None
     session: Session | None = None
+    own: OwnFolder | None = None
     leaving: TrainerState | None = None
     on_step: Callable[[int], None] | None = None
     process_group: object = None  # of torch, held until the end (trainers.process.unmanaged)

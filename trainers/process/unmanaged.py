@@ -1,7 +1,8 @@
 """Ends programs that never called attach() and therefore have no session that follows the control directory.
 
 When asked to stop, or before the machine is taken away, the program gets SIGTERM if it has a handler for it, and a few
-seconds to write its own checkpoint; then this process ends. It ends at once if the lease has expired or a newer
+seconds to write its own checkpoint; then this process ends. Its folder is stored at full speed from then on, and as
+soon as the machine may be lost. It ends at once if the lease has expired or a newer
 generation owns the job: another machine may already train it.
 
 A rank that has attached may wait in vain for ranks that it cannot reach any more. It is ended, too, if it has not ended
@@ -44,6 +45,8 @@ def _watch(context: RunContext, over: threading.Event) -> None:
     while not over.wait(POLL_S):
         if context.rank is not None:
             _keep_process_group(context)
+        if context.own is not None and _may_end_soon(context):
+            context.own.hurry()
         if context.session is None and (state := _final_state(context)) is not None:
             context.leaving = state
             if state == "checkpointed_and_stopped" and callable(signal.getsignal(signal.SIGTERM)):
@@ -76,6 +79,14 @@ def _waits_without_lease(context: RunContext) -> bool:
     except TrainerError:
         return False
     return until is not None and context.timers.monotonic() >= until + GRACE_S
+
+
+def _may_end_soon(context: RunContext) -> bool:
+    control = context.control
+    try:
+        return control.stop_requested() or control.warned() or control.notice() is not None
+    except (OSError, TrainerError):
+        return False  # it is read again
 
 
 def _final_state(context: RunContext) -> TrainerState | None:

@@ -4,6 +4,7 @@ them."""
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.trainers.test_background import JOB, Beside, until
+from tests.unit.trainers.test_background import Beside, until
+from tests.unit.trainers.test_session import JOB, SimulatedRun
 from trainers.checkpoint import store
 from trainers.checkpoint.background import Background
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.chunks import chunk_names
+from trainers.checkpoint.manifest import ManifestName
+from trainers.control import Notice
+from trainers.journal import Journal
 from trainers.objects.folder import FolderStore
 from trainers.objects.pace import Pace, PacedFile
 from trainers.process.own_folder import OwnFolder
+from trainers.process.run_context import RunContext, Timers, present_context
+from trainers.process.unmanaged import watched
 
 SLOW = 1.0  # byte per second: a second chunk would wait for weeks
 STATE = {"weights": torch.arange(3 << 20, dtype=torch.float32)}  # 12 MiB: three chunks and one for the rest
@@ -89,6 +96,37 @@ def test_the_wait_does_not_count_as_the_duration_of_the_save_nor_of_the_next_one
     assert slow.committed == [7, 8]
 
 
+@pytest.mark.parametrize("notice", [None, 2000.0, 1e9])
+def test_what_is_under_way_is_written_at_full_speed_once_the_machine_may_be_lost(
+    tmp_path: Path, notice: float | None
+) -> None:
+    """Whether that is only likely, or the next checkpoint would be too late, or in time: so little work is lost."""
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    run = SimulatedRun(tmp_path, steps=40, max_in_flight=1, max_upload_bytes_per_s=SLOW)
+    run.model = torch.nn.Linear(1000, 3000)
+    under_way, told_at = list[ManifestName](), 0
+
+    def before(step: int) -> None:
+        nonlocal told_at
+        context = present_context()
+        assert context is not None
+        assert context.session is not None
+        background = context.session._saves._background
+        assert isinstance(background, Background)
+        context.session._cadence.save_s = 5000.0
+        if told_at and step > told_at:
+            until(lambda: store.manifests(run.root, JOB) == under_way)
+            run.control.request_stop()
+        elif background._room:
+            until(lambda: background.ready)
+        elif background.under_way and not told_at:
+            told_at, under_way[:] = step, background.under_way
+            run.control.warn() if notice is None else run.control.put_notice(Notice("preemption", run.now + notice))
+
+    assert run.train(before_step=before) == "checkpointed_and_stopped"
+    assert told_at
+
+
 def test_a_file_is_read_in_pieces_that_are_asked_for_before(tmp_path: Path) -> None:
     path, asked = tmp_path / "file", list[int]()
     path.write_bytes(bytes(range(256)) * 4)
@@ -96,6 +134,34 @@ def test_a_file_is_read_in_pieces_that_are_asked_for_before(tmp_path: Path) -> N
         pieces = [file.read(500), file.read(500), file.read(500), file.read(500)]
     assert b"".join(pieces) == path.read_bytes()
     assert asked == [500, 500, 500, 500]
+
+
+@pytest.mark.parametrize("because", ["notice", "warning", "stop"])
+def test_the_folder_of_a_program_is_stored_at_full_speed_once_it_may_have_to_end(tmp_path: Path, because: str) -> None:
+    run = SimulatedRun(tmp_path)
+    root = FolderStore(run.root)
+    store.prepare(root, JOB)
+    store.write_fence(root, JOB, 1, None)
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "weights.pt").write_bytes(bytes(20 << 20))
+    own = OwnFolder(folder, root, JOB, 1, SLOW)
+    journal = Journal(run.control, time.monotonic)
+    context = RunContext(run.spec, run.control, journal, Timers())
+    context.own, context.session = own, object()  # type: ignore[assignment]  # or this process would be ended
+    thread = threading.Thread(target=own.store, kwargs={"ended": True})
+    with closing(journal), watched(context):
+        thread.start()
+        until(lambda: own._pace.wait_s(0, time.monotonic()) > 0)
+        if because == "notice":
+            run.control.put_notice(Notice("preemption", time.monotonic() + 1e6))
+        elif because == "warning":
+            run.control.warn()
+        else:
+            run.control.request_stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert len(root.child(JOB).keys("own/states")) == 1
 
 
 def test_the_folder_of_a_program_is_stored_at_full_speed_once_it_has_ended(tmp_path: Path) -> None:
