@@ -68,11 +68,14 @@ def parse_size(value: object) -> int:
 
 
 def parse_bandwidth(value: object) -> int:
-    """`"50 MB/s"` -> bytes per second, at least MIN_BANDWIDTH. Raises BadValueError."""
+    """`"50 MB/s"` -> bytes per second, at least MIN_BANDWIDTH. Bits ("50 Mb/s") are refused. Raises BadValueError."""
     remedy = 'write a size per second, such as "50 MB/s"'
     text = value.strip() if isinstance(value, str) else ""
-    if not text.lower().endswith("/s"):
+    match = _SIZE.fullmatch(text[:-2]) if text.lower().endswith("/s") else None
+    if match is None or not (match["unit"] or match["b"]):
         raise BadValueError(f"{quoted(value)} is not a bandwidth", remedy)
+    if match["unit"] and match["b"] == "b":
+        raise BadValueError(f"{quoted(value)} may mean bits", f"{remedy}: B stands for bytes, which have 8 bits")
     if (found := parse_size(text[:-2])) < MIN_BANDWIDTH:
         raise BadValueError(f"{quoted(value)} is less than 1 kB/s", remedy)
     return found
