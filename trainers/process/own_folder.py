@@ -28,10 +28,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainers.checkpoint.fences import require_ownership
+from trainers.checkpoint.place import read
 from trainers.errors import DamagedCheckpoint, FencedError, TrainerError
 from trainers.objects.base import ObjectStore
 from trainers.objects.pace import Pace, PacedFile
@@ -40,6 +41,7 @@ PAUSE_S = 10.0
 KEPT = 2
 """States: the newest may be damaged, and a run that has just lost the job may add one."""
 _STATES, _FILES, _PIECE_BYTES, _MOST_BYTES = "own/states", "own/files", 16 << 20, 64 << 20
+_LONGEST_NAME, _OLDER = 255, "an older state is used"
 _FILE = re.compile(r"(\d{1,15})-([0-9a-f]{64})")
 _STATE = re.compile(r"(\d{1,15})-(\d{1,15})\.json")
 
@@ -180,17 +182,15 @@ class OwnFolder:
 
     def _read(self, key: str) -> dict[str, tuple[str, int]]:
         """The stored name and the size of each file of a state. Raises DamagedCheckpoint."""
-        found = self._objects.get(key, _MOST_BYTES)
-        raw = b"" if found is None else found.data
+        raw = read(self._objects, key, _MOST_BYTES, hint=_OLDER) or b""
         if hashlib.sha256(raw[64:]).hexdigest().encode() != raw[:64]:
-            raise DamagedCheckpoint(f"{self._objects.where(key)} is missing or altered", hint="an older state is used")
-        files: dict[str, list[Any]] = json.loads(raw[64:])["files"]
-        for path in files:
-            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise DamagedCheckpoint(
-                    f"{self._objects.where(key)} has the path {path}", hint="an older state is used"
-                )
-        return {path: (str(name), int(size)) for path, (name, size) in files.items()}
+            raise DamagedCheckpoint(f"{self._objects.where(key)} is missing or altered", hint=_OLDER)
+        try:
+            return _files(json.loads(raw[64:]))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise DamagedCheckpoint(
+                f"{self._objects.where(key)} is not valid although its hash matches: {str(error)[:200]}", hint=_OLDER
+            ) from error
 
     def _fetch(self, target: Path, name: str, size_bytes: int) -> None:
         """Write a file of a state. Raises DamagedCheckpoint."""
@@ -201,10 +201,29 @@ class OwnFolder:
                 piece = self._objects.get_range(key, begin, min(begin + _PIECE_BYTES, size_bytes)) or b""
                 done.update(piece)
                 file.write(piece)
+                if not piece:
+                    break  # whatever size the state claims
         if done.hexdigest() != name.rpartition("-")[2]:
-            raise DamagedCheckpoint(
-                f"{target.name}: {self._objects.where(key)} is missing or altered", hint="an older state is used"
-            )
+            raise DamagedCheckpoint(f"{target.name}: {self._objects.where(key)} is missing or altered", hint=_OLDER)
+
+
+def _files(state: Any) -> dict[str, tuple[str, int]]:
+    """What a state says, checked: a program can write states of its own, whose hashes match. Raises ValueError,
+    LookupError and TypeError."""
+    found, folders = dict[str, tuple[str, int]](), set[str]()
+    for path, (name, size_bytes) in dict.items(state["files"]):
+        parts = path.split("/")
+        if any(part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
+            raise ValueError(f"{path!r} is not a path in a folder")
+        if type(name) is not str or not _FILE.fullmatch(name):
+            raise ValueError(f"{path!r} has no stored file")
+        if type(size_bytes) is not int or size_bytes < 0:
+            raise ValueError(f"{path!r} has no size")
+        found[path] = name, size_bytes
+        folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+    if clashes := folders & found.keys():
+        raise ValueError(f"{min(clashes)!r} is a file and a folder")
+    return found
 
 
 def _hash() -> hashlib.blake2b:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +105,50 @@ def test_a_damaged_state_is_passed_over_for_an_older_one(
         store.child(JOB).put(key, b"{}")
     with pytest.raises(DamagedCheckpoint, match="missing or altered"):
         machine(3)
+
+
+NO_FILE, EMPTY = f"1-{'0' * 64}", f"1-{hashlib.blake2b(b'', digest_size=32).hexdigest()}"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"null",
+        b"[" * 100_000,
+        b"\xff",
+        b"{}",
+        b'{"files": [1]}',
+        *(
+            json.dumps({"files": files}).encode()
+            for files in (
+                {"a": "x"},
+                {"a": [EMPTY, "big"]},
+                {"a": [EMPTY, -1]},
+                {"a": [NO_FILE, 10**18]},
+                {"a": ["../../../x", 3]},
+                {"a": [f"{EMPTY}/x", 0]},
+                {"": [EMPTY, 0]},
+                {".": [EMPTY, 0]},
+                {"/etc/x": [EMPTY, 0]},
+                {"x/../../y": [EMPTY, 0]},
+                {"a\0b": [EMPTY, 0]},
+                {"a" * 256: [EMPTY, 0]},
+                {"\ud800": [EMPTY, 0]},
+                {"a": [EMPTY, 0], "a/b": [EMPTY, 0]},
+            )
+        ),
+    ],
+)
+def test_a_state_that_a_program_has_forged_is_passed_over_for_an_older_one(
+    machine: Machine, store: ObjectStore, forged: bytes
+) -> None:
+    folder, own = machine(1)
+    (folder / "last.pt").write_bytes(b"good")
+    (folder / "empty").touch()
+    own.store(ended=True)
+    store.child(JOB).put("own/states/1-2.json", hashlib.sha256(forged).hexdigest().encode() + forged)
+    there, _ = machine(2)
+    assert content(there) == {"last.pt": b"good", "empty": b""}
 
 
 def test_a_run_that_lost_the_job_changes_nothing(machine: Machine) -> None:
