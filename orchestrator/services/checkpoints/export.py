@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from orchestrator.services.checkpoints.listing import LARGEST, place_of, readabl
 from orchestrator.services.checkpoints.views import CheckpointExported
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import ManifestName
+from trainers.errors import message_of
 
 TORCH, SAFETENSORS = "torch", "safetensors"
 _OWN = ("given", "rng", "transient")
@@ -29,10 +31,9 @@ def export(
     attached, the step and the epoch.
 
     The file appears when it is complete. Raises NotFoundError, StoreError, MissingExtraError, and UsageError for a file
-    that exists unless `replace`.
+    that exists unless `replace`, what is not a file, and a folder that is not there.
     """
-    if path.exists() and not replace:
-        raise UsageError(f"{path} exists", hint="add --force to replace it")
+    _require_place(path, replace=replace)
     try:
         from trainers.checkpoint.reader import load
     except ModuleNotFoundError as error:
@@ -62,14 +63,26 @@ def export(
 
             torch.save({**parts, "step": found.name.step, "epoch": found.position["epochs_done"]}, partial)
         os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # torch raises the latter
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}", hint="name a file in a folder with space"
+            f"{path} cannot be written: {message_of(error)}", hint="name a file in a folder with space"
         ) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return CheckpointExported(
         job.name, job.id, str(found.name), found.name.step, str(path), of, path.stat().st_size, tuple(skipped)
     )
+
+
+def _require_place(path: Path, *, replace: bool) -> None:
+    """Raises UsageError unless the file may be written there."""
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", hint="make it first, or name a file in another one")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a file", hint="name a file")
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists", hint="add --force to replace it")
 
 
 def _named(root: Any, job_id: str, text: str) -> ManifestName:
@@ -91,7 +104,10 @@ def _write_safetensors(path: Path, model: Any, about: dict[str, str]) -> None:
     if not tensors:
         raise UsageError("the model of this checkpoint has no tensors", hint="name a .pt file: it has everything else")
     # tied tensors must not share memory there: each name has values of its own
-    save_file({key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path, metadata=about)
+    try:
+        save_file({key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path, metadata=about)
+    except import_module("safetensors").SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def _tensors(value: Any, path: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,21 @@ def test_an_export_is_a_plain_file(tradewind: Run, root: str, past: Past, tmp_pa
     refused = tradewind("checkpoints", "export", "gpt", "other.pt", "--checkpoint", LATEST)
     assert (refused.exit_code, (tmp_path / "other.pt").exists()) == (5, False)
     assert tradewind("checkpoints", "export", "gpt", "other.pt", "--checkpoint", "3-7-1").exit_code == 4
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
+def test_an_export_to_where_no_file_can_be_says_so_and_changes_nothing(
+    tradewind: Run, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = tradewind("checkpoints", "export", "gpt", f"nowhere/{name}")
+    assert (refused.exit_code, "no folder nowhere" in refused.stderr) == (2, True)
+    os.mkfifo(tmp_path / name)
+    refused = tradewind("checkpoints", "export", "gpt", name, "--force")
+    assert (refused.exit_code, "is not a file" in refused.stderr) == (2, True)
+    assert (tmp_path / name).is_fifo()
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)  # it is removed while the checkpoint is read
+    failed = tradewind("checkpoints", "export", "gpt", f"nowhere/{name}")
+    assert (failed.exit_code, "cannot be written" in failed.stderr) == (5, True)
 
 
 def test_an_export_to_safetensors_has_the_tensors_of_the_model(tradewind: Run, tmp_path: Path) -> None:
