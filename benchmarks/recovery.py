@@ -50,7 +50,7 @@ from tests.clouds.s3 import S3, environment
 from tests.clouds.server import Request, Response, serving
 from trainers import runner
 from trainers.checkpoint import store
-from trainers.checkpoint.ahead import fetch, wanted
+from trainers.checkpoint.ahead import fetch
 from trainers.checkpoint.fetched import FetchedChunks, restored_from
 from trainers.checkpoint.manifest import ManifestName
 from trainers.checkpoint.reader import load
@@ -254,10 +254,9 @@ def fetched_ahead(url: str, state: dict[str, torch.Tensor], rounds: int) -> list
         ways = {"without": "", "with all": f"{folder}/all", "with what is frozen": f"{folder}/frozen"}
         for way, trains in (("with all", False), ("with what is frozen", True)):
             Path(ways[way]).mkdir()
-            size_bytes = fetch(
-                root, JOB, wanted(root, JOB, 2, trains=trains, shared=False), FetchedChunks(Path(ways[way]))
-            )
-            share = size_bytes / sum(tensor.nbytes for tensor in state.values())
+            to = FetchedChunks(Path(ways[way]))
+            fetch(root, JOB, 2, to, trains=trains, shared=False)
+            share = to.kept_bytes / sum(tensor.nbytes for tensor in state.values())
         for _ in range(rounds):
             for way, place in ways.items():
                 began_s = time.monotonic()

@@ -197,7 +197,7 @@ class Courier:
         except CodeError as error:
             self._problem = f"{error} ({error.hint})"
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in _NO_SPACE or self._fetching is not None:
                 raise
             self._full = f"this machine's disk is full: the code of the job cannot be unpacked ({error})"
 
@@ -221,6 +221,8 @@ class Courier:
                 work()
             except (ObjectStoreError, OSError) as error:
                 self._tell(str(error))
+                if isinstance(error, OSError) and error.errno in _NO_SPACE:
+                    self._make_room()
             else:
                 return not (self._problem or self._full)
             if self._closed:
@@ -229,6 +231,13 @@ class Courier:
                     return False
             with self._wake:
                 self._wake.wait(4 * self._look_s)
+
+    def _make_room(self) -> None:
+        """Delete what was fetched ahead: the job can do without it, but not without room on the disk."""
+        if (fetching := self._fetching) is not None:
+            fetching.clear()
+            fetching.join()
+            self._fetching = None
 
     def _call(self, outside: Callable[[], None]) -> None:
         with self._calling:

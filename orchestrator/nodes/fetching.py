@@ -38,7 +38,8 @@ class Fetching:
             stdout=subprocess.PIPE,
             env=variables,
         )
-        threading.Thread(target=self._follow, name="fetching", daemon=True).start()
+        self._following = threading.Thread(target=self._follow, name="fetching", daemon=True)
+        self._following.start()
 
     def stop(self) -> None:
         """Fetch nothing more; what is there stays."""
@@ -49,6 +50,10 @@ class Fetching:
         """Fetch nothing more, and delete what is there: the run has restored, or is over. Waits for neither."""
         self._over.set()
         self._process.kill()
+
+    def join(self) -> None:
+        """After `clear`: wait until nothing is left."""
+        self._following.join()
 
     def _follow(self) -> None:
         assert self._process.stdout is not None

@@ -8,7 +8,7 @@ when the next run begins, and its transfer may cost money. Otherwise all of the 
 machine loads libraries and sets the job up. With `--shared`, several machines restore the job: tensors that are divided
 among ranks are left out, because each machine needs only a part of them.
 
-Prints how many bytes are in FOLDER; what does not fit into half of the free space is left out.
+Prints how many bytes are in FOLDER: at most as many as are still free on its disk.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainers.checkpoint import store
-from trainers.checkpoint.fetched import FetchedChunks
-from trainers.checkpoint.manifest import CHUNK_BYTES, Manifest
-from trainers.errors import TrainerError
+from trainers.checkpoint.fetched import FetchedChunks, NoRoom
+from trainers.checkpoint.manifest import Manifest
+from trainers.errors import DamagedCheckpoint, TrainerError
 from trainers.objects.opening import Root, open_store
 
 NICE = 5
 """What prepares the run goes first."""
+LISTINGS = 20
+"""After so many, what is gone has not gone because there are newer checkpoints."""
 
 
 def wanted(root: Root, job: str, generation: int, *, trains: bool, shared: bool) -> Sequence[str]:
@@ -52,17 +54,28 @@ def _content(chunk: str) -> str:
     return chunk.rpartition("-")[2]
 
 
-def fetch(root: Root, job: str, chunks: Sequence[str], to: FetchedChunks) -> int:
-    """Fetch as many of these chunks as there is room for; returns their bytes. Raises ObjectStoreError,
-    DamagedCheckpoint and OSError."""
-    most = to.room_bytes() // CHUNK_BYTES
-    holders = dict.fromkeys(chunks[:most], "that is being fetched")
+def fetch(root: Root, job: str, generation: int, to: FetchedChunks, *, trains: bool, shared: bool) -> None:
+    """Fetch what a run of `generation` will need, as far as there is room.
 
-    def keep(chunk: str, data: bytes) -> int:
-        to.put(chunk, data)
-        return len(data)
-
-    return sum(size for _, size in store.read_chunks(root, job, holders, keep))
+    A run that still trains deletes checkpoints meanwhile: what is gone is passed over, and they are listed again.
+    Raises ObjectStoreError, OSError, and DamagedCheckpoint if something else is missing or damaged.
+    """
+    passed, damage = set[str](), DamagedCheckpoint("")
+    for _ in range(LISTINGS if trains else 1):
+        chunks, done = list[str](), 0
+        try:
+            needed = wanted(root, job, generation, trains=trains, shared=shared)
+            chunks = [chunk for chunk in needed if chunk not in passed and not to.has(chunk)]
+            for _ in store.read_chunks(root, job, dict.fromkeys(chunks, "that is being fetched"), to.put):
+                done += 1
+        except NoRoom:
+            return
+        except DamagedCheckpoint as error:
+            damage = error
+            passed.update(chunks[done : done + 1])
+        else:
+            return
+    raise damage
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,14 +88,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trains", action="store_true")
     parser.add_argument("--shared", action="store_true")
     its = parser.parse_args(arguments)
+    to = FetchedChunks(its.folder)
     try:
         its.folder.mkdir(parents=True, exist_ok=True)
         root = open_store(its.root)
-        chunks = wanted(root, its.job, its.generation, trains=its.trains, shared=its.shared)
-        sys.stdout.write(f"{fetch(root, its.job, chunks, FetchedChunks(its.folder))}\n")
+        fetch(root, its.job, its.generation, to, trains=its.trains, shared=its.shared)
     except (TrainerError, OSError) as error:
         sys.stderr.write(f"nothing more is fetched ahead of the restore: {error}\n")
         return 1
+    finally:
+        sys.stdout.write(f"{to.kept_bytes}\n")
     return 0
 
 

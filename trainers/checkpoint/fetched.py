@@ -1,12 +1,15 @@
 """Chunks that were fetched to this machine before the run that restores them began (trainers.checkpoint.ahead).
 
+They are named by their hash alone: what does not change has the same bytes in the checkpoints of the next generation.
 Nothing is trusted because it is here: who reads a chunk verifies its hash, and takes it from the store if it does not
 match.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,23 +20,47 @@ from trainers.checkpoint.manifest import CHUNK_BYTES
 
 
 class FetchedChunks:
-    """A folder of this machine, with a file for each chunk. `used_bytes`: what was restored from it so far."""
+    """A folder of this machine, with a file for each chunk. `kept_bytes`: what was put there, `used_bytes`: what was
+    restored from it so far."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._counting = threading.Lock()
-        self.used_bytes = 0
+        self.kept_bytes = self.used_bytes = self._begun_bytes = 0
 
     def put(self, chunk: str, data: bytes) -> None:
-        """Keep a chunk. Whoever reads finds all of it or nothing. Raises OSError."""
-        partial = self._folder / f"{chunk}.partial"
-        partial.write_bytes(data)
-        partial.replace(self._folder / chunk)
+        """Keep a chunk. Whoever reads finds all of it or nothing. Raises OSError, and NoRoom if the folder would then
+        have more than what is left on the disk: the job needs that, and more of it all the time."""
+        with self._counting:
+            self._begun_bytes += len(data)
+            if self.kept_bytes + self._begun_bytes > self._free_bytes() - self._begun_bytes:
+                raise NoRoom
+        partial = self._file(f"{chunk}.partial")
+        try:
+            partial.write_bytes(data)
+            partial.replace(self._file(chunk))
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+        with self._counting:
+            self._begun_bytes -= len(data)
+            self.kept_bytes += len(data)
+
+    def has(self, chunk: str) -> bool:
+        """Whether it was put here."""
+        return self._file(chunk).is_file()
 
     def get(self, chunk: str) -> bytes | None:
         """What should be this chunk; None if it is not here or cannot be read."""
-        with suppress(OSError), (self._folder / chunk).open("rb") as file:
-            return file.read(CHUNK_BYTES + 1)
+        with suppress(OSError):
+            descriptor = os.open(self._file(chunk), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    with open(descriptor, "rb", closefd=False) as file:
+                        return file.read(CHUNK_BYTES + 1)
+            finally:
+                os.close(descriptor)
         return None
 
     def used(self, size_bytes: int) -> None:
@@ -41,9 +68,15 @@ class FetchedChunks:
         with self._counting:
             self.used_bytes += size_bytes
 
-    def room_bytes(self) -> int:
-        """How much may be kept: half of what is free on this disk, so that the job has the rest."""
-        return shutil.disk_usage(self._folder).free // 2
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self._folder).free
+
+    def _file(self, chunk: str) -> Path:
+        return self._folder / chunk.rpartition("-")[2]
+
+
+class NoRoom(Exception):
+    """No more may be fetched."""
 
 
 present: ContextVar[FetchedChunks | None] = ContextVar("chunks that were fetched ahead", default=None)

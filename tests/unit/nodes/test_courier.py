@@ -17,7 +17,7 @@ from orchestrator.nodes import courier
 from orchestrator.nodes.agent import Agent
 from orchestrator.nodes.channel import Channel, Pace
 from orchestrator.nodes.messages import Ahead, JobFiles, NodeReport, Order, RunOrder
-from orchestrator.nodes.outputs import stored_outputs
+from orchestrator.nodes.outputs import OutputWriter, stored_outputs
 from orchestrator.nodes.packing import contents, pack
 from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
 from orchestrator.nodes.unpacking import code_key
@@ -285,6 +285,32 @@ def test_a_run_that_ends_before_it_trains_leaves_nothing_that_was_fetched(far: F
     far.order(None)
     far.look()
     until("it is deleted", lambda: [*(far.machine.folder / "fetched").iterdir()] == [])
+
+
+@pytest.mark.parametrize("needs", ["the code", "the outputs"])
+def test_what_was_fetched_is_deleted_if_the_job_needs_its_room(
+    far: Far, needs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = far.machine.folder / "fetched"
+    of, name = (courier, "unpacked") if needs == "the code" else (OutputWriter, "take_over")
+    possible = getattr(of, name)
+
+    def full(*arguments: Any) -> Any:
+        if not tried:
+            until("it is fetched", lambda: [*fetched.glob("*/*")])
+        tried.append(True)
+        if [*fetched.glob("*/*")]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return possible(*arguments)
+
+    tried = list[bool]()
+    monkeypatch.setattr(of, name, full)
+    far.order(ahead=checkpoint(far))
+    far.until("prepared")
+    far.order(train=True, generation=2)
+    far.do("training")
+    far.until("training")
+    assert len(tried) == 2
 
 
 def test_checkpoints_that_cannot_be_fetched_hold_nothing_up(far: Far) -> None:

@@ -1,8 +1,13 @@
 """Chunks that are fetched to a machine before the run that restores them: which, and that nothing wrong is restored."""
 
+import errno
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +20,7 @@ from trainers.checkpoint.fetched import FetchedChunks, restored_from
 from trainers.checkpoint.manifest import Box, Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.reader import load, load_newest
 from trainers.checkpoint.writer import save
+from trainers.errors import DamagedCheckpoint
 
 JOB = "job-1"
 FROZEN = torch.arange(3 << 20, dtype=torch.float32)  # 12 MiB: chunks of their own
@@ -42,11 +48,17 @@ def here(tmp_path: Path) -> Path:
 
 
 def fetched(root: Path, here: Path, *, trains: bool) -> int:
-    return fetch(root, JOB, wanted(root, JOB, 2, trains=trains, shared=False), FetchedChunks(here))
+    to = FetchedChunks(here)
+    fetch(root, JOB, 2, to, trains=trains, shared=False)
+    return to.kept_bytes
 
 
 def chunks_of(root: Path, name: str) -> frozenset[str]:
     return store.read_manifest(root, JOB, ManifestName.parse(name)).chunks()
+
+
+def hashes(chunks: Iterable[str]) -> set[str]:
+    return {chunk.rpartition("-")[2] for chunk in chunks}
 
 
 def names(folder: Path) -> set[str]:
@@ -56,14 +68,28 @@ def names(folder: Path) -> set[str]:
 def test_while_the_source_trains_only_what_does_not_change_is_fetched(root: Path, here: Path) -> None:
     first, second = saved(root, 5), saved(root, 10)
     assert fetched(root, here, trains=True) == FROZEN.nbytes
-    assert names(here) == chunks_of(root, first) & chunks_of(root, second)
+    assert names(here) == hashes(chunks_of(root, first) & chunks_of(root, second))
 
 
 def test_the_first_checkpoint_of_a_run_is_compared_with_the_last_one_of_the_run_before(root: Path, here: Path) -> None:
     store.write_fence(root, JOB, 2, saved(root, 5))
     saved(root, 10, generation=2)
-    assert fetch(root, JOB, wanted(root, JOB, 3, trains=True, shared=False), FetchedChunks(here)) == FROZEN.nbytes
-    assert {name.partition("-")[0] for name in names(here)} == {"2"}
+    chunks = wanted(root, JOB, 3, trains=True, shared=False)
+    assert sum(store.chunk_sizes(root, JOB, chunks).values()) == FROZEN.nbytes
+    assert {chunk.partition("-")[0] for chunk in chunks} == {"2"}
+
+
+def test_what_was_fetched_is_used_although_the_run_has_written_it_again_since(root: Path, here: Path) -> None:
+    """Fetched while the newest checkpoints are those of the run before the one that trains."""
+    saved(root, 5)
+    store.write_fence(root, JOB, 2, saved(root, 10))
+    to = FetchedChunks(here)
+    fetch(root, JOB, 3, to, trains=True, shared=False)
+    newest = ManifestName.parse(saved(root, 15, generation=2))
+    with restored_from(str(here)) as used:
+        load(root, JOB, newest)
+    assert used is not None
+    assert used.used_bytes == to.kept_bytes == FROZEN.nbytes
 
 
 def test_of_one_checkpoint_nobody_knows_what_will_not_change(root: Path, here: Path) -> None:
@@ -80,7 +106,7 @@ def test_when_nobody_trains_all_of_the_newest_checkpoint_is_fetched(root: Path, 
     saved(root, 5)
     second = saved(root, 10)
     assert fetched(root, here, trains=False) > FROZEN.nbytes
-    assert names(here) == chunks_of(root, second)
+    assert names(here) == hashes(chunks_of(root, second))
 
 
 def test_checkpoints_of_a_run_that_had_lost_the_job_are_not_fetched(root: Path, here: Path) -> None:
@@ -107,8 +133,80 @@ def test_several_machines_leave_out_what_is_divided_among_them(root: Path) -> No
 
 def test_half_of_the_free_space_is_left_to_the_job(root: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(root, 5)
-    monkeypatch.setattr(FetchedChunks, "room_bytes", lambda _: store.CHUNK_BYTES * 2 + 5)
-    assert fetched(root, here, trains=False) == 2 * store.CHUNK_BYTES
+    size_bytes = 5 * store.CHUNK_BYTES
+
+    def left(folder: Path) -> SimpleNamespace:
+        complete = [path for path in folder.iterdir() if path.suffix != ".partial"]
+        return SimpleNamespace(free=size_bytes - sum(path.stat().st_size for path in complete))
+
+    monkeypatch.setattr(shutil, "disk_usage", left)
+    assert 0 < fetched(root, here, trains=False) <= size_bytes / 2
+
+
+def test_what_the_job_takes_of_the_space_meanwhile_is_not_taken_from_it(
+    root: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(root, 5)
+    left = iter([100 * store.CHUNK_BYTES, 100 * store.CHUNK_BYTES])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(left, 0)))
+    assert 0 < fetched(root, here, trains=False) <= 2 * store.CHUNK_BYTES
+
+
+def test_what_does_not_fit_on_a_full_disk_leaves_nothing_and_the_rest_is_used(
+    root: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(root, 5)
+    write, written = Path.write_bytes, 0
+
+    def full(path: Path, data: bytes) -> int:
+        nonlocal written
+        written += 1
+        if written > 1:
+            write(path, data[:7])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main([str(root), JOB, "2", str(here)]) == 1
+    assert "No space left" in (printed := capsys.readouterr()).err
+    assert int(printed.out) == sum(path.stat().st_size for path in here.iterdir()) > 0
+    assert not [*here.glob("*.partial")]
+
+
+@pytest.mark.parametrize("gone", ["chunk", "manifest"])
+def test_what_the_run_that_still_trains_deletes_meanwhile_is_passed_over(
+    root: Path, here: Path, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(root, 5)
+    second = saved(root, 10)
+    chunk, *others = wanted(root, JOB, 2, trains=True, shared=False)
+    read, deleted = store.read_manifest, False
+
+    def late(at: Path, job: str, name: ManifestName) -> Manifest:
+        nonlocal deleted
+        found = read(at, job, name)
+        if str(name) == second and not deleted:
+            deleted = True
+            (root / JOB / "chunks" / chunk).unlink()
+            if gone == "manifest":
+                monkeypatch.setattr(store, "read_manifest", read)
+                saved(root, 15)
+                raise DamagedCheckpoint("it is missing")
+        return found
+
+    monkeypatch.setattr(store, "read_manifest", late)
+    fetched(root, here, trains=True)
+    assert names(here) >= hashes(others)
+
+
+def test_a_pipe_in_the_place_of_a_chunk_holds_nothing_up(root: Path, here: Path) -> None:
+    name = ManifestName.parse(saved(root, 5))
+    for chunk in hashes(chunks_of(root, str(name))):
+        os.mkfifo(here / chunk)
+    with restored_from(str(here)) as used:
+        load(root, JOB, name)
+    assert used is not None
+    assert used.used_bytes == 0
 
 
 def test_a_restore_takes_what_is_here_and_the_rest_from_the_store(root: Path, here: Path) -> None:
@@ -118,7 +216,7 @@ def test_a_restore_takes_what_is_here_and_the_rest_from_the_store(root: Path, he
     newest = saved(root, 15)
     store.write_fence(root, JOB, 2, newest)
     for path in (root / JOB / "chunks").iterdir():  # what is here is not asked for again
-        if path.name in names(here):
+        if hashes([path.name]) <= names(here):
             path.unlink()
     with restored_from(str(here)) as used:
         loaded = load_newest(root, JOB, 2)
@@ -200,6 +298,6 @@ def test_what_cannot_be_fetched_is_said_and_left_to_the_restore(
     command = [str(root), JOB, "2", str(here)]
     assert main(command) == 1
     printed = capsys.readouterr()
-    assert printed.out == ""
+    assert int(printed.out) == sum(path.stat().st_size for path in here.iterdir())
     assert "nothing more is fetched ahead of the restore" in printed.err
     assert "altered" in printed.err
