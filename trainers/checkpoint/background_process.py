@@ -205,7 +205,8 @@ class _Writer:
             return name
         plan = parts.Shares.from_json(state["part"]["plan"])
         waits_s, waited_s = time.monotonic(), self._waited_s
-        others = parts.await_parts(root, job, name, ranks, attempt, self._go_on)
+        wait_s = parts.patience_s(plan, self._its.max_upload_bytes_per_s)
+        others = parts.await_parts(root, job, name, ranks, attempt, self._go_on, wait_s)
         self._waited_s = waited_s + time.monotonic() - waits_s
         manifest = parts.assembled(job, name, plan, [part, *others], state["versions"], state["about"])
         self._may_commit()

@@ -25,7 +25,8 @@ from trainers.objects.opening import Root
 
 PARTS = "parts"
 WAIT_S = 600.0
-"""For a part of another rank, after the own one is durable."""
+"""For a part of another rank, after the own one is durable: more with a limit of bandwidth (see `patience_s`)."""
+MOST_ITEM_BYTES = 16
 _NAME = re.compile(rf"({NUMBER}-{NUMBER}-{NUMBER})-{NUMBER}\.json")
 
 
@@ -120,6 +121,14 @@ def put_part(root: Root, job: str, name: ManifestName, rank: int, attempt: str, 
         job_store(root, job).put(_key(name, rank), hashlib.sha256(raw).hexdigest().encode() + raw)
 
 
+def patience_s(plan: Shares, bytes_per_s: float | None) -> float:
+    """How long to wait for the parts of ranks that write at most `bytes_per_s` each (None: as fast as they can)."""
+    if bytes_per_s is None:
+        return WAIT_S
+    numbers = [sum(math.prod(box.lengths) for _, box in of_rank) for of_rank in plan.writes]
+    return WAIT_S + max(numbers, default=0) * MOST_ITEM_BYTES / bytes_per_s
+
+
 def await_parts(
     root: Root,
     job: str,
@@ -127,15 +136,16 @@ def await_parts(
     ranks: int,
     attempt: str,
     go_on: Callable[[], object],
+    wait_s: float = WAIT_S,
     *,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[dict[str, Any]]:
     """The parts of ranks 1 and up, when all are there. `go_on` may raise to end the wait.
 
-    Raises StoreUnavailable that names the rank of which none has arrived after WAIT_S.
+    Raises StoreUnavailable that names the rank of which none has arrived after `wait_s`.
     """
-    objects, give_up_s = job_store(root, job), monotonic() + WAIT_S
+    objects, give_up_s = job_store(root, job), monotonic() + wait_s
     found: list[dict[str, Any]] = []
     while len(found) < ranks - 1:
         go_on()
@@ -146,7 +156,7 @@ def await_parts(
             found.append(part)
         elif monotonic() > give_up_s:
             raise StoreUnavailable(
-                f"rank {rank} has not written its part of checkpoint {name} within {WAIT_S:g} s",
+                f"rank {rank} has not written its part of checkpoint {name} within {wait_s:.0f} s",
                 hint="see the log of its machine; training goes on, and the next checkpoint is tried later",
             )
         else:

@@ -19,7 +19,7 @@ from trainers.checkpoint import parts, store
 from trainers.checkpoint.background import Background, Snapshot
 from trainers.checkpoint.background_process import Settings
 from trainers.checkpoint.background_together import COMMITTED, BackgroundTogether
-from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.manifest import Box, ManifestName
 from trainers.checkpoint.reader import load
 from trainers.checkpoint.together import save_together
 from trainers.errors import StoreUnavailable
@@ -207,6 +207,26 @@ def test_a_rank_that_never_arrives_is_named(tmp_path):
             sleep=lambda _: now.__setitem__(0, now[0] + 50),
         )
     assert now[0] > parts.WAIT_S
+
+
+def test_a_rank_that_has_more_to_write_within_the_limit_of_bandwidth_is_waited_for(tmp_path):
+    name, now, limit = ManifestName(1, 1, 1), 0.0, 1e6
+    plan = parts.Shares(
+        [("a", "float32", (1,)), ("b", "float32", (10**9,))],
+        [[0], [1]],
+        [[(0, Box((0,), (1,)))], [(1, Box((0,), (10**9,)))]],
+    )
+
+    def sleep(_):
+        nonlocal now
+        now += 50.0
+        if now > 4e9 / limit:
+            parts.put_part(tmp_path, JOB, name, 1, "x", {"items": {}, "position": 0, "pieces": []})
+
+    wait_s = parts.patience_s(plan, limit)
+    found = parts.await_parts(tmp_path, JOB, name, 2, "x", lambda: None, wait_s, monotonic=lambda: now, sleep=sleep)
+    assert len(found) == 1
+    assert now > parts.WAIT_S == parts.patience_s(plan, None)
 
 
 def test_a_gang_whose_checkpoints_are_written_beside_it_resumes_to_the_same_bits(tmp_path, nursery):
