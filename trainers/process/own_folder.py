@@ -63,6 +63,7 @@ class OwnFolder:
         """`max_upload_bytes_per_s`: the limit until `hurry` is called."""
         self._folder, self._root, self._job, self._generation = folder, root, job, generation
         self._pace, self._hurried = Pace(max_upload_bytes_per_s), threading.Event()
+        self._storing = threading.Lock()
         self._objects = root.child(job)
         self._seen: dict[str, _Look] = {}
         self._stored: dict[str, tuple[_Look | None, list[Any]]] = {}  # the look may be that of another machine: None
@@ -97,6 +98,10 @@ class OwnFolder:
 
         Raises FencedError if another run owns the job, and ObjectStoreError.
         """
+        with self._storing:
+            self._store(ended=ended)
+
+    def _store(self, *, ended: bool) -> None:
         looks, found = self._looks(), dict[str, tuple[_Look | None, list[Any]]]()
         for path, look in looks.items():
             stored = self._stored.get(path)
@@ -237,7 +242,7 @@ def followed(own: OwnFolder) -> Iterator[None]:
 
     def follow() -> None:
         while not over.wait(PAUSE_S):
-            _try(own, ended=False)
+            try_store(own)
 
     thread = threading.Thread(target=follow, name="tradewind-own-folder", daemon=True)
     thread.start()
@@ -247,10 +252,11 @@ def followed(own: OwnFolder) -> Iterator[None]:
         over.set()
         own.hurry()
         thread.join()
-        _try(own, ended=True)
+        try_store(own, ended=True)
 
 
-def _try(own: OwnFolder, *, ended: bool) -> None:
+def try_store(own: OwnFolder, *, ended: bool = False) -> None:
+    """Like OwnFolder.store; what fails is said."""
     try:
         own.store(ended=ended)
     except FencedError:

@@ -1,8 +1,8 @@
 """Ends programs that never called attach() and therefore have no session that follows the control directory.
 
 When asked to stop, or before the machine is taken away, the program gets SIGTERM if it has a handler for it, and a few
-seconds to write its own checkpoint; then this process ends. Its folder is stored at full speed from then on, and as
-soon as the machine may be lost. It ends at once if the lease has expired or a newer
+seconds to write its own checkpoint; then its folder is stored, and this process ends. From then on, and as soon as the
+machine may be lost, the folder is stored at full speed. The program ends at once if the lease has expired or a newer
 generation owns the job: another machine may already train it.
 
 A rank that has attached may wait in vain for ranks that it cannot reach any more. It is ended, too, if it has not ended
@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from trainers.control import EXIT_CODES, TrainerState
 from trainers.errors import TrainerError
+from trainers.process.own_folder import try_store
 from trainers.process.run_context import RunContext
 
 GRACE_S = 5.0  # from SIGTERM, or the end of the lease, to the end
@@ -53,6 +54,8 @@ def _watch(context: RunContext, over: threading.Event) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
                 if over.wait(GRACE_S):
                     return  # it ended by itself
+            if state == "checkpointed_and_stopped":
+                state = _stored(context) or state
             _leave(context, state)
         if context.session is not None and context.rank is not None and _waits_without_lease(context):
             _leave(context, "fenced")
@@ -79,6 +82,20 @@ def _waits_without_lease(context: RunContext) -> bool:
     except TrainerError:
         return False
     return until is not None and context.timers.monotonic() >= until + GRACE_S
+
+
+def _stored(context: RunContext) -> TrainerState | None:
+    """Store what the program has saved, before it is ended. "fenced" if it must not go on until that is done."""
+    if (own := context.own) is None:
+        return None
+    own.hurry()
+    storing = threading.Thread(target=try_store, args=[own], daemon=True)
+    storing.start()
+    while storing.is_alive():
+        storing.join(POLL_S)
+        if _final_state(context) == "fenced":
+            return "fenced"
+    return None
 
 
 def _may_end_soon(context: RunContext) -> bool:

@@ -185,3 +185,12 @@ def test_a_script_continues_in_the_folder_that_its_variable_names(job, bucket_ur
     second = job.run(spec={"env": environment(server), "steps": None}, fail=False)
     assert second.status == "finished", second.log
     assert "continues at step 3" in second.log
+
+
+def test_what_a_script_has_saved_is_stored_before_it_is_paused(job, bucket_url: str, server: LoopbackServer) -> None:
+    job.root, job.entry = bucket_url, "own_checkpoints:paused"
+    paused = job.run(spec={"env": environment(server), "steps": None})
+    assert paused.progress.state == "checkpointed_and_stopped", paused.log
+    job.entry = "own_checkpoints:main"
+    again = job.run(spec={"env": environment(server), "steps": None}, fail=False)
+    assert "continues at step 3" in again.log
