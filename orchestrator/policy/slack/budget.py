@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.policy.slack.money import MoneyTable
-from orchestrator.policy.slack.planner import TIE, TROUBLE, Action, Planner, Situation, Terms, require_numbers
+from orchestrator.policy.slack.planner import THERE_H, TIE, TROUBLE, Action, Planner, Situation, Terms, require_numbers
 from orchestrator.policy.slack.spells import Floats, Spells
 
 NEVER_OVER = 1e-6
@@ -40,8 +40,9 @@ class BudgetPlanner(Planner):
     """Decides for one job with a budget; with `by_deadline`, it has a deadline as well."""
 
     def __init__(self, terms: Terms, budget_usd: float, *, by_deadline: bool = False) -> None:
-        # The value of money has no phases.
-        super().__init__(terms, Spells(len(terms.on_demand_usd), terms.tick_h))
+        # The value of money has no phases; of several pools, the planner for the deadline knows a machine's.
+        pools = len(terms.on_demand_usd)
+        super().__init__(terms, Spells(pools, terms.tick_h, machine_h=THERE_H if by_deadline and pools > 1 else ()))
         self._changed = min(self._changed, CHANGED)
         self.left_usd = budget_usd * (1 - NEVER_OVER)
         self._values: MoneyTable | None = None
@@ -110,7 +111,7 @@ class BudgetPlanner(Planner):
         if self._values is None or not self._values.knows(now.at) or self._outdated(now, self._values.problem):
             self.spells.refresh()
             self._values = MoneyTable(self._problem(now), self.spells)
-            self._ends = [self.spells.ends(pool) for pool in range(self.spells.pools)]
+            self._rates = [self.spells.rates(pool) for pool in range(self.spells.pools)]
             self._checked_h = now.now_h
             self.solved += 1
         return self._values

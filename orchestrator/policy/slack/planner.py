@@ -20,7 +20,8 @@ Action = Literal["wait", "stay", "spot", "on_demand"]
 POOLS = 6
 """The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
-"""Ages at which the phases of a single pool begin. More pools have one phase: their tables would grow too large."""
+"""Ages at which the phases of a single pool begin. Of several pools, only the machine that runs has the phases of
+THERE_H, and the pools have one: their tables would grow too large."""
 CHANGED, CHANGED_ALONE = 1.3, 2.0
 """The factor by which a rate must have changed to solve the table again: with several pools, and with a single one,
 which has more rates, so that one of them changes more often. PRICE_CHANGED is that of a price."""
@@ -116,13 +117,15 @@ class Planner:
         bought = [pool for pool in range(count) if pool not in terms.only_spot]
         self.unit_usd = max(terms.on_demand_usd[pool] for pool in bought) or 1.0
         alone = count == 1
-        self.spells = spells or Spells(count, terms.tick_h, AWAY_H if alone else (), THERE_H if alone else ())
+        self.spells = spells or (
+            Spells(1, terms.tick_h, AWAY_H, THERE_H) if alone else Spells(count, terms.tick_h, machine_h=THERE_H)
+        )
         self._changed = CHANGED_ALONE if alone else CHANGED
         self._solve = solve or (AloneTable if alone else ValueTable)
         self.solved = 0
         self._table: AnyTable | None = None
         self._checked_h = 0.0
-        self._ends: list[tuple[Floats, Floats]] = []
+        self._rates: list[tuple[Floats, ...]] = []
         self.fastest = max(terms.speed[pool] for pool in bought)
         self._probed_h = 0.0
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
@@ -226,7 +229,7 @@ class Planner:
         if self._table is None or not self._table.knows(now.at) or self._outdated(now, self._table.problem):
             self.spells.refresh()
             self._table = self._solve(self._problem(now), self.spells)
-            self._ends = [self.spells.ends(pool) for pool in range(self.spells.pools)]
+            self._rates = [self.spells.rates(pool) for pool in range(self.spells.pools)]
             self._checked_h = now.now_h
             self.solved += 1
         return self._table
@@ -251,7 +254,7 @@ class Planner:
             return True
         if due:
             self._checked_h = now.now_h
-        return due and self.spells.changed_by(self._ends) > self._changed
+        return due and self.spells.changed_by(self._rates) > self._changed
 
     def _bought_pools(self, now: Situation) -> tuple[int, ...]:
         """Where on-demand is bought: the fastest machine, and the one that finishes the work for least, if another.
@@ -316,7 +319,15 @@ class _Ahead:
         self._work_h = now.work_h / self._fastest
         # With several pools and hardly any slack, counting it as lost costs more than it saves.
         self._kept_back_h = MARGIN_TICKS * self._terms.tick_h if self._spells.pools == 1 else 0.0
-        self._states = [self._spells.soon(pool, now.now_h) for pool in table.problem.pools]
+        self._states = [self._spells.useful(pool, now.now_h) for pool in table.problem.pools]
+        if now.running is not None and now.running[1]:
+            self._give_up(now.running[0])
+
+    def _give_up(self, pool: int) -> None:
+        """Where machines age, a pool whose machine is given up counts as empty: a machine that is started there again
+        would be no older."""
+        if self._spells.ages > self._spells.there:
+            self._states[self._table.problem.pools.index(pool)] = self._spells.step(pool, self._terms.tick_h)[0]
 
     def wait(self) -> Option:
         """Nothing runs in this tick."""

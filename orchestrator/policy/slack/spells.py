@@ -35,6 +35,7 @@ ONE_POOL = 1.5
 _LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
 _HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
 _MOST_CACHED = 2000
+_MOST_ROUNDS, _CLOSE_ENOUGH = 50, 1e-4  # for the rates of machines by age, whose mean is that of their pool
 _CLOSE = 1.5  # looks at most this many ticks apart follow each other: nothing happened in between
 
 
@@ -42,20 +43,32 @@ class Spells:
     """What is known of the spells of each pool. Times are hours since the first tick; rates are per hour.
 
     `away_h` and `there_h` are the ages at which the second and later phases begin. The state of a pool is one of
-    `phases`: the phases of its absence by age, then those of its presence.
+    `phases`: the phases of its absence by age, then those of its presence. The machine that runs in a pool has the
+    phases of its presence; if that has only one, `machine_h` are the ages at which a machine's phases begin.
     """
 
-    def __init__(self, pools: int, tick_h: float, away_h: Sequence[float] = (), there_h: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        pools: int,
+        tick_h: float,
+        away_h: Sequence[float] = (),
+        there_h: Sequence[float] = (),
+        machine_h: Sequence[float] = (),
+    ) -> None:
         self.pools, self.tick_h = pools, tick_h
         self.away = len(away_h) + 1
         self.there = len(there_h) + 1
         self.phases = self.away + self.there
-        self.ages_h = (0.0, *there_h)
+        self.ages_h = (0.0, *(there_h or machine_h))
+        self.ages = len(self.ages_h)
         self._away_prior, self._away_step = _phases((0.0, *away_h))
-        self._there_prior, self._there_step = _phases(self.ages_h)
-        self._old_h = 2.0 * there_h[-1] if there_h else 1.0
+        self._there_prior, _ = _phases((0.0, *there_h))
+        prior, self._age_step = _phases(self.ages_h)
+        self._usual: Floats = prior / (_shares(prior, self._age_step) @ prior)
+        self._old_h = 2.0 * self.ages_h[-1] if self.ages > 1 else 1.0
         self._away_ends, self._away_spent = np.zeros((pools, self.away)), np.zeros((pools, self.away))
         self._there_ends, self._there_spent = np.zeros((pools, self.there)), np.zeros((pools, self.there))
+        self._watched_ends, self._watched_spent = np.zeros((pools, self.ages)), np.zeros((pools, self.ages))
         self._certain: Floats = np.eye(self.phases)
         self._just_gone: Floats = np.asarray(self._certain[0])
         self._without: Floats = self._certain[: self.away].sum(axis=0)  # 1 for the phases of absence
@@ -64,7 +77,9 @@ class Spells:
         self._was_there: list[bool | None] = [None] * pools
         self._began_h = [0.0] * pools
         self._cache: dict[tuple[str, int, float], Floats] = {}
+        self._lasting: dict[int, list[float]] = {}
         self._known_ends: dict[int, tuple[Floats, Floats]] = {}
+        self._known_losses: dict[int, Floats] = {}
         self._aged = [AgedRates(self._away_prior, self._there_prior) for _ in range(pools)] if self.phases > 2 else []
 
     def seen(self, pool: int, now_h: float) -> bool | None:
@@ -93,6 +108,35 @@ class Spells:
             )
         self._known_ends[pool] = known
         return known
+
+    def losses(self, pool: int) -> Floats:
+        """Rates at which a machine there is lost, by the phase of its age."""
+        lost = self.ends(pool)[1]
+        if self.ages == self.there:
+            return lost
+        if pool not in self._known_losses:
+            self._known_losses[pool] = self._by_age(pool, float(lost[0]))
+        return self._known_losses[pool]
+
+    def _by_age(self, pool: int, lost: float) -> Floats:
+        """The same where presence has one phase, with the rate `lost`: it is what a machine is lost at on average over
+        the time that there is capacity. How the rate depends on the age is learned from all pools together, as far as
+        they were watched from tick to tick, and then from the pool itself."""
+        usual = np.array([float(self.ends(each)[1][0]) for each in range(self.pools)])
+        ends, spent = self._watched_ends, self._watched_spent
+        shape = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / self._usual + usual @ spent)
+        rates = lost * shape
+        for _ in range(_MOST_ROUNDS):
+            too_often = float(_shares(rates, self._age_step) @ rates) / lost
+            rates = rates / too_often
+            if abs(too_often - 1) < _CLOSE_ENOUGH:
+                break
+        return np.asarray((ONE_POOL + ends[pool]) / (ONE_POOL / rates + spent[pool]))
+
+    def rates(self, pool: int) -> tuple[Floats, ...]:
+        """Everything that is learned of a pool."""
+        ends = self.ends(pool)
+        return ends if self.ages == self.there else (*ends, self.losses(pool))
 
     def step(self, pool: int, hours: float) -> Floats:
         """Probabilities of the pool's state (column) after some hours, by its state now (row)."""
@@ -130,13 +174,19 @@ class Spells:
         return self._phase(min((now_h - known_h) / 2, self._old_h))
 
     def mature(self, pool: int) -> Floats:
-        """Probabilities of the phase of a pool's capacity at a random moment while it is there."""
-        _, lost = self.ends(pool)
-        shares, reached = np.zeros(self.there), 1.0
-        for phase, step in enumerate(self._there_step):
-            shares[phase] = reached / (lost[phase] + step)
-            reached *= step / (lost[phase] + step)
-        return np.asarray(shares / shares.sum())
+        """Probabilities of the phase of a machine that is started at a random moment while there is capacity."""
+        return _shares(self.losses(pool), self._age_step)
+
+    def useful(self, pool: int, now_h: float) -> Floats:
+        """As `soon`. Where presence has one phase, capacity younger than usual counts by the share of the usual life
+        that it has before it."""
+        soon = self.soon(pool, now_h)
+        if self.ages == self.there or not self._was_there[pool]:
+            return soon
+        if pool not in self._lasting:
+            self._lasting[pool] = self._lasts(pool)
+        there = float(soon[-1]) * self._lasting[pool][self.phase_there(pool, now_h)]
+        return np.array([1 - there, there])
 
     def saw(self, pool: int, there: bool, now_h: float) -> None:
         """Records a look: whether the pool had capacity. Two looks at one moment count once."""
@@ -148,29 +198,36 @@ class Spells:
         before = self._certain[-1] if there and (was_there or close) else self.state(pool, now_h)
         if known is not None and was_there is not None:
             if self.away == 1 and self.there == 1:
+                if was_there and close:
+                    phase = self._phase(now_h - gap_h - self._began_h[pool])
+                    self._watched_spent[pool, phase] += gap_h
+                    self._watched_ends[pool, phase] += not there
                 self._count_hidden(pool, was_there, there, gap_h)
             else:
                 self._count_aged(pool, known if close else before, there, now_h, gap_h if close else _HIDDEN_H)
             self._known_ends.clear()
+            self._known_losses.clear()
         if there and not was_there:
             self._began_h[pool] = now_h - (self._old_h if was_there is None else min(gap_h / 2, self._old_h))
         if there:
-            self._state[pool] = self._certain[self.away + self._phase(now_h - self._began_h[pool])]
+            phase = self._phase(now_h - self._began_h[pool]) if self.there > 1 else 0
+            self._state[pool] = self._certain[self.away + phase]
         else:
             self._state[pool] = self._after(before, was_there, close and known is not None)
         self._seen_h[pool], self._was_there[pool] = now_h, there
 
-    def changed_by(self, since: Sequence[tuple[Floats, Floats]]) -> float:
-        """The largest factor by which a rate differs from `ends` of each pool at an earlier time."""
+    def changed_by(self, since: Sequence[tuple[Floats, ...]]) -> float:
+        """The largest factor by which a rate differs from the `rates` of each pool at an earlier time."""
         largest = 1.0
         for pool, old in enumerate(since):
-            for then, now in zip(old, self.ends(pool), strict=True):
+            for then, now in zip(old, self.rates(pool), strict=True):
                 largest = max(largest, float((now / then).max()), float((then / now).max()))
         return largest
 
     def refresh(self) -> None:
-        """Lets `step` and `survival` follow what was learned since the last call."""
+        """Lets `step`, `survival` and `useful` follow what was learned since the last call."""
         self._cache.clear()
+        self._lasting.clear()
 
     def _after(self, before: Floats, was_there: bool | None, close: bool) -> Floats:
         """The state of a pool that was seen to be away."""
@@ -240,17 +297,36 @@ class Spells:
         for phase, at in enumerate(range(self.away, self.phases)):
             rates[at, 0] = lost[phase]
             if phase + 1 < self.there:
-                rates[at, at + 1] = self._there_step[phase]
+                rates[at, at + 1] = self._age_step[phase]
         return _balanced(rates)
 
     def _machine_rates(self, pool: int) -> Floats:
-        _, lost = self.ends(pool)
-        rates = np.zeros((self.there + 1, self.there + 1))
-        for phase in range(self.there):
-            rates[phase, self.there] = lost[phase]
-            if phase + 1 < self.there:
-                rates[phase, phase + 1] = self._there_step[phase]
+        lost = self.losses(pool)
+        rates = np.zeros((self.ages + 1, self.ages + 1))
+        for phase in range(self.ages):
+            rates[phase, self.ages] = lost[phase]
+            if phase + 1 < self.ages:
+                rates[phase, phase + 1] = self._age_step[phase]
         return _balanced(rates)
+
+    def _lasts(self, pool: int) -> list[float]:
+        """By the phase of a machine, the share of the usual life that it has before it; at most 1."""
+        lost, life_h = self.losses(pool), np.zeros(self.ages)
+        for phase in reversed(range(self.ages)):
+            older_h = life_h[phase + 1] if phase + 1 < self.ages else 0.0
+            life_h[phase] = (1 + self._age_step[phase] * older_h) / (lost[phase] + self._age_step[phase])
+        shares: list[float] = np.minimum(life_h / (self.mature(pool) @ life_h), 1.0).tolist()
+        return shares
+
+
+def _shares(lost: Floats, step: Floats) -> Floats:
+    """Of the time that capacity is there, the shares of its phases, by the rates at which it is lost and goes on to the
+    next."""
+    shares, reached = np.zeros(len(lost)), 1.0
+    for phase in range(len(lost)):
+        shares[phase] = reached / (lost[phase] + step[phase])
+        reached *= step[phase] / (lost[phase] + step[phase])
+    return np.asarray(shares / shares.sum())
 
 
 def _phases(begin_h: Sequence[float]) -> tuple[Floats, Floats]:

@@ -107,7 +107,7 @@ class ValueTable(PoolTable):
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
-        probabilities of the machine's phases. Here a machine has only one; in an AloneTable it has several."""
+        probabilities of the machine's phases."""
         weights = joint([phase, *others(states, number)])
         return self._at(hours_left, slack_h, self._spot[:, :, number], weights)
 
@@ -139,13 +139,16 @@ class ValueTable(PoolTable):
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (step, the others' joint state, pool, slack))."""
+        the checkpoint, nowhere, and on demand; values on spot, over (step, the machine's phase and the others' joint
+        state, pool, slack))."""
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
         every = joint_change(change).astype(np.float32)
         rest = np.stack([joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)
-        survive = np.stack([spells.survival(pool, step_h)[0] for pool in its.pools]).astype(np.float32)[:, :, None]
+        survive = np.stack([spells.survival(pool, step_h)[:-1] for pool in its.pools]).astype(np.float32)
+        keep, lose = survive[:, :, :-1], survive[:, :, -1:]
+        fresh = np.stack([spells.mature(pool) for pool in its.pools], axis=1).astype(np.float32)[:, None, :, None]
         waited = grid.after_step([step_h])
         ran, rented = (
             grid.after_step([step_h * (1 - speed) for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
@@ -172,16 +175,21 @@ class ValueTable(PoolTable):
         states, on_demand = len(every), len(places) + 1  # the modes from this on
         present, gone = (self._present.T, range(count)), (self._gone.T, spot_at)
         modes = np.zeros((self._steps + 1, states, on_demand + len(bought_at), size), np.float32)
-        spot = np.zeros((self._steps + 1, rest.shape[-1], count, size), np.float32)
+        spot = np.zeros((self._steps + 1, spells.ages, rest.shape[-1], count, size), np.float32)
+        # A young machine is not given up for an older one in the same pool: where they age, the pool counts as empty.
+        left = (self._gone if spells.ages > 1 else self._present).T, spot_at
         begun = np.full((states, count + len(bought_at), size), np.inf, np.float32)  # a machine that has just started
         restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
             after = (every @ modes[k - 1].reshape(states, -1)).reshape(modes[k - 1].shape)
-            kept = survive[:, 0] * spot[k - 1] + survive[:, 1] * modes[k - 1][gone]
-            ahead = np.swapaxes(rest @ np.swapaxes(kept, 0, 1), 0, 1)
-            stay = np.minimum(ran(k, ahead) + bill[k], TOO_LATE)
+            by_pool = spot[k - 1].transpose(2, 0, 1, 3)  # over (pool, age, the others' joint state, slack)
+            kept = keep @ by_pool.reshape(count, spells.ages, -1)
+            kept += lose * modes[k - 1][gone].swapaxes(0, 1).reshape(count, 1, -1)
+            ahead = (rest[:, None] @ kept.reshape(by_pool.shape)).transpose(1, 2, 0, 3)
+            stay = ran(k, ahead.reshape(-1, count, size)) + bill[k]
+            stay = np.minimum(stay, TOO_LATE, out=stay).reshape(ahead.shape)
             go_on = np.minimum(rented(k, after[:, on_demand:]) + bought_bill[k], TOO_LATE)
-            begun[present] = launched(k, stay)
+            begun[present] = launched(k, (fresh * stay).sum(axis=0))
             begun[:, count:] = bought(k, go_on)
             best = modes[k, :, :on_demand]
             best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
@@ -193,8 +201,8 @@ class ValueTable(PoolTable):
             if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
                 best[..., -1] = restart_usd
             np.minimum(go_on, best[:, bought_at], out=modes[k, :, on_demand:])
-            np.minimum(stay, best[self._present.T, spot_at], out=spot[k])
-        return modes, spot
+            np.minimum(stay, best[left], out=spot[k])
+        return modes, spot.reshape(self._steps + 1, -1, count, size)
 
 
 class _Grid:
