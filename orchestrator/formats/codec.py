@@ -67,6 +67,12 @@ def dumps(value: object) -> str:
     return json.dumps(encode(value), separators=_COMPACT)
 
 
+def dumps_brief(value: object) -> str:
+    """The same without fields that have their default: a process of an older version can read it, as long as it says
+    nothing that is new. Raises CodecError."""
+    return json.dumps(_brief(value), separators=_COMPACT)
+
+
 def loads(type_: type[T], text: str | bytes) -> T:
     """The inverse of `dumps`. Raises CodecError."""
     return decode(type_, _parsed(text))
@@ -92,6 +98,15 @@ def decode(type_: type[T], plain: Any) -> T:
     if holds_dataclasses and (unknown := _unknown(plain, value)) is not None:
         raise CodecError("unknown field", unknown.lstrip("."))
     return value
+
+
+def _brief(value: object) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {field.name: _brief(held) for field, held in fields if field.default != held}
+    if isinstance(value, list | tuple):
+        return [_brief(item) for item in value]
+    return encode(value)
 
 
 def _parsed(text: str | bytes) -> Any:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import SiteError
-from orchestrator.formats.codec import CodecError, dumps, loads
+from orchestrator.formats.codec import CodecError, dumps, dumps_brief, loads
 from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, NodeFacts, NodeReport, Order
 from trainers.errors import ObjectStoreError, UnreadableObject
 from trainers.objects.base import ObjectStore
@@ -100,8 +100,10 @@ class Channel:
 
     def replace_order(self, order: Order, version: str) -> str:
         """Write an order in place of the one with this version. Returns the new version. Raises SiteError if another
-        control plane has written one meanwhile."""
-        key, data = f"{self.token}/order", dumps(order).encode()
+        control plane has written one meanwhile.
+
+        The machine may have been started by an earlier version, so nothing is written that need not be said."""
+        key, data = f"{self.token}/order", dumps_brief(order).encode()
         if len(data) > MOST_ORDER_BYTES:
             raise SiteError(
                 f"the order for {order.run.run_id if order.run else self.token} has {len(data)} bytes; the limit is "

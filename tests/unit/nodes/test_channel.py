@@ -3,6 +3,7 @@ the other end wrote is trusted."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,16 @@ from orchestrator.nodes.channel import (
     recorded_epoch,
     runs_known,
 )
-from orchestrator.nodes.messages import MOST_BYTES, MOST_ORDER_BYTES, Hold, NodeFacts, NodeReport, Order, RunOrder
+from orchestrator.nodes.messages import (
+    MOST_BYTES,
+    MOST_ORDER_BYTES,
+    Hold,
+    JobFiles,
+    NodeFacts,
+    NodeReport,
+    Order,
+    RunOrder,
+)
 from trainers.errors import InvalidKey
 from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
@@ -41,6 +51,19 @@ def test_an_order_arrives_as_it_was_written_and_is_decoded_once(store: ObjectSto
     assert order == Order(1, 60.0, RUN)
     assert agent.ordered(seen) == (seen, None)
     assert Channel(store, "other").order() == (None, "")
+
+
+def test_a_machine_of_an_earlier_version_understands_orders_that_say_nothing_new(store: ObjectStore) -> None:
+    """It refuses fields that it does not know."""
+    channel = Channel(store, "m")
+    order = Order(4, 60.0, RunOrder("run-1", files=JobFiles("jobs/install/job-1", "digest"), spec={"steps": None}))
+    channel.replace_order(order, "")
+    written = store.get("m/order", 1 << 20)
+    assert written is not None
+    files = {"place": "jobs/install/job-1", "code": "digest"}
+    run = {"run_id": "run-1", "files": files, "spec": {"steps": None}}
+    assert json.loads(written.data) == {"number": 4, "lease_s": 60.0, "run": run}
+    assert channel.order()[0] == order
 
 
 def test_of_two_control_planes_one_writes_the_next_order_and_the_other_is_told(store: ObjectStore) -> None:
