@@ -49,6 +49,7 @@ def test_whoever_asks_about_it_while_it_is_stopped_gets_an_answer(busy: Path, mo
             stopped.set()
             asking.join()
             it.clear()
+            it.join()  # or it deletes the folder of the next one
     finally:
         sys.setswitchinterval(before)
     assert errors == []
