@@ -151,13 +151,15 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, R
     """The same program without interruption, on this host, by its number of processes."""
     with ExitStack() as stack:
         yield {
-            processes: stack.enter_context(uninterrupted(tmp_path_factory.mktemp("uninterrupted"), processes))
-            for processes in (1, 2 * PROCESSES)
+            processes: stack.enter_context(
+                uninterrupted(tmp_path_factory.mktemp("uninterrupted"), processes, frozen_mb=frozen_mb)
+            )
+            for processes, frozen_mb in ((1, FROZEN_MB), (2 * PROCESSES, 0))
         }
 
 
 @contextmanager
-def uninterrupted(folder: Path, processes: int, steps: int = STEPS) -> Iterator[Reference]:
+def uninterrupted(folder: Path, processes: int, steps: int = STEPS, frozen_mb: int = 0) -> Iterator[Reference]:
     (folder / "control").mkdir()
     (folder / "hurry").touch()
     spec = TrainerSpec(
@@ -170,7 +172,7 @@ def uninterrupted(folder: Path, processes: int, steps: int = STEPS) -> Iterator[
         output_dir=str(folder / "outputs"),
         workdir=str(PROGRAMS),
         entry="telling:main",
-        args={"hurry": str(folder / "hurry"), "frozen_mb": FROZEN_MB if processes == 1 else 0},
+        args={"hurry": str(folder / "hurry"), "frozen_mb": frozen_mb},
         steps=steps,
         processes=processes,
     )
