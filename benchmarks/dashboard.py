@@ -7,7 +7,7 @@ Chromium, each page is opened in both themes and on a telephone without scripts,
 that the browser was sent. The server time of a page is CPU time, which other work on the machine changes least; for one
 reader on an idle machine it is nearly all of the time until the answer is complete, which is reported as well.
 
-Then the same fleet is served by a process of its own, with the low priority that a dashboard has (benchmarks._server),
+Then the same fleet is served by a process of its own, with the priority and cores of a dashboard (benchmarks._server),
 while a real control plane with 100 running jobs works on the same SQLite file in another process (benchmarks._ticks).
 Twelve times, five seconds without readers and five seconds with 50 readers, which run in a third process, follow each
 other, in alternating order. The benchmark compares the median tick of the two periods of each pair, in CPU time and in

@@ -38,13 +38,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def give_way(*, sparing: threading.Thread | None = None) -> None:
-    """Lower the CPU priority of this process as far as it goes: reading must never delay acting, above all that of a
-    control plane on the same machine. A thread may be spared, and so are the processes that it starts."""
+    """Lower the CPU priority of this process as far as it goes, and leave one core to others: reading must never delay
+    acting, above all that of a control plane on the same machine. A thread may be spared, and so are the processes that
+    it starts."""
     spared = None if sparing is None else sparing.native_id
-    for thread in map(int, os.listdir("/proc/self/task")):  # on Linux, each thread has its own priority
+    cores = sorted(os.sched_getaffinity(0))
+    for thread in map(int, os.listdir("/proc/self/task")):  # on Linux, each thread has its own priority and cores
         if thread != spared:
             with suppress(ProcessLookupError):  # it has just ended
                 os.setpriority(os.PRIO_PROCESS, thread, LOWEST_PRIORITY)
+                os.sched_setaffinity(thread, cores[1:] or cores)
 
 
 def server_of(site: Site) -> uvicorn.Server:

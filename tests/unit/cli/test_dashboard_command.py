@@ -80,6 +80,9 @@ def test_no_reader_delays_the_control_plane_and_a_dashboard_that_dies_is_replace
             threads = [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
             assert len(threads) > 1
             assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {19}
+            mine = os.sched_getaffinity(0)
+            left = [mine - os.sched_getaffinity(each) for each in threads]
+            assert all(len(each) == 1 for each in left) or len(mine) == 1
             os.kill(pid, signal.SIGKILL)
     assert "the dashboard ended (-9); it is started again in 0 s" in said
     installation.close()
