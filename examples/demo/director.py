@@ -19,7 +19,7 @@ from providers.hardware import GPUS
 from providers.local import LocalProvider
 
 NOTICE_WALL_S = 3.0
-SALE_SHARE = (0.25, 0.15)  # of the present price; lower the second time, if no job came
+SALE_SHARE = (0.2, 0.15)  # of the present price; lower the second time, if no job came
 SALE_PATIENCE_S = 8.0
 EARLY = 0.1  # share of its steps, after which a job may have an incident
 HALF = 0.45  # share after which the losses begin, even if no job came to the sale
