@@ -3,7 +3,7 @@
     python -m benchmarks.any_zone            each number of dry zones from 0 to 5
     python -m benchmarks.any_zone --quick    none and five
 
-The engine runs in virtual time on a simulated cloud with six zones of one region, the last of which has room. The cloud
+The engine runs in virtual time on a simulated region with six zones, of which only the last one has capacity. The cloud
 takes a while for each answer, as a real one does: EC2 refuses in its answer, Compute Engine mostly seconds later. The
 clock stops when the machine is on record. Compared are launches zone by zone and launches of any of the zones.
 """

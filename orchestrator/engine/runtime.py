@@ -80,8 +80,8 @@ class RunReport:
     setup_s: float | None = None  # wall seconds of that setup
     peer_lost: bool = False  # a failed run of several machines: its process lost contact with one on another machine
     notice_s: float | None = None  # wall seconds until the provider takes the machine away, as that told the machine
-    fetching: bool = False  # it is not needed yet, and fetches what it will restore meanwhile,
-    fetched_bytes: int = 0  # of which it has so much
+    fetching: bool = False  # its machine is still fetching checkpoint data ahead of the restore
+    fetched_bytes: int = 0  # checkpoint data that its machine has fetched ahead
     ships: bool = False  # one of several machines: its processes have ended; its log and outputs are not yet stored
 
 

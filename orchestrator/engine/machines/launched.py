@@ -1,4 +1,4 @@
-"""Launched: by which calls and with which tokens machines were launched, and which ones of which offer a run got."""
+"""Launched: the calls and tokens that launched machines, and which machines of which offer a run got."""
 
 from __future__ import annotations
 

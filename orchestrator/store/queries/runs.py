@@ -262,7 +262,7 @@ class RunRows(Transaction):
         return _migration(row)
 
     def land(self, of: Migration, offer_id: str) -> None:
-        """Records of which of its offers the machines of a migration's launch are, for it and its run. Raises
+        """Records the offer whose machines a migration's launch has got, on the migration and on its run. Raises
         NotFoundError."""
         self._change_run(of.target_run_id, offer_id=offer_id)
         self._connection.execute(_UPDATE_MIGRATION, {"migration_id": of.id, "offer_id": offer_id})
