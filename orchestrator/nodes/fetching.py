@@ -1,7 +1,7 @@
 """Fetching: a process of a machine that fetches chunks of a job's checkpoints while its next run is being prepared.
 
-A thread waits for the process and deletes the fetched files. The agent's own thread also renews the machine's lease, so it
-must wait for neither: deleting a large checkpoint can take a minute.
+A thread waits for the process and deletes the fetched files. The agent's own thread also renews the machine's lease,
+so it must wait for neither: deleting a large checkpoint can take a minute.
 """
 
 from __future__ import annotations

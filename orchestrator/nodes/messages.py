@@ -30,8 +30,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a machine may fetch before its run restores (trainers.checkpoint.ahead): chunks of the checkpoints of `job` in
-    the bucket `root`, for a run of `generation`. `trains`: the previous run is still training."""
+    """What a machine may fetch before its run restores (trainers.checkpoint.ahead): chunks of the checkpoints of `job`
+    in the bucket `root`, for a run of `generation`. `trains`: the previous run is still training."""
 
     root: str
     job: str
