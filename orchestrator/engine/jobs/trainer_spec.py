@@ -97,8 +97,8 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
 
 
 def job_files(ctx: Context, run: Run, job: Job, *, source_trains: bool) -> JobFiles | None:
-    """Where the machine of `run` finds and leaves a job's files; None for one that shares this host's folders. The agent
-    of any other machine uses folders of its own. `source_trains`: the previous run is still training."""
+    """Where the machine of `run` finds and leaves a job's files; None for one that shares this host's folders. The
+    agent of any other machine uses folders of its own. `source_trains`: the previous run is still training."""
     if shares_host(run.offer_id):
         return None
     root = ctx.checkpoint_root(job)
