@@ -189,14 +189,20 @@ class Provider(Protocol):
 class LaunchesAnywhere(Protocol):
     """Rents machines of whichever of several offers has room, by one call of its cloud.
 
-    The offers of a launch (`spec.offer_id` and `spec.also`) differ in their zone only. All that Provider says of
-    `launch` holds, and:
+    The offers of a launch (`spec.offer_id` and `spec.also`) are of one region, all spot or all on-demand. They differ
+    in their zone and, where the provider `mixes_types`, in their instance type. All that Provider says of `launch`
+    holds, and:
 
     - all machines of a launch are of one of its offers, which the cloud chooses; `describe`, `find` and `list_owned`
       report that one;
     - the same token and spec give the same machines again, wherever they are, also after a lost reply or a restart;
     - an error concerns all of the offers: CapacityError means that none of them has room.
     """
+
+    @property
+    def mixes_types(self) -> bool:
+        """Whether the offers of a launch may be of different instance types."""
+        ...
 
     def most_offers(self, count: int, /) -> int:
         """How many offers a launch of `count` machines may name; 1: only its own."""

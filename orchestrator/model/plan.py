@@ -144,6 +144,7 @@ class Placement:
     the probability of keeping deadline and budget if no offer does so safely (at the 95th percentile); None if one
     does, or there are no limits. `awaited` is the offer for whose capacity the job waits, with its cost and time from
     now on, the wait included. `lacks_money`: a job that runs nowhere waits, and only a larger budget can end that.
+    `also` are further offers that would do as well, the best first, so that one launch may ask for all of them.
     """
 
     job_id: str
@@ -169,6 +170,7 @@ class Placement:
     evidence: Evidence = "none"
     awaited: Alternative | None = None
     lacks_money: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

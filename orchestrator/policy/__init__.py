@@ -2,7 +2,6 @@
 
 from orchestrator.policy.decide import decide, plan_id
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
-from orchestrator.policy.likewise import likewise
 from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.telling.expected import expected
 from orchestrator.policy.telling.explain import MAY_PASS, NOT_MEASURED
@@ -21,7 +20,6 @@ __all__ = [
     "compare",
     "decide",
     "expected",
-    "likewise",
     "plan_id",
     "prospects",
     "ruled_out",

@@ -181,7 +181,8 @@ class Decision:
     """The part of a plan about one job. `choices` are ranked; `count` is the number of offers considered.
 
     `front` are the offers for which no other is both cheaper and faster, `picks` the choice of each objective; both
-    only for a job that is not submitted yet. `chance` is the probability of meeting deadline and budget; None if they
+    only for a job that is not submitted yet. `also` are the offers that would do as well as the chosen one, so that one
+    launch may ask for all of them. `chance` is the probability of meeting deadline and budget; None if they
     are met at the 95th percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with
     "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice. `trace`
     is how the decision came about, if that was asked for. All prices and costs are for the `nodes` machines that it
@@ -217,6 +218,7 @@ class Decision:
     evidence: Evidence = "none"
     trace: Trace | None = None
     nodes: int = 1
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

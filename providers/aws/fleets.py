@@ -1,4 +1,4 @@
-"""Launches in any of several zones: an EC2 Fleet of the type `instant`, which EC2 carries out at once or not at all.
+"""Launches of any of several types in any of several zones: an EC2 Fleet of the type `instant`.
 
 A fleet takes what it launches from a launch template. Ours is also the record of the launch: it is made first, under a
 name that follows from the launch token, and carries the fleet's id once that is known. The fleet's client token is that
@@ -26,6 +26,8 @@ from providers.errors import CapacityError, ConflictError, PermissionDeniedError
 FLEET = "tradewind-fleet"
 """The tag of a template with the id of its fleet."""
 KEPT_S = 2 * 3600.0
+Place = tuple[str, str]
+"""A subnet and an instance type."""
 SPOT_STRATEGY, ON_DEMAND_STRATEGY = "price-capacity-optimized", "prioritized"
 """For machines at about the same price: those that are least likely to be taken away; the first in our order."""
 
@@ -36,6 +38,17 @@ MADE_FIRST = ("ec2:CreateLaunchTemplate", "ec2:CreateFleet", "iam:CreateServiceL
 
 class _NoFleetError(Exception):
     """Nothing was launched, and no fleet will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest:
+    """A launch in a region: `data` is that of its template, `overrides` are the subnets and types, best first."""
+
+    spec: LaunchSpec
+    region: str
+    data: Mapping[str, Any]
+    overrides: Sequence[Mapping[str, Any]]
+    spot: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +65,22 @@ class Fleets:
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._clock = connections, clock
 
-    def launch(
-        self,
-        spec: LaunchSpec,
-        region: str,
-        data: Mapping[str, Any],
-        overrides: Sequence[Mapping[str, Any]],
-        *,
-        spot: bool,
-    ) -> tuple[str, list[str]] | None:
-        """Launch all machines in one subnet of `overrides`: (the subnet, EC2's ids in a fixed order). None if EC2 does
-        not take such requests, or the account may not make them: then nothing was launched."""
+    def launch(self, request: FleetRequest) -> tuple[Place, list[str]] | None:
+        """Launch all machines by one of the overrides: (its subnet and type, EC2's ids in a fixed order). None if EC2
+        does not take such requests, or the account may not make them: then nothing was launched."""
         try:
-            return self._launched(spec, region, data, overrides, spot=spot)
+            return self._launched(request)
         except _NoFleetError:
             return None
 
-    def _launched(
-        self,
-        spec: LaunchSpec,
-        region: str,
-        data: Mapping[str, Any],
-        overrides: Sequence[Mapping[str, Any]],
-        *,
-        spot: bool,
-    ) -> tuple[str, list[str]]:
-        record = self._recorded(spec, region, data)
+    def _launched(self, request: FleetRequest) -> tuple[Place, list[str]]:
+        spec, region = request.spec, request.region
+        record = self._recorded(request)
         fleet = record.fleet
         found: Mapping[str, Any] = {}
         if not fleet:
             with _taken():
-                found = self._once(region).create_fleet(**_request(spec, record, overrides, spot=spot))
+                found = self._once(region).create_fleet(**_asked(request, record))
             fleet = str(found["FleetId"])
         if not found.get("Instances") and not found.get("Errors"):
             with _accepted():
@@ -94,8 +92,9 @@ class Fleets:
             with suppress(Exception):  # a repeated call finds it too
                 tag = {"Key": FLEET, "Value": fleet}
                 self._connections.client("ec2", region).create_tags(Resources=[record.template], Tags=[tag])
-        (subnet,) = {each["LaunchTemplateAndOverrides"]["Overrides"]["SubnetId"] for each in found["Instances"]}
-        return str(subnet), ids
+        used = (each["LaunchTemplateAndOverrides"]["Overrides"] for each in found["Instances"])
+        (place,) = {(str(each["SubnetId"]), str(each["InstanceType"])) for each in used}
+        return place, ids
 
     def machines(self, token: str, region: str) -> list[str] | None:
         """EC2's ids of the machines that a launch with this token has made; None if there was none, or if it is not
@@ -115,15 +114,16 @@ class Fleets:
                 if row["CreateTime"].timestamp() < before_s:
                     self._remove(region, row["LaunchTemplateId"])
 
-    def _recorded(self, spec: LaunchSpec, region: str, data: Mapping[str, Any]) -> Record:
+    def _recorded(self, request: FleetRequest) -> Record:
         """The record of a launch, made if there is none. Raises ConflictError for another launch with this token."""
+        spec, region = request.spec, request.region
         tags = {INSTALL: spec.tags.get(INSTALL, ""), REQUEST: spec.fingerprint}
         tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
         try:
             with _taken():
                 made = self._once(region).create_launch_template(
                     LaunchTemplateName=_name(spec.token),
-                    LaunchTemplateData=data,
+                    LaunchTemplateData=request.data,
                     TagSpecifications=[{"ResourceType": "launch-template", "Tags": tagged}],
                 )
         except Exception as error:
@@ -134,8 +134,8 @@ class Fleets:
         found = self._record(spec.token, region)
         if found is None:
             raise UnavailableError(f"EC2 does not show yet what it knows of the token {spec.token}")
-        record, request = found
-        if request != spec.fingerprint:
+        record, before = found
+        if before != spec.fingerprint:
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return record
 
@@ -227,8 +227,9 @@ def _name(token: str) -> str:
     return f"tradewind-{token}"
 
 
-def _request(spec: LaunchSpec, record: Record, overrides: Sequence[Mapping[str, Any]], *, spot: bool) -> dict[str, Any]:
+def _asked(request: FleetRequest, record: Record) -> dict[str, Any]:
     """All or none, of one type in one zone."""
+    spec, spot = request.spec, request.spot
     together = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": spec.count}
     kind = "spot" if spot else "on-demand"
     capacity = {"TotalTargetCapacity": spec.count, "DefaultTargetCapacityType": kind}
@@ -241,7 +242,7 @@ def _request(spec: LaunchSpec, record: Record, overrides: Sequence[Mapping[str, 
     return {
         "Type": "instant",
         "ClientToken": f"{spec.token[:40]}-{record.template}",
-        "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": list(overrides)}],
+        "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": list(request.overrides)}],
         "TargetCapacitySpecification": capacity,
         "TagSpecifications": [{"ResourceType": "fleet", "Tags": tags}],
         **options,

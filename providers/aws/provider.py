@@ -2,7 +2,7 @@
 
 A launch is one RunInstances call for all its machines, in the zone of its offer: EC2 starts all of them or none. It is
 sent once and never repeated by boto3; its ClientToken is our launch token, so that repeating it by ourselves is safe. A
-launch in any of several zones is a fleet (providers.aws.fleets).
+launch that may take any of several offers is a fleet (providers.aws.fleets).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from providers.aws.buckets import Buckets
 from providers.aws.calls import INSTALL
 from providers.aws.codes import NO_INSTANCE, NO_NETWORK, USED_TOKEN
-from providers.aws.fleets import Fleets
+from providers.aws.fleets import FleetRequest, Fleets, Place
 from providers.aws.images import Images
 from providers.aws.market import MOST_AT_ONCE, Market
 from providers.aws.networks import SEES_TEMPLATES, Networks
@@ -40,7 +40,8 @@ from providers.price import PricePoint
 from providers.rentable import rentable
 
 REGIONS_FRESH_S = 3600.0
-MOST_ZONES = 10
+MOST_OFFERS = 20
+"""Of one launch. EC2 takes 300; so many are the zones of a region with a few types each."""
 MOST_VALUES = 200
 """Of one filter of a Describe call."""
 _ALIVE = ["pending", "running", "shutting-down", "stopping", "stopped"]
@@ -104,35 +105,39 @@ class AwsProvider:
 
     # --- LaunchesAnywhere ---
 
+    mixes_types = True
+
     def most_offers(self, _count: int) -> int:
-        """See LaunchesAnywhere: no region has more zones."""
-        return MOST_ZONES
+        """See LaunchesAnywhere."""
+        return MOST_OFFERS
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
         """See LaunchesAnywhere. Where the account may not, or EC2 will not, launch fleets: of the first offer."""
         offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
         offer = offers[0]
-        if any(replace(each, zone=offer.zone) != offer for each in offers):
-            raise SetupError(f"the offers of one launch on AWS differ in more than their zone: {' '.join(spec.also)}")
+        if any((each.region, each.spot) != (offer.region, offer.spot) for each in offers):
+            differ = "differ in more than their zone and type"
+            raise SetupError(f"the offers of one launch on AWS {differ}: {offer} {' '.join(spec.also)}")
         with self._converted(offer.region):
-            subnets = self._subnets(spec, offers)
+            places = self._places(spec, offers)
             overrides = [
-                {"SubnetId": subnet, "InstanceType": offer.instance_type, "Priority": float(number)}
-                for number, subnet in enumerate(subnets)
+                {"SubnetId": subnet, "InstanceType": kind, "Priority": float(number)}
+                for number, (subnet, kind) in enumerate(places)
             ]
             template = _template(self._request(spec, offer), spec)
         try:
             with self._converted(offer.region):
-                launched = self._fleets.launch(spec, offer.region, template, overrides, spot=offer.spot)
+                request = FleetRequest(spec, offer.region, template, overrides, offer.spot)
+                launched = self._fleets.launch(request)
         except SetupError:
             self._networks.forget(_install(spec), offer.region)
             raise
         if launched is None:
             return Landed(spec.offer_id, self.launch(spec))
-        subnet, found = launched
+        place, found = launched
         ids = tuple(instance_id(offer.region, {"InstanceId": each}) for each in found)
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
-        return Landed(str(subnets[subnet]), ids)
+        return Landed(str(places[place]), ids)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
         """See Provider.describe."""
@@ -334,9 +339,9 @@ class AwsProvider:
             request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": once}
         return request
 
-    def _subnets(self, spec: LaunchSpec, offers: Sequence[OfferId]) -> dict[str, OfferId]:
-        """The offers by their subnets. Zones other than the first whose subnets were not made yet are left out."""
-        found: dict[str, OfferId] = {}
+    def _places(self, spec: LaunchSpec, offers: Sequence[OfferId]) -> dict[Place, OfferId]:
+        """The offers by subnet and type. Zones other than the first whose subnets were not made yet are left out."""
+        found: dict[Place, OfferId] = {}
         for each in offers:
             try:
                 subnet, _ = self._networks.place(_install(spec), each.region, each.zone)
@@ -344,7 +349,7 @@ class AwsProvider:
                 if not found:
                     raise
             else:
-                found[subnet] = each
+                found[subnet, each.instance_type] = each
         return found
 
     def _launched_before(self, spec: LaunchSpec, region: str) -> tuple[str, ...]:

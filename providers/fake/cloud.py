@@ -32,7 +32,8 @@ class Behaviour:
 
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
-    in the contract. `most_offers`: how many zones one launch may name.
+    in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also
+    of different types.
     """
 
     boot_s: float = 30.0
@@ -46,6 +47,7 @@ class Behaviour:
     forget_s: float | None = None
     describe_every_s: float = 0.0
     most_offers: int = 1
+    mixes_types: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from typing import TypeVar
 from providers.base import Covered, Landed, LaunchSpec, Quota
 from providers.billing.charges import Usage
 from providers.clock import Clock
-from providers.errors import CapacityError, ProviderError, ThrottledError, UnavailableError
+from providers.errors import CapacityError, ProviderError, SetupError, ThrottledError, UnavailableError
 from providers.fake.cloud import NAME, FakeCloud
 from providers.fake.faults import Fault, Faults
 from providers.instance import Instance
-from providers.offer import Offer
+from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 
 SOURCE = "fake cloud (simulated)"
@@ -67,12 +67,21 @@ class FakeProvider:
         """See Provider.launch; raises the faults that are due."""
         return self.launch_any(spec).instance_ids
 
+    @property
+    def mixes_types(self) -> bool:
+        """See LaunchesAnywhere: as set in the cloud's behaviour."""
+        return self.cloud.behaviour.mixes_types
+
     def most_offers(self, _count: int) -> int:
         """See LaunchesAnywhere: as set in the cloud's behaviour."""
         return self.cloud.behaviour.most_offers
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
         """See LaunchesAnywhere; raises the faults that are due. The offers are tried in order."""
+        if spec.also and not self.mixes_types:
+            kinds = {OfferId.parse(each).instance_type for each in (spec.offer_id, *spec.also)}
+            if len(kinds) > 1:
+                raise SetupError(f"the offers of one launch differ in their type: {' '.join(sorted(kinds))}")
         accepted = self.cloud.accepted(spec.token)
         return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 

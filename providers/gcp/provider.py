@@ -109,6 +109,8 @@ class GcpProvider:
 
     # --- LaunchesAnywhere ---
 
+    mixes_types = False
+
     def most_offers(self, _count: int) -> int:
         """See LaunchesAnywhere: no region has more zones."""
         return MOST_ZONES

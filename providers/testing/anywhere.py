@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from providers.base import LaunchesAnywhere, LaunchSpec
-from providers.errors import CapacityError, ConflictError, QuotaError, UnavailableError
+from providers.errors import CapacityError, ConflictError, QuotaError, SetupError, UnavailableError
 from providers.instance import InstanceState
 from providers.testing.kit import Kit, raises
 
@@ -159,3 +159,55 @@ class Anywhere(Kit):
         raises(ConflictError, lambda: provider.launch_any(replace(spec, user_data=spec.user_data + "# other")))
         raises(ConflictError, lambda: provider.launch_any(replace(spec, tags={**spec.tags, "other": "1"})))
         self.release(client, *landed.instance_ids)
+
+    def connect_mixing(self) -> LaunchesAnywhere | None:
+        """A new client, if it can take any of several types."""
+        provider = self.connect()
+        return provider if self.other_type and isinstance(provider, LaunchesAnywhere) and provider.mixes_types else None
+
+    def test_a_launch_lands_on_another_type_if_only_that_has_room(self) -> None:
+        """Wherever it is shown, it is of that type; and the same token gives it again."""
+        provider, client = self.connect_mixing(), self.connect()
+        if provider is None or not self.limit_capacity(0):
+            return
+        spec = replace(self.spec(), also=(self.other_type,))
+        landed = provider.launch_any(spec)
+        assert landed.offer_id == self.other_type
+        self.until(client, landed.instance_ids[0], lambda found: found.state is InstanceState.RUNNING)
+        self.advance(client.listing_lag_s)
+        found = [
+            *self.connect().describe(landed.instance_ids),
+            *self.connect().find("token-1", self.region),
+            *self.connect().list_owned(self.install),
+        ]
+        assert [(each.id, each.offer_id) for each in found] == [(landed.instance_ids[0], self.other_type)] * 3
+        self.limit_capacity(9)
+        assert self.at_last(provider, spec) == landed
+        self.release(client, *landed.instance_ids)
+
+    def test_a_gang_is_whole_of_one_type(self) -> None:
+        """Not of two types that have room for a part of it each."""
+        provider, client = self.connect_mixing(), self.connect()
+        if provider is None or provider.most_offers(2) == 1:
+            return
+        if not (self.limit_capacity(1) and self.limit_capacity_of_other_type(1)):
+            return
+        spec = replace(self.spec(count=2), also=(self.other_type,))
+        raises(CapacityError, lambda: provider.launch_any(spec))
+        self.advance(client.listing_lag_s)
+        assert not client.list_owned(self.install)
+        self.limit_capacity_of_other_type(2)
+        landed = self.at_last(provider, spec)
+        assert (landed.offer_id, len(landed.instance_ids)) == (self.other_type, 2)
+        self.advance(client.listing_lag_s)
+        assert [each.offer_id for each in client.describe(landed.instance_ids)] == [self.other_type] * 2
+        self.release(client, *landed.instance_ids)
+
+    def test_types_are_mixed_only_where_the_provider_says_so(self) -> None:
+        """SetupError, and nothing is launched."""
+        provider, client = self.connect_any(), self.connect()
+        if provider is None or not self.other_type or provider.mixes_types:
+            return
+        raises(SetupError, lambda: provider.launch_any(replace(self.spec(), also=(self.other_type,))))
+        self.advance(client.listing_lag_s)
+        assert not client.list_owned(self.install)

@@ -55,6 +55,13 @@ class Kit(ABC):
         """`next_door` has room for so many machines at once from now on."""
         return False
 
+    other_type = ""
+    """An offer of another instance type in the region of `offer_id`, bought in the same way, with capacity, or ''."""
+
+    def limit_capacity_of_other_type(self, machines: int) -> bool:
+        """`other_type` has room for so many machines at once from now on."""
+        return False
+
     def limit_quota(self, machines: int) -> bool:
         """The account may have so many machines of `offer_id` at once from now on."""
         return False

@@ -23,6 +23,7 @@ SPOT = "aws/us-east-1/use1-az1/g5.xlarge/spot"
 ON_DEMAND = "aws/us-east-1/use1-az2/g5.xlarge/on_demand"
 KINDS = [
     AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384),
+    AwsType("g5.2xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=8, memory_mib=32768),
     AwsType("m7i.large", gpu="", gpu_count=0, vcpu=2, memory_mib=8192),
     AwsType("p3.2xlarge", gpu="V100", gpu_count=1, gpu_mib=16384, vcpu=8, memory_mib=62464, hypervisor="xen"),
 ]
@@ -83,7 +84,9 @@ def opened(server: LoopbackServer, connections: Connections, networks: Networks 
     for name, zones in {"us-east-1": ["use1-az1", "use1-az2"], "eu-west-1": ["euw1-az1"]}.items():
         offered = {(kind.name, zone) for kind in KINDS for zone in range(len(zones))}
         changes = [Change(kind, zone, before_ms, "0.40") for kind, zone in offered]
-        regions[name] = AwsRegion(zones, changes, offered, {"g5.xlarge": "1.006", "m7i.large": "0.1008"})
+        regions[name] = AwsRegion(
+            zones, changes, offered, {"g5.xlarge": "1.006", "g5.2xlarge": "1.212", "m7i.large": "0.1008"}
+        )
     regions["ap-east-1"] = AwsRegion(["ape1-az1"], opt_in="not-opted-in")
     prices = AwsCloud(regions, {kind.name: kind for kind in KINDS})
     prices.forward = ec2 = Ec2(clock, prices, lambda _, user_data: Still(user_data), networks)

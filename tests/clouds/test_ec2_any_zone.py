@@ -1,4 +1,5 @@
-"""Renting on AWS in any of several zones, through the unmodified boto3: an instant fleet, whose template is its record.
+"""Renting on AWS any of several types in any of several zones, through the unmodified boto3: an instant fleet, whose
+template is its record.
 
 The machines are not started here; tests/contract/test_aws.py runs real ones.
 """
@@ -95,6 +96,36 @@ def test_on_demand_machines_are_taken_in_the_order_of_the_plan(account: Account)
     form = account.server.asked("Action=CreateFleet&")[-1].form
     assert form["OnDemandOptions.AllocationStrategy"] == "prioritized"
     assert form["TargetCapacitySpecification.DefaultTargetCapacityType"] == "on-demand"
+
+
+def test_another_type_is_taken_where_the_first_has_no_room(account: Account) -> None:
+    """One call asks for each type in each zone, and the machines are shown as what they are."""
+    larger = [each.replace("g5.xlarge", "g5.2xlarge") for each in (SPOT, NEXT_DOOR)]
+    for zone in (A, B):
+        fill(account, zone)
+    account.ec2.capacity["g5.2xlarge", A, True] = 0
+    wanted = replace(spec(SPOT, count=2), also=(NEXT_DOOR, *larger))
+    landed = account.connect().launch_any(wanted)
+    assert landed.offer_id == larger[1]
+    (form,) = (each.form for each in account.server.asked("Action=CreateFleet&"))
+    asked = {
+        (form[key], form[key.replace("InstanceType", "SubnetId")])
+        for key in form
+        if "Overrides" in key and key.endswith("InstanceType")
+    }
+    assert len(asked) == 4
+    assert {kind for kind, _ in asked} == {"g5.xlarge", "g5.2xlarge"}
+    assert form["SpotOptions.SingleInstanceType"] == "true"
+    assert {each.offer_id for each in account.connect().describe(landed.instance_ids)} == {larger[1]}
+    assert account.connect().launch_any(wanted) == landed
+    assert len(account.ec2.instances) == 2
+
+
+def test_on_demand_types_are_taken_in_the_order_of_the_plan(account: Account) -> None:
+    larger = ON_DEMAND.replace("g5.xlarge", "g5.2xlarge")
+    assert account.connect().launch_any(anywhere(larger, ON_DEMAND)).offer_id == larger
+    account.ec2.capacity["g5.2xlarge", B, False] = 0
+    assert account.connect().launch_any(anywhere(larger, ON_DEMAND, token="token-2")).offer_id == ON_DEMAND
 
 
 def test_no_capacity_in_any_zone_is_one_refusal_and_leaves_nothing(account: Account) -> None:
@@ -282,13 +313,12 @@ def test_a_zone_whose_subnet_was_not_made_yet_is_left_out(account: Account) -> N
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        (SPOT.replace("g5.xlarge", "m7i.large"), SetupError),
         (SPOT.replace("spot", "on_demand"), SetupError),
         (SPOT.replace("us-east-1/use1-az1", "eu-west-1/euw1-az1"), SetupError),
-        (SPOT.replace("g5.xlarge", "g5.2xlarge"), NotFoundError),
+        (SPOT.replace("g5.xlarge", "g5.48xlarge"), NotFoundError),
     ],
 )
-def test_only_offers_that_differ_in_their_zone_go_together(
+def test_only_offers_of_one_region_and_market_go_together(
     account: Account, other: str, expected: type[Exception]
 ) -> None:
     with pytest.raises(expected):

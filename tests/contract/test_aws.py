@@ -38,6 +38,7 @@ from tests.machines.lab import Host, Laboratory, laboratory
 
 ZONE = "use1-az1"
 KIND = AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384)
+LARGER = AwsType("g5.2xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=8, memory_mib=32768)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ class TestAws(ProviderContract):
     connections: ClassVar[Connections]
     user: ClassVar[User]
     offer_id = f"aws/us-east-1/{ZONE}/g5.xlarge/spot"
-    settings = Settings(("us-east-1",), ("g5.xlarge",), f"ssm:{PARAMETER}", 100)
+    settings = Settings(("us-east-1",), (KIND.name, LARGER.name), f"ssm:{PARAMETER}", 100)
 
     @pytest.fixture(autouse=True)
     def _cloud(self, lab: Laboratory, server: LoopbackServer) -> Iterator[None]:
@@ -69,11 +70,15 @@ class TestAws(ProviderContract):
         first_ms = self.clock.now_ms() - 30 * 86_400_000
         here = AwsRegion(
             [ZONE, "use1-az2"],
-            [Change("g5.xlarge", 0, first_ms, "0.40"), Change("g5.xlarge", 1, first_ms, "0.50")],
-            {("g5.xlarge", 0), ("g5.xlarge", 1)},
-            {"g5.xlarge": "1.006"},
+            [
+                Change("g5.xlarge", 0, first_ms, "0.40"),
+                Change("g5.xlarge", 1, first_ms, "0.50"),
+                Change("g5.2xlarge", 0, first_ms, "0.41"),
+            ],
+            {("g5.xlarge", 0), ("g5.xlarge", 1), ("g5.2xlarge", 0)},
+            {"g5.xlarge": "1.006", "g5.2xlarge": "1.212"},
         )
-        cloud = AwsCloud({"us-east-1": here}, {KIND.name: KIND})
+        cloud = AwsCloud({"us-east-1": here}, {KIND.name: KIND, LARGER.name: LARGER})
         self.machines = MachineClock(self.clock, self._keeping)
         start = runner(lab, PROGRAMS, self.machines.show)
         cloud.forward = self.ec2 = Ec2(self.clock, cloud, machines_of(start, lambda: self.ec2.now()))
@@ -123,6 +128,12 @@ class TestAws(ProviderContract):
 
     def limit_capacity_next_door(self, machines: int) -> bool:
         self.ec2.capacity["g5.xlarge", "use1-az2", True] = machines
+        return True
+
+    other_type = f"aws/us-east-1/{ZONE}/g5.2xlarge/spot"
+
+    def limit_capacity_of_other_type(self, machines: int) -> bool:
+        self.ec2.capacity[LARGER.name, ZONE, True] = machines
         return True
 
     def limit_quota(self, machines: int) -> bool:

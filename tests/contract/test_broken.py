@@ -23,7 +23,7 @@ from providers.errors import (
 from providers.fake import FakeProvider
 from providers.instance import EndReason, Instance, InstanceState
 from providers.network import Network, NetworkPart
-from providers.offer import Offer
+from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 from providers.testing import ProviderContract
 from tests.contract.test_fake import FakeContract
@@ -412,6 +412,22 @@ class ForgetsWhereItLanded(Sound):
         return super().launch_any(replace(spec, token=f"{spec.token}.{number}" if number > 1 else spec.token))
 
 
+class AsksOneType(Sound):
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        kind = OfferId.parse(spec.offer_id).instance_type
+        also = tuple(each for each in spec.also if OfferId.parse(each).instance_type == kind)
+        return super().launch_any(replace(spec, also=also))
+
+
+class MixesTypesWithoutSayingSo(Sound):
+    @property
+    def mixes_types(self) -> bool:
+        return False
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        return super().launch_any(replace(spec, also=()))
+
+
 class SplitsGangs(Sound):
     """Each machine where there is room."""
 
@@ -497,6 +513,9 @@ FAILS: dict[str, type[FakeProvider]] = {
     "a_gang_anywhere_whose_answer_is_lost_is_found_whole_and_not_doubled": ForgetsWhereItLanded,
     "a_gang_lands_whole_in_one_zone": SplitsGangs,
     "a_gang_that_only_two_zones_together_have_room_for_is_refused_whole": SplitsGangs,
+    "a_launch_lands_on_another_type_if_only_that_has_room": AsksOneType,
+    "a_gang_is_whole_of_one_type": SplitsGangs,
+    "types_are_mixed_only_where_the_provider_says_so": MixesTypesWithoutSayingSo,
     "where_no_zone_has_room_it_is_capacity_and_the_token_is_not_used_up": SaysNothingOfCapacity,
     "a_quota_is_none_of_capacity_in_any_zone": TakesQuotaForCapacityAnywhere,
     "the_same_token_for_another_launch_anywhere_is_a_conflict": TakesAnyOffersForAToken,

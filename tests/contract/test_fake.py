@@ -13,7 +13,8 @@ class FakeContract(ProviderContract):
     offer_id = "fake/alpha/alpha-1/v100.1/on_demand"
     other_offer_id = "fake/beta/beta-2/h100.1/on_demand"
     next_door = "fake/alpha/alpha-2/v100.1/on_demand"
-    behaviour = Behaviour(most_offers=2)
+    other_type = "fake/alpha/alpha-1/h100.1/on_demand"
+    behaviour = Behaviour(most_offers=2, mixes_types=True)
 
     def setup_method(self) -> None:
         self.clock = VirtualClock()
@@ -29,6 +30,10 @@ class FakeContract(ProviderContract):
 
     def limit_capacity_next_door(self, machines: int) -> bool:
         self.cloud.set_capacity(self.next_door, machines)
+        return True
+
+    def limit_capacity_of_other_type(self, machines: int) -> bool:
+        self.cloud.set_capacity(self.other_type, machines)
         return True
 
     def limit_quota(self, machines: int) -> bool:
@@ -61,6 +66,7 @@ class TestFake(FakeContract):
 class TestFakeThatIsSlowAndForgetful(FakeContract):
     offer_id = "fake/beta/beta-2/h100.1/spot"
     next_door = "fake/beta/beta-1/h100.1/spot"
+    other_type = "fake/beta/beta-1/v100.1/spot"
     behaviour = Behaviour(
         boot_s=300.0,
         listing_lag_s=120.0,

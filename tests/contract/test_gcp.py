@@ -32,6 +32,7 @@ from tests.machines.lab import Host, Laboratory, laboratory
 
 ZONE = "us-central1-a"
 KIND = GcpMachine("a2-highgpu-1g", "nvidia-tesla-a100", 1)
+LARGER = GcpMachine("a2-highgpu-2g", "nvidia-tesla-a100", 2)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ class TestGcp(ProviderContract):
     @pytest.fixture(autouse=True)
     def _cloud(self, lab: Laboratory, server: LoopbackServer) -> Iterator[None]:
         self.clock = VirtualClock(start_ms=1_790_000_000_000)
-        lists = GcpCloud({ZONE: GcpZone([KIND]), "us-central1-b": GcpZone([KIND])}, a2_skus(["us-central1"]))
+        lists = GcpCloud({ZONE: GcpZone([KIND, LARGER]), "us-central1-b": GcpZone([KIND])}, a2_skus(["us-central1"]))
         self.machines = MachineClock(self.clock, self._keeping)
         start = machines_of(runner(lab, PROGRAMS, self.machines.show))
         lists.forward = self.gce = Compute(self.clock, lists, lambda _: "1.1", start)
@@ -85,6 +86,7 @@ class TestGcp(ProviderContract):
         return True
 
     next_door = other_offer_id
+    other_type = f"gcp/us-central1/{ZONE}/{LARGER.name}/spot"
 
     def limit_capacity_next_door(self, machines: int) -> bool:
         self.gce.capacity[KIND.name, "us-central1-b", True] = machines
@@ -114,7 +116,7 @@ class TestGcp(ProviderContract):
 
     def connect(self) -> Provider:
         image = f"projects/debian-cloud/global/images/family/{FAMILY}"
-        settings = Settings(("us-central1",), (KIND.name,), image, 100, catalog=self.url)
+        settings = Settings(("us-central1",), (KIND.name, LARGER.name), image, 100, catalog=self.url)
         return GcpProvider(settings, self.clock, self.connections)
 
     def now_ms(self) -> int:

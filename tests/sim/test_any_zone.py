@@ -1,4 +1,4 @@
-"""One launch asks for a machine in any of several zones: it is booked where it lands, also after a death."""
+"""One launch asks for a machine of any of several offers: it is booked where it lands, also after a death."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_five_zones_without_room_cost_one_call(home: SimulatedInstallation) -> N
     assert migration.also == tuple(offer.id for offer in ZONES[1:])
     (event,) = home.events(job, "migration.provision")
     assert ZONES[-1].id in event.message
-    assert "6 zones" in event.message
+    assert "6 offers" in event.message
     assert said_of(home, "launched") == [ZONES[-1].id]
     assert not said_of(home, "refused"), "nobody said so of the zones that were passed over"
     finished(home, job)
@@ -194,7 +194,7 @@ def test_a_zone_that_costs_clearly_more_is_not_asked(install: Install) -> None:
 
 
 def test_a_machine_bought_otherwise_or_elsewhere_is_not_as_good(install: Install) -> None:
-    """Nor is another type."""
+    """Nor is another type, for a cloud that does not mix them."""
     others = (
         replace(CHEAP, zone="alpha-2", capacity_type=RESERVE.capacity_type),
         replace(CHEAP, zone="alpha-2", instance_type="v100.other"),
@@ -205,6 +205,26 @@ def test_a_machine_bought_otherwise_or_elsewhere_is_not_as_good(install: Install
     home.until(lambda: bool(home.migrations(job)))
     assert home.migrations(job)[0].also == ()
     finished(home, job)
+
+
+LARGER = replace(CHEAP, zone="alpha-2", instance_type="v100.large", vcpu=CHEAP.vcpu * 2)
+
+
+@pytest.mark.parametrize("edge", ["", "after launch", "before step provision>ready"])
+def test_a_larger_machine_is_taken_where_the_first_type_has_no_room(install: Install, edge: str) -> None:
+    """It is booked, trained on and paid for as what it is, also after a death."""
+    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (DEAR, usd("1.60")))
+    home = install(catalog=catalog, behaviour=replace(ANY, mixes_types=True))
+    full(home, (CHEAP,))
+    home.injector.when = lambda name: name == edge
+    job = home.submit()
+    home.until(lambda: rented(home, job))
+    assert home.migrations(job)[0].also == (LARGER.id,)
+    assert len(home.cloud.bills()) == 1
+    finished(home, job)
+    (run,), (bill,) = home.runs(job), home.cloud.bills()
+    assert run.offer_id == bill.offer_id == LARGER.id
+    assert len(home.injector.deaths) == bool(edge)
 
 
 def test_a_zone_that_has_just_taken_a_machine_away_is_not_asked(home: SimulatedInstallation) -> None:

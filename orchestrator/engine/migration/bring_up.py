@@ -113,7 +113,7 @@ def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
                 message = f"rented {target.nodes} x {offer_id}: {named(landed.instance_ids)}"
                 rented["instance_ids"] = " ".join(landed.instance_ids)
             if migration.also:
-                message += f", one of {1 + len(migration.also)} zones asked for at once"
+                message += f", one of {1 + len(migration.also)} offers asked for at once"
             ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
     return True
 

@@ -23,10 +23,10 @@ from orchestrator.engine.migration.move import MAX_PAUSE_S
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
-from orchestrator.policy import decide, expected, likewise
+from orchestrator.policy import decide, expected
 from orchestrator.store import JobFacts, Tx
 from providers.base import LaunchesAnywhere
-from providers.offer import provider_of
+from providers.offer import OfferId, provider_of
 
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
@@ -265,9 +265,11 @@ def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ..
     """The further offers that the launch may take, as far as one call can, within all limits."""
     offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
     provider = ctx.installation.providers.get(provider_of(offer_id))
-    most = provider.most_offers(nodes) if isinstance(provider, LaunchesAnywhere) else 1
-    found: list[str] = []
-    for each in likewise(placement)[: most - 1]:
+    if not isinstance(provider, LaunchesAnywhere):
+        return ()
+    kind, found = OfferId.parse(offer_id).instance_type, list[str]()
+    able = [each for each in placement.also if provider.mixes_types or OfferId.parse(each).instance_type == kind]
+    for each in able[: provider.most_offers(nodes) - 1]:
         with suppress(LimitError):
             check_limits(ctx, tx, each, nodes=nodes)
             if spending_limits.refuses(ctx, job, each) is None:

@@ -267,6 +267,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         chance=placement.chance,
         evidence=placement.evidence,
         nodes=job.spec.resources.nodes,
+        also=placement.also,
     )
 
 

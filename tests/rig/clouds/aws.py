@@ -26,8 +26,15 @@ from tests.rig.clouds.rented import PATIENT_S, Guest, Make, RentedCloud, Weather
 from tests.rig.clouds.scene import StagedServer, staged
 
 KIND = AwsType("g5.xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=4, memory_mib=16384)
+LARGER = AwsType("g5.2xlarge", gpu="A10G", gpu_count=1, gpu_mib=24576, vcpu=8, memory_mib=32768)
+KINDS = {kind.name: kind for kind in (KIND, LARGER)}
 ZONES = {"us-east-1": ["use1-az1", "use1-az2"], "eu-west-1": ["euw1-az1"]}
-ON_DEMAND_USD, SPOT_USD = "1.006", "0.400"
+POOLS = (
+    *((name, KIND.name, zone) for name, zones in ZONES.items() for zone in zones),
+    ("us-east-1", LARGER.name, "use1-az1"),
+)
+"""The region, type and zone of each spot pool."""
+ON_DEMAND_USD, LARGER_USD, SPOT_USD = "1.006", "1.212", "0.400"
 _STATES = {
     "pending": InstanceState.PENDING,
     "running": InstanceState.RUNNING,
@@ -37,11 +44,11 @@ _STATES = {
 
 
 class RentedAws(RentedCloud):
-    """Three spot pools and one on demand, in two regions."""
+    """Four spot pools, one of them of another type at the same price, and one on demand, in two regions."""
 
     name = "aws"
     offers = (
-        *(offer("aws", region, zone, KIND.name, spot=True) for region, zones in ZONES.items() for zone in zones),
+        *(offer("aws", region, zone, kind, spot=True) for region, kind, zone in POOLS),
         offer("aws", "us-east-1", "use1-az1", KIND.name, spot=False),
     )
     notice_s = 120.0
@@ -63,7 +70,7 @@ class RentedAws(RentedCloud):
     throttled = error("RequestLimitExceeded", "Request limit exceeded.", 503)
     settings: ClassVar[Mapping[str, object]] = {
         "providers.aws.regions": list(ZONES),
-        "providers.aws.instance_types": [KIND.name],
+        "providers.aws.instance_types": list(KINDS),
         "providers.aws.image": f"ssm:{PARAMETER}",
     }
 
@@ -73,18 +80,18 @@ class RentedAws(RentedCloud):
         before_ms = clock.now_ms() - 86_400_000
         regions = {}
         for name, zones in ZONES.items():
-            offered = {(KIND.name, zone) for zone in range(len(zones))}
-            changes = [Change(KIND.name, zone, before_ms, SPOT_USD) for zone in range(len(zones))]
-            regions[name] = AwsRegion(zones, changes, offered, {KIND.name: ON_DEMAND_USD})
-        self._coming: dict[tuple[str, int, int], str] = {}
-        self.prices = AwsCloud(regions, {KIND.name: KIND}, page_rows=100)
+            offered = {(kind, zones.index(zone)) for region, kind, zone in POOLS if region == name}
+            changes = [Change(kind, zone, before_ms, SPOT_USD) for kind, zone in sorted(offered)]
+            regions[name] = AwsRegion(zones, changes, offered, {KIND.name: ON_DEMAND_USD, LARGER.name: LARGER_USD})
+        self._coming: dict[tuple[str, str, int, int], str] = {}
+        self.prices = AwsCloud(regions, KINDS, page_rows=100)
         mock_random.seed(seed)
         self.prices.forward = self.ec2 = Ec2(clock, self.prices, lambda *_: Guest())
         self.ec2.chance = random.Random(f"ec2 {seed}")
         self.ec2.lag_s, self.ec2.pending_s, self.ec2.ending_s = weather.lag_s, weather.pending_s, weather.ending_s
 
     def connect(self) -> Provider:
-        settings = Settings(tuple(ZONES), (KIND.name,), f"ssm:{PARAMETER}", 100)
+        settings = Settings(tuple(ZONES), tuple(KINDS), f"ssm:{PARAMETER}", 100)
         return AwsProvider(settings, self.clock, self._connections)
 
     def serve(self, request: Request) -> Response:
@@ -99,9 +106,9 @@ class RentedAws(RentedCloud):
 
     def _change_prices(self) -> None:
         """EC2 shows no price before its time, which is a whole second."""
-        for region, zone, at_ms in [each for each in self._coming if each[2] <= self.clock.now_ms()]:
-            price = self._coming.pop((region, zone, at_ms))
-            self.prices.regions[region].changes.append(Change(KIND.name, zone, at_ms, price))
+        for region, kind, zone, at_ms in [each for each in self._coming if each[3] <= self.clock.now_ms()]:
+            price = self._coming.pop((region, kind, zone, at_ms))
+            self.prices.regions[region].changes.append(Change(kind, zone, at_ms, price))
 
     def _all(self) -> Iterator[tuple[Instance, int]]:
         self._change_prices()
@@ -112,11 +119,11 @@ class RentedAws(RentedCloud):
     def _shown(self, each: Ec2Instance) -> Instance:
         guest, name, state = each.machine, f"aws-{each.region}-{each.id}", _STATES[each.state]
         assert isinstance(guest, Guest)
-        zone = each.row["Placement"]["AvailabilityZoneId"]
+        zone, kind = each.row["Placement"]["AvailabilityZoneId"], each.row["InstanceType"]
         reason = self.reasons.get(name, EndReason.USER) if state is InstanceState.TERMINATED else None
         token = each.tags.get("tradewind-token", each.row["ClientToken"])
         return Instance(
-            name, "aws", offer("aws", each.region, zone, KIND.name, spot=each.request is not None), token, state,
+            name, "aws", offer("aws", each.region, zone, kind, spot=each.request is not None), token, state,
             ms(each.began_at), ms(each.ended_at), reason, guest.deadline_ms, each.tags,
         )  # fmt: skip
 
@@ -132,18 +139,18 @@ class RentedAws(RentedCloud):
         if wanted.spot:  # within a fifth of the usual one: no price that is far off is believed at once
             dollars = float(SPOT_USD) * (0.8 + 0.4 * min(1.0, nano_usd_per_hour / 4e9))
             zone, at_ms = ZONES[wanted.region].index(wanted.zone), -(-self.clock.now_ms() // 1000) * 1000
-            self._coming[wanted.region, zone, at_ms] = f"{dollars:.4f}"
+            self._coming[wanted.region, wanted.instance_type, zone, at_ms] = f"{dollars:.4f}"
 
     def set_capacity(self, offer_id: str, machines: int | None) -> None:
         wanted = OfferId.parse(offer_id)
-        pool = (KIND.name, wanted.zone, wanted.spot)
+        pool = (wanted.instance_type, wanted.zone, wanted.spot)
         self.ec2.capacity.pop(pool, None)
         if machines is not None:
             self.ec2.capacity[pool] = machines
 
     def _capacity(self, offer_id: str) -> int | None:
         wanted = OfferId.parse(offer_id)
-        return self.ec2.capacity.get((KIND.name, wanted.zone, wanted.spot))
+        return self.ec2.capacity.get((wanted.instance_type, wanted.zone, wanted.spot))
 
     def _taken(self, instance_id: str) -> None:
         self.ec2.take(_own(instance_id))

@@ -39,6 +39,11 @@ class MortalClient:
         """See Provider.launch."""
         return self._launched(spec, lambda: Landed(spec.offer_id, tuple(self._inner.launch(spec)))).instance_ids
 
+    @property
+    def mixes_types(self) -> bool:
+        """See LaunchesAnywhere."""
+        return isinstance(self._inner, LaunchesAnywhere) and self._inner.mixes_types
+
     def most_offers(self, count: int) -> int:
         """See LaunchesAnywhere."""
         return self._inner.most_offers(count) if isinstance(self._inner, LaunchesAnywhere) else 1

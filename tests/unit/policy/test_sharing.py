@@ -141,7 +141,8 @@ def test_law_no_quota_is_exceeded_nobody_waits_beside_room_and_order_does_not_ma
     assert decided(case, other_order, *quotas) == chosen
     alone = {each.job.id: decided(case, [each], *quotas)[each.job.id] for each in demands}
     if all(wanted(alone, nodes_of, types) <= max(limit - used, 0) for limit, used, types in limits):
-        assert chosen == alone, "nothing binds: each as if it were alone"
+        without = [{name: replace(each, also=()) for name, each in found.items()} for found in (chosen, alone)]
+        assert without[0] == without[1], "nothing binds: each as if it were alone"  # but a larger machine may
 
 
 def wanted(placements: Mapping[str, Placement], nodes_of: Mapping[str, int], types: list[str]) -> int:

@@ -24,6 +24,7 @@ from orchestrator.services.views import Choice, Decision
 SHOWN = {"choose": 1, "stay": 1, "await": 1, "next": 3, "no": 3, "baseline": 1}
 ROLES = {"baseline": "on-demand", "await": "wait for"}
 PLANNED = ("choose", "stay", "await")
+MOST_AS_GOOD = 4
 
 
 def decision(view: Decision, screen: Screen) -> str:
@@ -45,6 +46,7 @@ def decision(view: Decision, screen: Screen) -> str:
         screen(f"{clean(view.name)}: {view.action}   {', '.join(wants)}", "bold"),
         _choices(view, screen),
         _named("offer", view.offer_id or ""),
+        _named("as good", _as_good(view)),
         _named("why", clean(view.reason)),
         _named("cost", ", ".join(expected)),
         _named("made of", _parts(view)),
@@ -117,6 +119,11 @@ def _finish_interval(view: Decision) -> str:
         if choice.role in PLANNED and choice.duration_low_s is not None:
             return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
     return ""
+
+
+def _as_good(view: Decision) -> str:
+    left = len(view.also) - MOST_AS_GOOD
+    return ", ".join(view.also[:MOST_AS_GOOD]) + (f" and {left} more" if left > 0 else "")
 
 
 def _parts(view: Decision) -> str:
