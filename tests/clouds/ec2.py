@@ -160,7 +160,8 @@ class Ec2:
         if instance.request is not None:
             zone = here.zone_ids.index(instance.row["Placement"]["AvailabilityZoneId"])
             changes = [each for each in here.changes if (each.instance_type, each.zone) == (kind, zone)]
-            path = sorted((each.at_ms, usd(each.usd)) for each in changes if each.at_ms <= ended_ms)
+            before = (each for each in changes if each.at_ms < ended_ms or each.at_ms <= began_ms)
+            path = sorted((each.at_ms, usd(each.usd)) for each in before)  # no later price is paid for the minimum
         return cost_nano_usd(path, began_ms, max(ended_ms, began_ms + 60_000 * (instance.ended_at is not None)))
 
     def tags_of(self, thing: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from providers.aws.codes import CODES
 from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
+from providers.billing.charges import minimum_nano_usd, rate_card
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -22,8 +23,8 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.instance import EndReason, InstanceState
-from providers.money import usd
-from tests.clouds.aws import error
+from providers.money import cost_nano_usd, usd
+from tests.clouds.aws import Change, error
 from tests.clouds.ec2 import IMAGE, PARAMETER, QUOTAS, Instance
 from tests.clouds.ec2_account import HOUR_S, ON_DEMAND, SPOT, Account, spec
 
@@ -330,3 +331,29 @@ def test_a_region_without_prices_keeps_its_offers_and_hides_no_other(account: Ac
     account.fails("DescribeSpotPriceHistory", times=None, answer=error("InternalError", "no", 500))
     with pytest.raises(UnavailableError):
         provider.prices()
+
+
+# --- bills ---
+
+
+@pytest.mark.parametrize("later_s", [-1, 0, 1])
+def test_the_minute_that_is_billed_at_least_costs_what_was_paid_last(account: Account, later_s: int) -> None:
+    """A price that changes in the second in which the machine ends is not paid any more."""
+    provider = account.connect()
+    (name,) = provider.launch(spec())
+    account.clock.advance(20)
+    provider.terminate(name)
+    machine = the_machine(account)
+    assert machine.ended_at is not None
+    began_ms, ended_ms = (round(at.timestamp() * 1000) for at in (machine.began_at, machine.ended_at))
+    here = account.prices.regions["us-east-1"]
+    here.changes.append(Change("g5.xlarge", here.zone_ids.index("use1-az1"), ended_ms + 1000 * later_s, "0.60"))
+    account.clock.advance(5)
+    points = [
+        (each.effective_at_ms, each.nano_usd_per_hour) for each in provider.price_history(0) if each.offer_id == SPOT
+    ]
+    path = [each for each in points if each[0] <= ended_ms]
+    minimum = minimum_nano_usd(rate_card("aws"), path, began_ms, ended_ms)
+    billed = cost_nano_usd(path, began_ms, ended_ms) + minimum
+    assert account.ec2.cost_nano_usd_of(machine) == billed
+    assert (billed > 0.40 * 1e9 / 60) == (later_s < 0)
