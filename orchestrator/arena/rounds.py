@@ -1,10 +1,8 @@
 """Simulates a fixed cluster that jobs share in rounds, under any policy for collections of jobs.
 
-The mechanism is that of Gavel (Narayanan et al., OSDI 2020, section 5): in each round of 360 s, the jobs with the
-highest priority run, where a job's priority on a type of GPU is its share divided by the part of that type's time
-that it has had. Types are filled from the first to the last; jobs with no share fill what is idle. A round ends with
-its last job. Shares are computed anew at the start of a round, if a job arrived or ended, 1,920 s after the last
-time or later. As there, checkpoints cost nothing. The results agree with Gavel's own simulator
+The mechanism is that of Gavel (policy.groups.rounds), in rounds of 360 s. Types are filled from the first to the last.
+A round ends with its last job. Shares are computed anew at the start of a round, if a job arrived or ended, 1,920 s
+after the last time or later. As there, checkpoints cost nothing. The results agree with Gavel's own simulator
 (tests/unit/arena/test_rounds.py).
 """
 
@@ -18,6 +16,7 @@ import numpy as np
 from orchestrator.policy.groups import Collection, Supply, collection
 from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.rounds import Room, Standing, next_round
 
 ROUND_S, RECOMPUTED_S = 360.0, 1920.0
 CREDIT_S = ROUND_S / 2
@@ -60,6 +59,7 @@ class Cluster:
         self._left, self._ended = jobs.steps.copy(), np.full(shape[0], np.nan)
         self._share, self._owed, self._had = np.zeros(shape), np.zeros(shape), np.full(shape, CREDIT_S)
         self._alone_s, self._alone_rate, self._then = np.zeros(shape[0]), np.ones(shape[0]), jobs.steps.copy()
+        self._room = Room(np.eye(shape[1], dtype=bool), supply.gpus)
         self._now_s, self._solved_s, self._usd, self._solved = 0.0, -np.inf, 0.0, 0
 
     def run(self) -> Outcome:
@@ -100,21 +100,13 @@ class Cluster:
 
     def _chosen(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(jobs, the type of each) of the next round."""
-        share, owed, gpus = self._share[there], self._owed[there], self.jobs.gpus[there]
-        priority, free = share / self._had[there], np.ones(len(there), dtype=bool)
-        types = range(share.shape[1]) if self._chance is None else self._chance.permutation(share.shape[1])
-        chosen, on = [], []
-        for each in types:
-            room = float(self.supply.gpus[each])
-            can = free & (self.jobs.rate[there, each] > 0)
-            for job in np.lexsort((-share[:, each], -owed[:, each], -priority[:, each])):
-                if room <= 0:
-                    break
-                if can[job] and gpus[job] <= room:
-                    free[job], room = False, room - gpus[job]
-                    chosen.append(there[job])
-                    on.append(each)
-        return np.array(chosen), np.array(on)
+        able = self.jobs.rate[there] > 0
+        standing = Standing(self._share[there], self._had[there], self._owed[there], able, self.jobs.gpus[there])
+        types = np.arange(len(self.supply.gpus))
+        if self._chance is not None:
+            types = self._chance.permutation(types)
+        chosen, on = next_round(standing, self._room, types.tolist())
+        return there[chosen], on
 
     def _round(self, jobs: np.ndarray, on: np.ndarray) -> bool:
         """Whether a job ended."""
