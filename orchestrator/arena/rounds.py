@@ -105,7 +105,7 @@ class Cluster:
         types = np.arange(len(self.supply.gpus))
         if self._chance is not None:
             types = self._chance.permutation(types)
-        chosen, on = next_round(standing, self._room, types.tolist())
+        chosen, on = next_round(standing, self._room, types[:, None].tolist())
         return there[chosen], on
 
     def _round(self, jobs: np.ndarray, on: np.ndarray) -> bool:

@@ -1,13 +1,13 @@
 """Rounds: which jobs run next, so that over many rounds each has the share of time that a policy gave it.
 
 The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5): in each round the jobs with the highest priority run. A
-job's priority in a way is its share divided by the part of the time that it has had. Ways are filled one after the
-other, and jobs without a share fill what is idle.
+job's priority in a way is its share divided by the part of the time that it has had. Jobs without a share fill what is
+idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +40,10 @@ class Room:
 
 
 def next_round(
-    jobs: Standing, room: Room, ways: Iterable[int], held: tuple[Integers, Integers] | None = None
+    jobs: Standing, room: Room, passes: Iterable[Sequence[int]], held: tuple[Integers, Integers] | None = None
 ) -> tuple[Integers, Integers]:
-    """(jobs, the way of each) of the next round, the `held` ones first. `ways` are filled in this order."""
+    """(jobs, the way of each) of the next round, the `held` ones first. Each pass fills its ways together. Ways that
+    share a limit belong in one pass: else the first of them would leave nothing to jobs whose share is in another."""
     left = room.most.astype(float)
     free = np.ones(len(jobs.takes), dtype=bool)
     chosen, on = ([], []) if held is None else (held[0].tolist(), held[1].tolist())
@@ -50,16 +51,21 @@ def next_round(
         free[job] = False
         left[room.covers[:, way]] -= jobs.takes[job]
     priority = jobs.share / jobs.had
-    for way in ways:
-        limits = np.flatnonzero(room.covers[:, way])
-        can = free & jobs.able[:, way]
-        for job in np.lexsort((-jobs.share[:, way], -jobs.owed[:, way], -priority[:, way])):
-            space = left[limits].min(initial=np.inf)
-            if space <= 0:
+    limits = [np.flatnonzero(column) for column in room.covers.T]
+    for each in passes:
+        ways = list(each)
+        keys = (-column[:, ways].ravel() for column in (jobs.share, jobs.owed, priority))
+        can = jobs.able[:, ways].ravel()
+        within = np.array([left[limits[way]].min(initial=np.inf) for way in ways])
+        for place in np.lexsort(tuple(keys)):
+            job, number = divmod(int(place), len(ways))
+            if (within <= 0).all():
                 break
-            if can[job] and jobs.takes[job] <= space:
+            if can[place] and free[job] and jobs.takes[job] <= within[number]:
+                way = ways[number]
                 free[job] = False
-                left[limits] -= jobs.takes[job]
-                chosen.append(int(job))
+                left[limits[way]] -= jobs.takes[job]
+                within = np.array([left[limits[other]].min(initial=np.inf) for other in ways])
+                chosen.append(job)
                 on.append(way)
     return np.array(chosen, dtype=np.int64), np.array(on, dtype=np.int64)

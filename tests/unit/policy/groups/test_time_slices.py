@@ -1,0 +1,105 @@
+"""Turns on owned machines: over many rounds everybody has its share, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.policy.groups.rounds import Room
+from orchestrator.policy.groups.time_slices import WINDOW, Contender, Fairness, turns
+
+ROUND_S = 600.0
+
+
+def job(name: str, *rates: float, takes: int = 1, steps: float = 1e6, **more: float) -> Contender:
+    return Contender(name, np.array(rates), takes, steps, 0.0, 0.0, 0.0, np.zeros(len(rates)), 0.0, **more)  # type: ignore[arg-type]
+
+
+def room(*machines: int) -> Room:
+    return Room(np.eye(len(machines), dtype=bool), np.array(machines, dtype=float))
+
+
+def played(
+    jobs: list[Contender], machines: Room, rounds: int, fairness: Fairness = "max-min"
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, int]]]:
+    """(shares of the first plan, the part of the time that each job had of each way, who ran in each round)."""
+    had: list[list[tuple[int, int]]] = []
+    planned = np.zeros(0)
+    told: list[dict[str, int]] = []
+    for number in range(rounds):
+        window = had[-WINDOW:]
+        there_s = ROUND_S * len(window)
+        now = []
+        for index, each in enumerate(jobs):
+            had_s = np.array([ROUND_S * sum((index, way) in run for run in window) for way in range(len(each.rate))])
+            ran = [at for at, run in enumerate(had) if any(index == who for who, _ in run)]
+            waited_s = ROUND_S * (number - 1 - ran[-1] if ran else number)
+            now.append(replace(each, had_s=had_s, there_s=there_s, waited_s=waited_s, age_s=ROUND_S * number))
+        found = turns(now, machines, fairness, ROUND_S)
+        planned = found.shares if not number else planned
+        told.append(dict(found.way))
+        had.append([(index, found.way[each.job_id]) for index, each in enumerate(jobs) if each.job_id in found.way])
+    time = np.array([[sum((i, w) in run for run in had) for w in range(len(jobs[0].rate))] for i in range(len(jobs))])
+    return planned, time / rounds, told
+
+
+def test_thirty_jobs_share_four_machines_evenly() -> None:
+    shares, had, _ = played([job(f"j{n:02}", 1.0) for n in range(30)], room(4), 60)
+    assert np.allclose(shares.sum(axis=1), 4 / 30)
+    assert np.abs(had - shares).max() < 0.02
+
+
+@pytest.mark.parametrize("fairness", ["max-min", "finish-time"])
+def test_jobs_have_their_shares_of_each_kind_of_machine(fairness: Fairness) -> None:
+    """Who gains most from the fast machines has more of them."""
+    jobs = [job(f"j{n}", 1.0, 4.0 if n < 4 else 1.2) for n in range(10)]
+    shares, had, _ = played(jobs, room(2, 2), 200, fairness)
+    assert np.abs(had.sum(axis=1) - shares.sum(axis=1)).max() < 0.05
+    assert had[:4, 1].mean() > had[4:, 1].mean()
+
+
+def test_where_there_are_machines_for_all_everybody_keeps_its_own() -> None:
+    jobs = [job("a", 1.0, 1.0, holds=0), job("b", 1.0, 1.0, holds=1), job("c", 1.0, 1.0, holds=1)]
+    assert turns(jobs, room(1, 2), "max-min", ROUND_S).way == {"a": 0, "b": 1, "c": 1}
+
+
+def test_who_has_just_begun_keeps_its_turn() -> None:
+    jobs = [job("a", 1.0, holds=0, keeps=True), job("b", 1.0)]
+    tired = replace(jobs[0], had_s=np.array([3000.0]), there_s=3000.0)
+    assert turns([tired, jobs[1]], room(1), "max-min", ROUND_S).way == {"a": 0}
+    assert turns([replace(tired, keeps=False), jobs[1]], room(1), "max-min", ROUND_S).way == {"b": 0}
+
+
+def test_a_gang_has_its_turn_whole() -> None:
+    jobs = [job("gang", 1.0, takes=3), *(job(f"j{n}", 1.0) for n in range(4))]
+    shares, had, told = played(jobs, room(4), 80)
+    assert all(("gang" not in each) or len(each) <= 2 for each in told)
+    assert abs(had[0].sum() - shares[0].sum()) < 0.05
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.floats(0.1, 10), st.floats(0.1, 10)), min_size=2, max_size=6),
+    st.integers(3, 5),
+    st.integers(0, 3),
+    st.sampled_from(["max-min", "finish-time"]),
+)
+def test_whatever_there_is_nobody_starves_and_no_limit_is_passed(
+    drawn: list[tuple[int, float, float]], some: int, more: int, fairness: Fairness
+) -> None:
+    limits = Room(np.array([[True, False], [False, True], [True, True]]), np.array([some, more, some], dtype=float))
+    jobs = [
+        job(f"j{n}", slow, fast if takes <= more else 0.0, takes=takes) for n, (takes, slow, fast) in enumerate(drawn)
+    ]
+    shares, had, told = played(jobs, limits, 4 * WINDOW, fairness)
+    assert (shares.sum(axis=1) > 0).all()
+    for each in told:
+        used = np.zeros(2)
+        for name, way in each.items():
+            used[way] += jobs[int(name[1:])].takes
+        assert (limits.covers @ used <= limits.most).all()
+    assert (had.sum(axis=1) > 0).all(), "somebody never had a turn"
