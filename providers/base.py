@@ -68,13 +68,14 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The machines that count against a quota, and in which unit each does. `regions` and `instance_types` are
+    """The machines that count against a quota, and in which unit each does. `regions`, `instance_types` and `zones` are
     shell-style patterns, any of which may match; empty: all. `spot`: only spot machines, or only others; None: both."""
 
     unit: Literal["machines", "vcpus", "gpus"]
     regions: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     spot: bool | None = None
+    zones: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class Quota:
     """An account limit: at most `limit` units of `name` in `scope`, of which `used` are in use.
 
     Plans respect it if it says what it covers (`covers`) and its provider's quotas are limits of plans
-    (LimitsByQuota). `remedy` is how to get more.
+    (LimitsByQuota). `remedy` is how to get more. `owned`: not an account's limit, but all machines that there are on
+    `scope`, which the user owns ("desk1, desk2").
     """
 
     name: str
@@ -91,6 +93,7 @@ class Quota:
     used: int
     covers: Covered | None = None
     remedy: str = ""
+    owned: bool = False
 
 
 @runtime_checkable

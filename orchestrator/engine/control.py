@@ -23,6 +23,7 @@ from orchestrator.engine.jobs.stopping import stop_as_asked
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import poll_prices
 from orchestrator.engine.machines.forget import FORGET_EVERY_S, forget_machines
+from orchestrator.engine.machines.freed import ask_what_is_left
 from orchestrator.engine.machines.observe import observe
 from orchestrator.engine.machines.reap import reap
 from orchestrator.engine.migration.place import jobs_in_need, place
@@ -121,6 +122,8 @@ class ControlPlane:
         for provider in ctx.installation.providers.values():
             step = partial(poll_prices, ctx, provider, every_s)
             changed += contained(ctx, Compartment.COLLECT, step, None, about=provider.name) or 0
+            left = partial(ask_what_is_left, ctx, provider)
+            changed += contained(ctx, Compartment.COLLECT, left, False, about=provider.name)
         self._place_next |= changed > 0 or (ctx.due("collected", every_s) and self._collected())
         return changed > 0
 

@@ -1,4 +1,5 @@
-"""Quotas: how many machines of each offer the account may still rent, and at most."""
+"""Quotas: how many machines of each offer may still be rented, and at most: as many as the account's limits allow, or
+as the user owns."""
 
 from __future__ import annotations
 
@@ -48,6 +49,8 @@ class Room:
 
     def why(self, machines: int) -> str:
         """Why so many machines cannot be rented now."""
+        if self.quota.owned:
+            return self._why_owned(machines)
         quota, each = self.quota, "" if self.each == 1 else f" of {self.each}"
         wanted = f"a machine{each} is" if machines == 1 else f"{machines} machines{each} are"
         unit = quota.covers.unit.replace("vcpus", "vCPUs").replace("gpus", "GPUs") if quota.covers else "units"
@@ -56,15 +59,30 @@ class Room:
         remedy = f"; {quota.remedy}" if quota.remedy else ""
         return f"your quota, not the market: {allowed}, and {wanted} wanted{remedy}"
 
+    def _why_owned(self, machines: int) -> str:
+        limit, used, free = self.quota.limit, self.quota.used, self.units
+        on, remedy = f"on {self.quota.scope}", f"; {self.quota.remedy}" if self.quota.remedy else ""
+        wanted = f"{machines} {'is' if machines == 1 else 'are'} wanted"
+        if self.most < machines:
+            there = f"there is 1 machine {on}" if limit == 1 else f"there are {limit} machines {on}"
+            return f"{there}, and {wanted}{remedy}"
+        if free:
+            return f"{free} of {limit} machines {on} {'is' if free == 1 else 'are'} free, and {wanted}{remedy}"
+        if limit == 1:
+            return f"the machine {on} is {'planned for another job, or on its way' if self.taken else 'in use'}{remedy}"
+        if self.taken:
+            return f"all {limit} machines {on} are taken: {used} in use, {self.taken} planned or on their way{remedy}"
+        return f"all {limit} machines {on} are in use{remedy}"
+
 
 def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> Rooms:
     """What the `quotas`, by provider, leave of each row that one of them covers."""
     limiting = {name: [each for each in known if each.covers is not None] for name, known in quotas.items()}
     found: dict[int, tuple[Room, ...]] = {}
-    seen: dict[tuple[int, str, bool], tuple[Room, ...]] = {}
+    seen: dict[tuple[int, int, bool], tuple[Room, ...]] = {}
     for row in range(len(listing)) if any(limiting.values()) else ():
         site, spot = listing.sites[listing.site[row]], bool(listing.spot[row])
-        key = (int(listing.shape[row]), site.region, spot)
+        key = (int(listing.shape[row]), int(listing.site[row]), spot)
         if key not in seen:
             shape = listing.shapes[key[0]]
             room = (_room(each, shape, site, spot=spot) for each in limiting.get(site.provider, ()))
@@ -132,4 +150,5 @@ def _covered(covers: Covered, shape: Shape, site: Site, *, spot: bool) -> bool:
         return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     same = covers.spot is None or covers.spot == spot
-    return same and any_of(covers.regions, site.region) and any_of(covers.instance_types, shape.instance_type)
+    where = any_of(covers.regions, site.region) and any_of(covers.zones, site.zone)
+    return same and where and any_of(covers.instance_types, shape.instance_type)

@@ -403,6 +403,13 @@ class Market:
         return room
 
     @lazily
+    def owned(self) -> Bools:
+        """Rows whose machines the user owns: what limits them is no account's quota."""
+        owned = np.zeros(len(self), np.bool_)
+        owned[[row for row, of_row in self.rooms.items() if of_row[0].quota.owned]] = True
+        return owned
+
+    @lazily
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0

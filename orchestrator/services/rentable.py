@@ -40,7 +40,8 @@ class Enabling:
 class QuotaWorth:
     """What `more` units of an account's quota would be worth to the jobs of a plan: what those that start now and then
     would save together (an estimate), and the jobs that could only start with it. That is as much as the job with the
-    most machines would take. `used` is what the provider counts; `taken` the units on their way, or planned."""
+    most machines would take. `used` is what the provider counts; `taken` the units on their way, or planned. `owned`:
+    these are machines that the user owns, on `scope`, and no quota."""
 
     cloud: str
     name: str
@@ -52,6 +53,7 @@ class QuotaWorth:
     more: int
     saving_nano_usd: int
     starts: tuple[str, ...] = ()
+    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from providers import processes
-from providers.base import LaunchSpec, Quota
+from providers.base import Covered, LaunchSpec, Quota
 from providers.billing.charges import Usage, charges, rate_card
 from providers.clock import Clock
 from providers.errors import (
@@ -158,9 +158,15 @@ class LocalProvider:
             if record.tags.get("tradewind-install") == install
         ]
 
+    @property
+    def quotas_limit_plans(self) -> bool:
+        """See LimitsByQuota."""
+        return True
+
     def quotas(self) -> Sequence[Quota]:
-        """The limit `max_instances` on this machine."""
-        return [Quota("instances", "this machine", self._max_instances, len(self._books.living()))]
+        """The limit `max_instances` on this computer."""
+        used = len(self._books.living())
+        return [Quota("machines", "this computer", self._max_instances, used, Covered("machines"), owned=True)]
 
     def classify(self, error: BaseException) -> ProviderError:
         """SetupError for damaged books, otherwise UnavailableError; ProviderErrors unchanged."""

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
-from providers.base import LaunchSpec, Quota
+from providers.base import Covered, LaunchSpec, Quota
 from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, ProviderError, SetupError, UnavailableError
 from providers.hardware import GB
@@ -143,14 +143,19 @@ class StaticProvider:
         last = [each for name in away for each in self._last.get(name, {}).values()]
         return [*self._all_of(found), *(each for each in last if each.tags.get(INSTALL) == install)]
 
+    @property
+    def quotas_limit_plans(self) -> bool:
+        """See LimitsByQuota."""
+        return True
+
     def quotas(self) -> Sequence[Quota]:
-        """The slots of each host that answers."""
+        """The machines of each offer, and how many are in use, by whichever installation. Those of a host that does not
+        answer count as in use."""
         found = self._ask_all(list(self._hosts.values()), lambda _: {"operation": "look"})
-        return [
-            Quota("slots", name, self._hosts[name].slots, self._hosts[name].slots - int(answer["free_slots"]))
-            for name, answer in found.items()
-            if not isinstance(answer, ProviderError)
-        ]
+        of_offer: dict[str, list[Host]] = {}
+        for host in self._hosts.values():
+            of_offer.setdefault(host.offer.id, []).append(host)
+        return [_machines_of(hosts, found) for hosts in of_offer.values()]
 
     def classify(self, error: BaseException) -> ProviderError:
         """SetupError for unusable files, otherwise UnavailableError; ProviderErrors unchanged."""
@@ -362,6 +367,21 @@ _VALID: Mapping[str, Callable[[Json], None]] = {"report": _valid_report, "look":
 
 def _errors(found: Mapping[str, T | ProviderError]) -> list[ProviderError]:
     return [answer for answer in found.values() if isinstance(answer, ProviderError)]
+
+
+def _machines_of(hosts: Sequence[Host], looks: Mapping[str, Json | ProviderError]) -> Quota:
+    """How many machines the hosts of an offer have, and how many are in use."""
+    offer, free, silent = hosts[0].offer, 0, list[str]()
+    for host in hosts:
+        look = looks[host.name]
+        if isinstance(look, ProviderError):
+            silent.append(host.name)
+        else:
+            free += min(max(int(look["free_slots"]), 0), host.slots)
+    limit, names = sum(host.slots for host in hosts), ", ".join(host.name for host in hosts)
+    covers = Covered("machines", (offer.region,), (offer.instance_type,), zones=(offer.zone,))
+    absent = f"no answer from {', '.join(silent)}; run: tradewind doctor" if silent else ""
+    return Quota("machines", names, limit, limit - free, covers, absent, owned=True)
 
 
 def _not_there(error: ProviderError) -> ProviderError:

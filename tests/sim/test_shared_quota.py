@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,5 +23,28 @@ def test_of_two_jobs_for_one_machine_the_second_waits_for_the_first_and_is_never
     second = home.submit("second")
     home.settle(limit_s=3600.0)
     assert [home.job(job).state for job in (first, second)] == ["finished", "finished"]
+    assert [len(home.runs(job)) for job in (first, second)] == [1, 1], "a launch was refused"
+    check_truth(home)
+
+
+def test_the_unit_of_a_machine_that_ended_is_free_at_once(install: Callable[..., SimulatedInstallation]) -> None:
+    """The cloud is asked for its quotas as soon as the machine is gone, and not only together with the next prices."""
+    home = install(behaviour=replace(BRISK, max_instances=1))
+    first, second = home.submit("first"), home.submit("second")
+    home.until(lambda: bool(home.runs(first)) or bool(home.runs(second)))
+    home.plane._ctx.pacing["collect:fake"] = math.inf  # prices are asked for no more
+    early, late = (first, second) if home.runs(first) else (second, first)
+    gone_ms = []
+
+    def began() -> bool:
+        (run,) = home.runs(early)
+        if not gone_ms and home.plane._ctx.gone(run):
+            gone_ms.append(home.clock.now_ms())
+        return bool(home.runs(late))
+
+    home.until(began)
+    assert home.runs(late)[0].created_at_ms - gone_ms[0] <= 5_000
+    del home.plane._ctx.pacing["collect:fake"]
+    home.settle(limit_s=3600.0)
     assert [len(home.runs(job)) for job in (first, second)] == [1, 1], "a launch was refused"
     check_truth(home)

@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.engine.calls import Answer
 from orchestrator.engine.compartment import Compartment, contained, strike
 from orchestrator.engine.context import Context
+from orchestrator.engine.machines.freed import machine_ended
 from orchestrator.engine.machines.launched import launch_tokens
 from orchestrator.model import Run
 from providers.base import Provider
@@ -138,6 +139,7 @@ def _look_up(ctx: Context, provider: Provider, region: str, run: Run, instance_i
         accept(ctx, provider, found, answer)
     elif _not_found(instance_id) in ctx.pacing:
         ctx.instances[instance_id], ctx.pacing[_seen(instance_id)] = None, answer.asked_s
+        machine_ended(ctx, provider.name)
     else:
         ctx.pacing[_not_found(instance_id)] = answer.asked_s
 
@@ -149,6 +151,8 @@ def accept(ctx: Context, provider: Provider, instance: Instance, answer: Answer[
     if (wrong := impossible(instance, answer.asked_ms)) is not None:  # its last valid answer stays
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
+    if not instance.alive and not ctx.is_gone(instance.id):
+        machine_ended(ctx, provider.name)
     ctx.instances[instance.id] = instance
     ctx.pacing[_seen(instance.id)] = answer.asked_s
     for remembered in (_absent(instance.id), _omitted(instance.id), _not_found(instance.id)):

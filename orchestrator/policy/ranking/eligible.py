@@ -44,14 +44,16 @@ class RejectionReason(IntEnum):
     CAPACITY_TYPE = 8
     OTHER_MARKET = 9
     QUOTA = 10
-    NO_PRICE = 11
-    DOUBTED_PRICE = 12
-    STALE_PRICE = 13
-    QUOTA_IN_USE = 14
-    NO_CAPACITY = 15
-    FAILED_LATELY = 16
-    DEADLINE = 17
-    BUDGET = 18
+    TOO_FEW_MACHINES = 11
+    NO_PRICE = 12
+    DOUBTED_PRICE = 13
+    STALE_PRICE = 14
+    QUOTA_IN_USE = 15
+    MACHINES_IN_USE = 16
+    NO_CAPACITY = 17
+    FAILED_LATELY = 18
+    DEADLINE = 19
+    BUDGET = 20
 
 
 NONE = np.int8(0)
@@ -63,6 +65,7 @@ LAST_MISFIT = np.int8(RejectionReason.MEMORY)
 SHUT_FOR_A_WHILE = (
     RejectionReason.STALE_PRICE,
     RejectionReason.QUOTA_IN_USE,
+    RejectionReason.MACHINES_IN_USE,
     RejectionReason.NO_CAPACITY,
     RejectionReason.FAILED_LATELY,
 )
@@ -78,9 +81,11 @@ _OVERLOOKED = (
 _FAILED = np.int8(RejectionReason.FAILED_LATELY)
 _OVERLOOKED_WHERE_IT_IS = (
     RejectionReason.QUOTA,
+    RejectionReason.TOO_FEW_MACHINES,
     RejectionReason.DOUBTED_PRICE,
     RejectionReason.STALE_PRICE,
     RejectionReason.QUOTA_IN_USE,
+    RejectionReason.MACHINES_IN_USE,
     RejectionReason.NO_CAPACITY,
 )
 
@@ -247,11 +252,12 @@ class Filter:
         """The reasons that do not depend on the job, but for how many machines it needs."""
         if not self._market.rooms:
             return self._now
-        left, most = self._market.room
+        (left, most), owned = self._market.room, self._market.owned
         now = self._now.copy()
-        open_now = (now == NONE) | only(now, RejectionReason.NO_CAPACITY)
-        now[(left < machines) & open_now] = RejectionReason.QUOTA_IN_USE
-        now[most < machines] = RejectionReason.QUOTA
+        full = (left < machines) & ((now == NONE) | only(now, RejectionReason.NO_CAPACITY))
+        now[full & ~owned], now[full & owned] = RejectionReason.QUOTA_IN_USE, RejectionReason.MACHINES_IN_USE
+        never = most < machines
+        now[never & ~owned], now[never & owned] = RejectionReason.QUOTA, RejectionReason.TOO_FEW_MACHINES
         return now
 
 

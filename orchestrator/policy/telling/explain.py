@@ -33,10 +33,12 @@ _TOPIC = {
     RejectionReason.CAPACITY_TYPE: "capacity type",
     RejectionReason.OTHER_MARKET: "simulated or real",
     RejectionReason.QUOTA: "your quota",
+    RejectionReason.TOO_FEW_MACHINES: "number of machines",
     RejectionReason.NO_PRICE: "unknown price",
     RejectionReason.DOUBTED_PRICE: "doubtful price",
     RejectionReason.STALE_PRICE: "old price",
     RejectionReason.QUOTA_IN_USE: "your quota, in use",
+    RejectionReason.MACHINES_IN_USE: "your machines, in use",
     RejectionReason.NO_CAPACITY: "no capacity",
     RejectionReason.FAILED_LATELY: "failed placements",
     RejectionReason.DEADLINE: "deadline",
@@ -50,6 +52,7 @@ MAY_PASS = frozenset(
         RejectionReason.DOUBTED_PRICE,
         RejectionReason.STALE_PRICE,
         RejectionReason.QUOTA_IN_USE,
+        RejectionReason.MACHINES_IN_USE,
         RejectionReason.NO_CAPACITY,
         RejectionReason.FAILED_LATELY,
     )
@@ -129,7 +132,12 @@ def why_unfit(
             if market.place(row)[0] in market.listing.simulated_providers:
                 return "simulated, and not compared with real offers (where.clouds selects it)"
             return "real, and not compared with the simulated offers that the job has used"
-        case RejectionReason.QUOTA | RejectionReason.QUOTA_IN_USE:
+        case (
+            RejectionReason.QUOTA
+            | RejectionReason.QUOTA_IN_USE
+            | RejectionReason.TOO_FEW_MACHINES
+            | RejectionReason.MACHINES_IN_USE
+        ):
             return why_over_quota(market.rooms[row], wants.nodes)
         case RejectionReason.NO_PRICE:
             return "no price is known"

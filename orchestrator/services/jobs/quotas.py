@@ -39,7 +39,8 @@ def worth_of_quotas(
             (cloud, quota), taken = name, planned[name] + _on_the_way(market, name)
             assert quota.covers is not None
             of_quota = (cloud, quota.name, quota.scope, quota.covers.unit, quota.limit, quota.used, taken)
-            found.append(QuotaWorth(*of_quota, wanted, max(saved, 0), tuple(jobs[each].job.name for each in starts)))
+            names = tuple(jobs[each].job.name for each in starts)
+            found.append(QuotaWorth(*of_quota, wanted, max(saved, 0), names, quota.owned))
     return tuple(sorted(found, key=lambda each: (-len(each.starts), -each.saving_nano_usd, each.cloud, each.name)))
 
 

@@ -28,7 +28,10 @@ class QuotaRows(Transaction):
         return {provider: int(at) for provider, at in stored.items() if at.isdecimal()}
 
     def set_quotas(self, provider: str, quotas: list[Quota], asked_ms: int) -> bool:
-        """Store what a provider reported when it was asked at `asked_ms`. Returns whether that is news."""
+        """Store what a provider reported when it was asked at `asked_ms`, unless it has answered a later question.
+        Returns whether that is news."""
+        if asked_ms < self.quotas_asked_ms().get(provider, asked_ms):
+            return False
         text = dumps(quotas)
         self._set(f"{_ASKED}{provider}", str(asked_ms))
         if self.quotas_stored().get(provider) == text:

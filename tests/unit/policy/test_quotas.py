@@ -114,3 +114,47 @@ def test_quotas_cover_what_they_name(case: DecisionCase) -> None:
     assert not rooms(listing, {"local": [replace(quota(8), covers=None)], "gcp": [quota(8)]})
     in_gpus = Quota("GPUs", "eu-1", 3, 1, Covered("gpus"))
     assert {each.left for (each,) in rooms(listing, {"local": [in_gpus]}).values()} == {2}
+
+
+def desks(limit: int, used: int = 0, remedy: str = "") -> Quota:
+    return Quota("machines", "desk1, desk2", limit, used, Covered("machines"), remedy, owned=True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "nodes", "topic", "why"),
+    [
+        (2, 2, 1, "your machines, in use", "all 2 machines on desk1, desk2 are in use"),
+        (1, 1, 1, "your machines, in use", "the machine on desk1, desk2 is in use"),
+        (2, 1, 2, "your machines, in use", "1 of 2 machines on desk1, desk2 is free, and 2 are wanted"),
+        (4, 2, 3, "your machines, in use", "2 of 4 machines on desk1, desk2 are free, and 3 are wanted"),
+        (2, 0, 3, "number of machines", "there are 2 machines on desk1, desk2, and 3 are wanted"),
+        (1, 1, 2, "number of machines", "there is 1 machine on desk1, desk2, and 2 are wanted"),
+    ],
+)
+def test_machines_that_the_user_owns_are_no_quota(
+    case: DecisionCase, limit: int, used: int, nodes: int, topic: str, why: str
+) -> None:
+    case.offer("only", 1.0)
+    placement = decided(case, desks(limit, used), nodes=nodes)
+    assert placement.offer_id is None
+    assert [each.topic for each in placement.rejected] == [topic]
+    assert why in {each.reason for each in placement.alternatives}
+    assert (topic in MAY_PASS) == (limit >= nodes)
+    assert "quota" not in placement.reason
+
+
+def test_why_machines_are_in_use_is_said_with_what_to_do(case: DecisionCase) -> None:
+    case.offer("only", 1.0)
+    silent = "no answer from desk2; run: tradewind doctor"
+    placement = decided(case, desks(2, 2, silent))
+    assert placement.alternatives[0].reason == f"all 2 machines on desk1, desk2 are in use; {silent}"
+
+
+def test_quotas_cover_zones_and_no_other_cloud_with_equal_machines(case: DecisionCase) -> None:
+    case.offer("desk", 1.0)
+    (desk,) = case.offers
+    elsewhere = [replace(desk, zone="a"), replace(desk, zone="b"), replace(desk, zone="a", provider="other")]
+    listing = Listing.of(elsewhere)
+    in_a = replace(desks(2), covers=Covered("machines", zones=("a",)))
+    covered = {listing.ids[row] for row in rooms(listing, {"local": [in_a]})}
+    assert covered == {"local/eu-1/a/desk/on_demand"}

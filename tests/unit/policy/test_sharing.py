@@ -94,6 +94,23 @@ def test_a_deadline_comes_before_a_saving(case: DecisionCase) -> None:
     assert (chosen["urgent"].offer_id, chosen["saves"].offer_id) == (fast, slow)
 
 
+def test_two_jobs_never_plan_on_the_same_last_machine_that_the_user_owns(case: DecisionCase) -> None:
+    """Also as machines of a gang. The other one rents, and the plan names no quota."""
+    own, dear = case.offer("own", 0.0), case.offer("dear", 10.0)
+    desk = replace(quota(1, name="machines", instance_types=("own",)), scope="desk1", owned=True)
+    demands = [demand(case, "short"), demand(case, "long", steps=100_000)]
+    chosen = decided(case, demands, desk)
+    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"long": own, "short": dear}
+    why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[own]
+    assert why == "the machine on desk1 is planned for another job, or on its way"
+
+    gang = demand(case, "gang", steps=200_000, resources=Resources(nodes=2))
+    chosen = decided(case, [*demands, gang], replace(desk, limit=4, used=1))
+    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"gang": own, "long": own, "short": dear}
+    why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[own]
+    assert why == "all 4 machines on desk1 are taken: 1 in use, 3 planned or on their way"
+
+
 def test_a_move_that_has_begun_is_not_counted_twice(case: DecisionCase) -> None:
     """The market has its machine as in use already."""
     only = case.offer("only", 1.0)

@@ -82,6 +82,9 @@ def test_quotas_are_news_only_if_they_changed_and_are_as_old_as_the_last_questio
     assert not tx.set_quotas("cloud", quotas, 2000)
     assert tx.quotas_asked_ms() == {"cloud": 2000}
     assert {name: read_quotas(text) for name, text in tx.quotas_stored().items()} == {"cloud": quotas}
+    assert not tx.set_quotas("cloud", [replace(quotas[0], used=8)], 1500), "an earlier question, answered late"
+    assert tx.quotas_asked_ms() == {"cloud": 2000}
+    assert {name: read_quotas(text) for name, text in tx.quotas_stored().items()} == {"cloud": quotas}
 
 
 def test_two_runs_of_a_job_cannot_share_a_generation(store: Store, job: Make, run: Make) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from providers.base import LaunchSpec
+from providers.base import Covered, LaunchSpec, LimitsByQuota
 from providers.billing.charges import disk_nano_usd, minimum_nano_usd, rate_card
 from providers.clock import AcceleratedClock
 from providers.errors import CapacityError, NotFoundError, QuotaError, UnavailableError
@@ -241,7 +241,10 @@ def test_this_machine_is_protected_by_a_quota(machines):
     machines.up(WAIT)
     with pytest.raises(QuotaError, match="at most 1"):
         provider.launch(machines.spec(WAIT, token="second"))
-    assert [(quota.limit, quota.used) for quota in provider.quotas()] == [(1, 1)]
+    (quota,) = provider.quotas()
+    assert (quota.limit, quota.used, quota.owned, quota.covers) == (1, 1, True, Covered("machines"))
+    assert isinstance(provider, LimitsByQuota)
+    assert provider.quotas_limit_plans
 
 
 def test_unknown_names_are_answered_with_the_nearest_one(machines):

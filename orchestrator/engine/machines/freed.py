@@ -1,0 +1,45 @@
+"""Freed: what is left of quotas once a machine has ended.
+
+Quotas are asked for together with prices, every 30 s or so. A job that waits for the last machine need not wait for
+that: as soon as a provider confirms that a machine is gone, it is asked for its quotas again.
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import Context
+from providers.base import LimitsByQuota, Provider
+from providers.errors import ProviderError
+
+AT_MOST_EVERY_S = 1.0
+"""Wall seconds: many machines that end one after the other cost no more questions than that."""
+
+
+def machine_ended(ctx: Context, provider: str) -> None:
+    """Note that a machine is gone, so that its provider is asked."""
+    ctx.pacing[_ended(provider)] = ctx.installation.clock.monotonic_s()
+
+
+def ask_what_is_left(ctx: Context, provider: Provider) -> bool:
+    """Ask a provider for its quotas if a machine there has ended since they were asked for, and store its answer when
+    it comes. Returns whether they changed. Raises NotLeaderError."""
+    if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
+        return False
+    key, ended_s = f"quotas:{provider.name}", ctx.pacing.get(_ended(provider.name))
+    answer = ctx.answer(key)
+    if answer is None and ended_s is not None and ctx.may_ask(key, (provider.name, ""), AT_MOST_EVERY_S):
+        answer = ctx.begin(key, (provider.name, ""), provider.quotas)
+    if answer is None:
+        return False
+    try:
+        quotas = answer.result()
+    except ProviderError:
+        return False  # asked again
+    if ended_s is not None and answer.asked_s >= ended_s:
+        del ctx.pacing[_ended(provider.name)]
+    with ctx.write() as tx:
+        return tx.set_quotas(provider.name, list(quotas), answer.asked_ms)
+
+
+def _ended(provider: str) -> str:
+    """The key for the monotonic time when the latest machine was found to be gone."""
+    return f"ended:{provider}"
