@@ -76,9 +76,12 @@ def turns(contenders: Sequence[Contender], room: Room, fairness: Fairness, round
     had = (np.array([each.had_s for each in contenders]) + credit_s) / (there_s[:, None] + 2 * credit_s)
     owed = np.broadcast_to(waited_s[:, None], shares.shape)
     standing = Standing(shares, had, owed, rate > 0, takes)
-    keeping = [(job, each.holds) for job, each in enumerate(contenders) if each.keeps and each.holds is not None]
-    held = np.array([job for job, _ in keeping], dtype=int), np.array([way for _, way in keeping], dtype=int)
-    jobs, ways = next_round(standing, room, [range(rate.shape[1])], held)
+    holders = [(job, each.holds) for job, each in enumerate(contenders) if each.holds is not None]
+    for held in (holders, [each for each in holders if contenders[each[0]].keeps]):
+        who, where = (np.array([each[column] for each in held], dtype=np.int64) for column in (0, 1))
+        jobs, ways = next_round(standing, room, [range(rate.shape[1])], (who, where))
+        if len(jobs) == len(contenders):
+            break  # there is room for all of them: nobody has to give way
     chosen = zip(jobs.tolist(), ways.tolist(), strict=True)
     return Turns(shares, {contenders[job].job_id: way for job, way in chosen})
 
