@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.config.clouds import AwsProvider, AzureProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
-from orchestrator.config.values import Setting, names, number, path, root, setting, text, url, whole, yes_no
+from orchestrator.config.values import Setting, names, number, one_of, path, root, setting, text, url, whole, yes_no
 from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
@@ -203,6 +203,14 @@ class Policy:
         number(above=0),
         "3600",
     )
+    time_sharing: str = setting(
+        "none",
+        "Whether jobs take turns on machines that you own where there are more jobs than machines, and what is fair "
+        "then: `max-min` (equal parts) or `finish-time` (equal delays). `none`: a job keeps its machine until it ends.",
+        one_of("none", "max-min", "finish-time"),
+        '"max-min"',
+    )
+    turn_s: float = setting(600.0, "How long such a turn lasts.", number(least=1.0), "1800")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

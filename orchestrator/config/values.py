@@ -92,6 +92,17 @@ def names(value: object) -> tuple[str, ...]:
     return names
 
 
+def one_of(*words: str) -> Read:
+    """A reader of one of these words."""
+
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
 def whole(least: int) -> Read:
     """A reader of whole numbers from `least` on."""
 

@@ -22,6 +22,7 @@ from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Event, Job, JobState, Migration, Run, RunState, new_id
 from orchestrator.model.ids import RandomBits
+from orchestrator.policy.time_sharing import Given
 from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
 from providers.instance import Instance, together
@@ -73,6 +74,16 @@ def _nothing(_where: str, _about: str) -> None:
 
 
 @dataclass
+class Turns:
+    """The turns on owned machines (engine.jobs.time_sharing): `number` of the round, the jobs with their states for
+    which they were `given` (`seen`); None where there is a machine for each."""
+
+    number: int | None = None
+    seen: frozenset[tuple[str, str]] = frozenset()
+    given: Given | None = None
+
+
+@dataclass
 class Context:
     """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations. In `instances`, None
     means that the provider no longer lists that id; a missing id has not been described yet.
@@ -80,8 +91,9 @@ class Context:
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), and on which offer. `announced` are notices that a run's machine reported, not its provider:
-    when (market ms) it will be taken away. `risks` are what runs were told last (engine.jobs.risk). `crossing` and
+    (monotonic seconds), and on which offer, and the `turns` of jobs that share machines. `announced` are notices that a
+    run's machine reported, not its provider: when (market ms) it will be taken away. `risks` are what runs were told
+    last (engine.jobs.risk). `crossing` and
     `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
     """
 
@@ -99,6 +111,7 @@ class Context:
     speeds: SpeedReader = field(default_factory=partial(SpeedReader, unreadable=lambda *_: None))
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
+    turns: Turns = field(default_factory=Turns)
     announced: dict[str, int] = field(default_factory=dict)
     risks: dict[str, Risk] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing

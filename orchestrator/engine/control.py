@@ -20,6 +20,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.risk import tell_risks
 from orchestrator.engine.jobs.stopping import stop_as_asked
+from orchestrator.engine.jobs.time_sharing import share_time
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.collect import poll_prices
 from orchestrator.engine.machines.forget import FORGET_EVERY_S, forget_machines
@@ -84,7 +85,8 @@ class ControlPlane:
             changed = True
             self._look()
         self._part("risks", lambda: tell_risks(ctx))
-        before_moves = self._part("stopping", lambda: stop_as_asked(ctx))
+        before_moves = self._part("time sharing", lambda: share_time(ctx))
+        before_moves |= self._part("stopping", lambda: stop_as_asked(ctx))
         before_moves |= self._part("standby", lambda: stand_by(ctx))
         before_moves |= self._part("placement", self._place)
         if before_moves:

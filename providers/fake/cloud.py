@@ -33,7 +33,7 @@ class Behaviour:
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
     in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also
-    of different types.
+    of different types. `owned`: `max_instances` are all machines that there are, and no account's limit.
     """
 
     boot_s: float = 30.0
@@ -48,6 +48,7 @@ class Behaviour:
     describe_every_s: float = 0.0
     most_offers: int = 1
     mixes_types: bool = False
+    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

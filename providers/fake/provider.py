@@ -116,7 +116,11 @@ class FakeProvider:
         def effect(now_ms: int) -> list[Quota]:
             limit = self.cloud.behaviour.max_instances
             used = self.cloud.living_count(now_ms)
-            return [] if limit is None else [Quota("instances", "account", limit, used, Covered("machines"))]
+            return (
+                []
+                if limit is None
+                else [Quota("instances", "account", limit, used, Covered("machines"), owned=self.cloud.behaviour.owned)]
+            )
 
         return self._call("quotas", effect)
 

@@ -1,10 +1,11 @@
-"""Pausing: sets a job to `pausing`, then to `paused`, and records the reason both times."""
+"""Pausing: sets a job to `pausing`, then to `paused`, and records the reason both times. A job that only gives way to
+others on machines that they share goes the same way, and is queued again at its end."""
 
 from __future__ import annotations
 
-from orchestrator.engine.context import Context
+from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.migration.intent import under_way
-from orchestrator.model import Job, Run
+from orchestrator.model import Event, Job, Run
 from orchestrator.store import Tx
 
 
@@ -16,12 +17,35 @@ def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, acto
         paused(ctx, tx, job, None, "before it ran" if not tx.runs(job_id=job.id) else "where it was")
 
 
+def give_way(ctx: Context, tx: Tx, job: Job, current: Run, why: str) -> None:
+    """Start pausing until the job has its next turn: at its checkpoint it is queued again."""
+    tx.set_job_state(job.id, "pausing")
+    ctx.event(tx, "job.pausing", f"gives way: {why}", job, run=current, actor=ACTOR, why=why, turn=True)
+
+
+def gives_way(tx: Tx, job: Job) -> bool:
+    """Whether a pausing job only gives way to others."""
+    reported = _reported(tx, job)
+    return reported is not None and reported.data.get("turn") is True
+
+
 def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
     """Record that the job holds no machine any more. `why` defaults to the reason for which pausing began."""
+    if why is None and gives_way(tx, job):
+        tx.set_job_state(job.id, "queued")
+        tx.set_job_facts(job.id, next_decision_ms=None)
+        ctx.event(
+            tx, "job.gave_way", f"gave way {how}, and waits for its next turn: {_requested(tx, job)}", job, run=run
+        )
+        return
     tx.set_job_state(job.id, "paused")
     ctx.event(tx, "job.paused", f"paused {how}: {why or _requested(tx, job)}", job, run=run)
 
 
 def _requested(tx: Tx, job: Job) -> str:
-    reported = tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)
-    return str(reported[0].data.get("why") or "on request") if reported else "on request"
+    reported = _reported(tx, job)
+    return "on request" if reported is None else str(reported.data.get("why") or "on request")
+
+
+def _reported(tx: Tx, job: Job) -> Event | None:
+    return next(iter(tx.events(job_id=job.id, kinds=("job.pausing",), limit=1, newest_first=True)), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
@@ -16,6 +17,7 @@ from orchestrator.engine.compartment import Compartment, concerns_all, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import pause
+from orchestrator.engine.jobs.time_sharing import why_later
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place
@@ -23,11 +25,12 @@ from orchestrator.engine.migration.move import MAX_PAUSE_S
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
-from orchestrator.policy import decide, expected
+from orchestrator.policy import Demand, decide, expected
 from orchestrator.store import JobFacts, Tx
 from providers.base import LaunchesAnywhere
 from providers.offer import OfferId, provider_of
 
+LATER = "other jobs have their turns there now"
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
 """No pause before a decision is longer. One that ends later was begun by a clock that has been set back since."""
@@ -130,7 +133,15 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
             speeds=ctx.speeds,
             used=ctx.used_offers,
         )
-    return decide(inputs.demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
+    demands = [_at_its_turn(ctx, each) for each in inputs.demands]
+    return decide(demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
+
+
+def _at_its_turn(ctx: Context, demand: Demand) -> Demand:
+    """The demand without the owned machines that others have until the next round."""
+    offers = () if ctx.turns.given is None else ctx.turns.given.not_now.get(demand.job.id, ())
+    later = tuple((offer_id, LATER) for offer_id in offers if offer_id not in dict(demand.excluded))
+    return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
@@ -312,7 +323,7 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
         tx.add_plan(plan)
         pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
     elif job.state == "queued":
-        _report_waiting(ctx, tx, job, placement.reason, plan, placement.again_at_ms)
+        _report_waiting(ctx, tx, job, why_later(ctx, job) or placement.reason, plan, placement.again_at_ms)
 
 
 def _report_waiting(

@@ -7,6 +7,7 @@ because the job may have changed in between; a refusal is raised as the matching
 from __future__ import annotations
 
 from orchestrator.engine.commands import refusal
+from orchestrator.engine.jobs.pausing import gives_way
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
@@ -28,7 +29,7 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     with installation.store.write() as tx:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
-        if job.state in ("paused", "pausing") and not resuming:
+        if job.state in ("paused", "pausing") and not resuming and not (job.state == "pausing" and gives_way(tx, job)):
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
     return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")

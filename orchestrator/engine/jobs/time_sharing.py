@@ -1,0 +1,121 @@
+"""Time sharing: carries out the turns on owned machines (policy.time_sharing).
+
+Turns are given anew at the end of each round, and within one when a job comes or goes; then nobody has to give way. All
+that counts is in the store, so another control plane gives the same turns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from orchestrator.engine.context import Context, Turns
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.pausing import give_way
+from orchestrator.model import Job, Run
+from orchestrator.policy.groups.time_slices import WINDOW, Fairness
+from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
+from orchestrator.store import Tx
+
+LEAST_TURN = 0.5
+"""Of a round: a turn that began later is not over with it."""
+AGAIN_S = 1.0
+"""Wall seconds between two looks within a round."""
+FAIRNESS: Mapping[str, Fairness] = {"max-min": "max-min", "finish-time": "finish-time"}
+
+
+def share_time(ctx: Context) -> bool:
+    """Give turns if it is time to. Returns whether a job has to give way."""
+    policy = ctx.installation.config.policy
+    fairness = FAIRNESS.get(policy.time_sharing)
+    if fairness is None:
+        return False
+    number = int(ctx.now_ms // (policy.turn_s * 1000))
+    jobs = {
+        job_id: job
+        for job_id, job in ctx.work.jobs.items()
+        if job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
+    }
+    seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
+    before = ctx.turns
+    if number == before.number and (seen == before.seen or not ctx.due("turns", AGAIN_S)):
+        return False
+    ctx.turns = Turns(number, seen)
+    if len(jobs) < 2:
+        return False
+    if number == before.number:
+        least_s = inf  # within a round nobody gives way
+    elif before.number is None:
+        least_s = policy.turn_s  # the first look of this control plane: the round may have begun long ago
+    else:
+        least_s = LEAST_TURN * policy.turn_s
+    with ctx.installation.store.read() as tx:
+        given = _given(ctx, tx, jobs, fairness, least_s)
+    ctx.turns = Turns(number, seen, given)
+    return given is not None and any([_gives_way(ctx, job_id, given) for job_id in given.give_way])
+
+
+def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, least_s: float) -> Given | None:
+    config, now_ms = ctx.installation.config, ctx.now_ms
+    known = snapshot.inputs(
+        tx, now_ms, config, only=list(jobs), markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+    )
+    if not known.market.owned.any():
+        return None
+    runs, window_s = tx.runs_of(jobs), WINDOW * config.policy.turn_s
+    past = {job_id: _history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
+    owned = {known.market.ids[row] for row in known.market.owned.nonzero()[0].tolist()}
+    rented = sum(run.nodes for run in ctx.work.runs if run.billed_to_ms is None and run.offer_id not in owned)
+    most = max(config.limits.max_instances - rented, 0)
+    rules = Rules(fairness, config.policy.turn_s, most, least_s)
+    return take_turns(known.demands, past, known.market, known.perf, rules)
+
+
+def _history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> History:
+    age_s = max(now_ms - job.submitted_at_ms, 0) / 1000
+    had_s: dict[str, float] = defaultdict(float)
+    from_ms, last_ms = now_ms - window_s * 1000, job.submitted_at_ms
+    for run in runs:
+        if run.training_from_ms is not None:
+            to_ms = now_ms if run.training_to_ms is None else run.training_to_ms
+            had_s[run.offer_id] += max(to_ms - max(run.training_from_ms, from_ms), 0) / 1000
+            last_ms = max(last_ms, to_ms)
+    alive = max((run for run in runs if run.end is None), key=lambda run: run.generation, default=None)
+    turn_ms = 0 if alive is None else now_ms - (alive.training_from_ms or now_ms)
+    return History(
+        age_s=age_s,
+        waited_s=max(now_ms - last_ms, 0) / 1000,
+        there_s=min(age_s, window_s),
+        had_s=had_s,
+        on=None if alive is None else alive.offer_id,
+        turn_s=turn_ms / 1000,
+    )
+
+
+def why_later(ctx: Context, job: Job) -> str | None:
+    """Why a job that runs nowhere has to wait for others on owned machines; None if it has not."""
+    given = ctx.turns.given
+    if given is None or job.id not in given.not_now:
+        return None
+    if job.id in given.has_turn:
+        return "its turn has come: it starts as soon as one of your machines is free"
+    return f"waits for its turn: {_told(ctx, job.id, given)}"
+
+
+def _told(ctx: Context, job_id: str, given: Given) -> str:
+    policy = ctx.installation.config.policy
+    return (
+        f"{len(given.share)} jobs share {given.machines} of your machines ({policy.time_sharing} fairness, turns of "
+        f"{policy.turn_s / 60:g} min; its part is {given.share[job_id]:.0%} of a machine's time)"
+    )
+
+
+def _gives_way(ctx: Context, job_id: str, given: Given) -> bool:
+    with ctx.write() as tx:
+        job, current = tx.job(job_id), snapshot.current_run(tx.runs(job_id=job_id))
+        if job.state != "running" or current is None:
+            return False
+        why = f"its turn is over: {_told(ctx, job_id, given)}"
+        give_way(ctx, tx, job, current, why)
+    return True

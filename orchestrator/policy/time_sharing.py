@@ -1,0 +1,179 @@
+"""Time sharing: which jobs have the machines that the user owns until the next round. Pure.
+
+Rented machines are as many as money buys; owned ones are not. Where more jobs want them than there are, they take turns
+(groups.time_slices), with a checkpoint in between. Jobs that run on rented machines take no part. A turn is never so
+short that more than about a tenth of it would go into saving and restoring.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.market import Market, of_machines
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits
+from orchestrator.policy.groups.rounds import Room
+from orchestrator.policy.groups.time_slices import Contender, Fairness, turns
+from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
+from providers.offer import provider_of
+
+TAKEN = (
+    NONE,
+    *map(np.int8, (RejectionReason.MACHINES_IN_USE, RejectionReason.QUOTA_IN_USE, RejectionReason.NO_CAPACITY)),
+)
+"""What an offer that a job may use is rejected for at most while others use it."""
+GAPS = 9.0
+"""A turn lasts at least so many times the time that a change of machines takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a job had. Seconds of market time: `age_s` since it was submitted, `waited_s` since it last trained, and of
+    the last rounds (groups.time_slices.WINDOW) how long it was there, `there_s`, and trained on each offer, `had_s`.
+    `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has had it."""
+
+    age_s: float
+    waited_s: float
+    there_s: float
+    had_s: Mapping[str, float]
+    on: str | None = None
+    turn_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The turns until the next round: `has_turn`, the jobs that run or may start; `not_now`, by job, the owned offers
+    that it must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a
+    machine, as planned. `machines` there are."""
+
+    has_turn: frozenset[str]
+    not_now: Mapping[str, tuple[str, ...]]
+    give_way: tuple[str, ...]
+    share: Mapping[str, float]
+    machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`most_machines` that the installation may run besides those that it rents; `least_s`: a turn that has lasted so
+    long may be over now."""
+
+    fairness: Fairness
+    round_s: float
+    most_machines: int
+    least_s: float
+
+
+def take_turns(
+    demands: Sequence[Demand], history: Mapping[str, History], market: Market, perf: PerfBook, rules: Rules
+) -> Given | None:
+    """The turns of the jobs that have an owned machine, or none and could use one; None where there is one for each."""
+    ways = _ways(market)
+    if not ways:
+        return None
+    room = _room(market, ways, rules.most_machines)
+    way_of = {market.ids[row]: number for number, rows in enumerate(ways) for row in rows}
+    filters: dict[int, Filter] = {}
+    contenders = []
+    for demand in sorted(demands, key=lambda each: each.job.id):
+        past = history[demand.job.id]
+        if past.on is not None and past.on not in way_of:
+            continue  # it has a machine that is rented
+        filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), MoveLimits()))
+        found = _contender(demand, past, filtering, ways, way_of, room, perf, rules)
+        if found is not None:
+            contenders.append(found)
+    if not contenders:
+        return None
+    given = turns(contenders, room, rules.fairness, rules.round_s)
+    if len(given.way) == len(contenders):
+        return None
+    not_now: dict[str, tuple[str, ...]] = {}
+    for each in contenders:
+        own = given.way.get(each.job_id)
+        not_now[each.job_id] = tuple(offer_id for offer_id, way in way_of.items() if way != own)
+    give_way = tuple(
+        each.job_id for each in contenders if each.holds is not None and given.way.get(each.job_id) != each.holds
+    )
+    share = dict(zip((each.job_id for each in contenders), given.shares.sum(axis=1).tolist(), strict=True))
+    return Given(frozenset(given.way), not_now, give_way, share, int(_machines(room)))
+
+
+def _ways(market: Market) -> list[list[int]]:
+    """The rows of owned machines: those that the same limits cover and that are of the same kind, together."""
+    found: dict[object, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(market.owned).tolist():
+        names = tuple(sorted(repr(each.name) for each in market.rooms[row]))
+        found[names, int(market.listing.kind[row])].append(row)
+    return list(found.values())
+
+
+def _room(market: Market, ways: Sequence[Sequence[int]], most_machines: int) -> Room:
+    """How many machines there are, in use or not."""
+    limits = {each.name: each.most for rows in ways for each in market.rooms[rows[0]]}
+    covers = [[any(each.name == name for each in market.rooms[rows[0]]) for rows in ways] for name in limits]
+    return Room(np.array([*covers, [True] * len(ways)]), np.array([*limits.values(), most_machines], dtype=float))
+
+
+def _machines(room: Room) -> float:
+    """How many machines there are in all ways, at most."""
+    per_way = np.where(room.covers, room.most[:, None], np.inf).min(axis=0)
+    return float(min(per_way.sum(), room.most[-1]))
+
+
+def _home(demand: Demand) -> str | None:
+    return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
+
+
+def _contender(
+    demand: Demand,
+    past: History,
+    filtering: Filter,
+    ways: Sequence[Sequence[int]],
+    way_of: Mapping[str, int],
+    room: Room,
+    perf: PerfBook,
+    rules: Rules,
+) -> Contender | None:
+    """None for a job that no owned machine can run."""
+    market, spec = filtering.market, demand.job.spec
+    reasons = filtering(
+        spec,
+        None,
+        shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
+        home=provider_of(past.on) if past.on is not None else _home(demand),
+        excluded=[offer_id for offer_id, _ in demand.excluded],
+        target=None,
+        setup_s=demand.setup_s,
+    ).rejection_reasons
+    holds = None if past.on is None else way_of[past.on]
+    able = np.array([any(reasons[row] in TAKEN for row in rows) for rows in ways])
+    if holds is not None:
+        able[holds] = True
+    able &= np.where(room.covers, room.most[:, None], np.inf).min(axis=0) >= demand.nodes
+    if not able.any():
+        return None
+    kinds = [market.listing.kinds[int(market.listing.kind[rows[0]])] for rows in ways]
+    rate = np.array([each.value for each in perf.estimate_kinds(demand.job, kinds)])
+    had_s = np.zeros(len(ways))
+    for offer_id, seconds in past.had_s.items():
+        if offer_id in way_of:
+            had_s[way_of[offer_id]] += seconds
+    total = demand.total_steps or 0
+    return Contender(
+        job_id=demand.job.id,
+        rate=np.where(able, rate, 0.0),
+        takes=demand.nodes,
+        steps=float(max(total - demand.done_steps, 1)),
+        done=float(demand.done_steps),
+        age_s=past.age_s,
+        waited_s=past.waited_s,
+        had_s=had_s,
+        there_s=past.there_s,
+        holds=holds,
+        keeps=holds is not None and past.turn_s < max(rules.least_s, GAPS * demand.gap_s),
+    )

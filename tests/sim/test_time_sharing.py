@@ -1,0 +1,116 @@
+"""Jobs take turns on machines that the user owns: each has its part of the time, and loses no step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.model import Job
+from providers.money import usd
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
+
+TURN_S = 60.0
+Install = Callable[..., SimulatedInstallation]
+
+
+def owned(install: Install, machines: int, **overrides: Any) -> SimulatedInstallation:
+    settings = {"policy.time_sharing": "max-min", "policy.turn_s": TURN_S, **overrides}
+    behaviour = replace(BRISK, max_instances=machines, owned=True)
+    return install(catalog=((CHEAP, usd("0.01")),), behaviour=behaviour, overrides=settings)
+
+
+def trained_s(home: SimulatedInstallation, job: Job) -> float:
+    return sum(
+        ((run.training_to_ms or home.clock.now_ms()) - run.training_from_ms) / 1000
+        for run in home.runs(job)
+        if run.training_from_ms is not None
+    )
+
+
+def states(home: SimulatedInstallation, *jobs: Job) -> list[str]:
+    return [home.job(job).state for job in jobs]
+
+
+@pytest.mark.parametrize("fairness", ["max-min", "finish-time"])
+def test_more_jobs_than_machines_take_turns_and_all_finish(install: Install, fairness: str) -> None:
+    home = owned(install, 2, **{"policy.time_sharing": fairness})
+    jobs = [home.submit(f"job-{number}", steps=130) for number in range(4)]
+    home.run_for(4 * TURN_S)
+    had = [trained_s(home, job) for job in jobs]
+    assert max(had) - min(had) <= TURN_S, had
+    (gave_way, *_) = [event for job in jobs for event in home.events(job, "job.gave_way")]
+    assert "4 jobs share 2 of your machines" in gave_way.message
+    assert "% of a machine's time" in gave_way.message
+    assert any("waits for its turn" in event.message for job in jobs for event in home.events(job, "job.waits"))
+    home.settle(limit_s=3600.0)
+    assert set(states(home, *jobs)) == {"finished"}
+    check_truth(home)
+
+
+def test_without_time_sharing_a_job_keeps_its_machine(install: Install) -> None:
+    home = owned(install, 1, **{"policy.time_sharing": "none"})
+    first, second = home.submit("first", steps=130), home.submit("second", steps=20)
+    home.settle(limit_s=3600.0)
+    assert [len(home.runs(job)) for job in (first, second)] == [1, 1]
+    check_truth(home)
+
+
+def test_where_there_is_a_machine_for_each_nobody_gives_way(install: Install) -> None:
+    home = owned(install, 2)
+    jobs = [home.submit(f"job-{number}", steps=100) for number in range(2)]
+    home.settle(limit_s=3600.0)
+    assert [len(home.runs(job)) for job in jobs] == [1, 1]
+
+
+def test_rented_machines_are_not_shared(install: Install) -> None:
+    home = owned(install, 1)
+    home.cloud.behaviour = replace(home.cloud.behaviour, owned=False)
+    first, second = home.submit("first", steps=130), home.submit("second", steps=20)
+    home.settle(limit_s=3600.0)
+    assert [len(home.runs(job)) for job in (first, second)] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["pause", "cancel"])
+def test_a_user_who_stops_a_job_while_it_gives_way_is_obeyed(install: Install, kind: str) -> None:
+    home = owned(install, 1)
+    first, second = home.submit("first", steps=300), home.submit("second", steps=60)
+    home.until(lambda: "pausing" in states(home, first, second))
+    (giving,) = [job for job in (first, second) if home.job(job).state == "pausing"]
+    answer = home.ask(kind, giving)
+    home.until(lambda: home.job(giving).state in ("paused", "cancelled"))
+    assert "refused" not in str(home.answer(answer))
+    home.run_for(3 * TURN_S)
+    assert home.job(giving).state == ("paused" if kind == "pause" else "cancelled")
+    if kind == "pause":
+        home.ask("resume", giving)
+        home.until(lambda: home.job(giving).state != "paused")
+    home.settle(limit_s=3600.0)
+    check_truth(home)
+
+
+def test_a_control_plane_that_starts_within_a_round_takes_nothing_away(install: Install) -> None:
+    home = owned(install, 1, **{"policy.turn_s": 600.0})
+    first, second = home.submit("first", steps=100), home.submit("second", steps=20)
+    home.until(lambda: "running" in states(home, first, second))
+    for _ in range(3):
+        home.run_for(5)
+        home.start()
+    assert not [event for job in (first, second) for event in home.events(job, "job.gave_way")]
+    home.settle(limit_s=3600.0)
+    check_truth(home)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int) -> None:
+    home = owned(install, 1)
+    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
+    while not any(home.events(job, "job.gave_way") for job in jobs) or home.injector.deaths.total() < 8:
+        home.injector.at = home.injector.count + 50 + 7 * seed
+        number = home.injector.deaths.total()
+        home.until(lambda number=number: home.injector.deaths.total() > number)  # type: ignore[misc]
+    home.settle(limit_s=3600.0)
+    assert set(states(home, *jobs)) == {"finished"}
+    check_truth(home)
