@@ -19,7 +19,7 @@ from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
-from orchestrator.policy.likewise import with_likewise
+from orchestrator.policy.likewise import within_quotas
 from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.chance import SURER
@@ -81,7 +81,7 @@ def decide(
     demands = {demand.job.id: demand for demand in jobs}
     together = shared(alone, demands, moves, market, placed)
     placements = sorted(together.values(), key=lambda placement: placement.job_id)
-    placements = list(with_likewise(placements, demands, moves, market))
+    placements = list(within_quotas(placements, demands, moves, market))
     simulated = market.listing.simulated and not (market.listing.mixed and _all_real(placements, market))
     name = plan_id(market.at, market.digest, simulated, placements)
     return Plan(name, market.at, market.digest, simulated, tuple(placements))

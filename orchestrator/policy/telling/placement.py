@@ -16,6 +16,7 @@ from orchestrator.market import Market
 from orchestrator.model import Action, Alternative, Placement, Probe
 from orchestrator.policy import gate
 from orchestrator.policy.demand import Demand
+from orchestrator.policy.likewise import alike, close
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import (
     LAST_MISFIT,
@@ -81,7 +82,9 @@ class PlacementBuilder:
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
-        told = [*best, *misses, *needed]
+        safe = action == "place" and chosen is not None and ranking.rejection_reasons[chosen] == NONE
+        near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
+        told = [*best, *misses, *needed, *near]
         rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting
         shown = self.forecast.over((*told, *rivals.tolist(), *ranking.outlook.others))
 
@@ -93,6 +96,7 @@ class PlacementBuilder:
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
+        also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
 
         cost = finish = losses = parts = None
@@ -134,6 +138,7 @@ class PlacementBuilder:
             again_at_ms=min((at for at in (again_at_ms, capacity_again_ms) if at is not None), default=None),
             chance=None if chosen is None else self._chance(chosen),
             evidence=self.forecast.perf.evidence(self.demand.job),
+            also=also,
         )
 
     def waiting(self, awaited: Wait) -> Placement:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.market import Listing, Market, rooms, units_taken
-from orchestrator.model import Alternative, Placement
-from orchestrator.policy import Demand, decide
-from orchestrator.policy.likewise import with_likewise
+from orchestrator.market import AvailabilityPoint, Listing, Market, rooms, units_taken
+from orchestrator.model import CHEAPEST, CheckpointSpec, Job, JobSpec, Placement, Resources, TrainSpec
+from orchestrator.perf import Observation, PerfBook
+from orchestrator.policy import Demand, Running, decide
+from orchestrator.policy.likewise import MOST, within_quotas
 from orchestrator.policy.sharing import claimed
 from providers.base import Covered, Quota
 from providers.hardware import GIB
+from providers.money import usd
 from providers.offer import Offer, OfferId
-from tests.unit.policy.conftest import NOW, DecisionCase
+from providers.price import PricePoint
+from tests.unit.policy.conftest import HOUR, NOW
 
 HERE, THERE = "aws/us-east-1/use1-az1/g5.xlarge/spot", "aws/us-east-1/use1-az2/g5.xlarge/spot"
 LARGER = HERE.replace("xlarge", "2xlarge")
@@ -30,6 +34,7 @@ TYPES = {
     "m7i.large": (None, 0, 2, 8),
     "m7i.2xlarge": (None, 0, 8, 32),
 }
+Priced = tuple[str, float]
 
 
 def offered(offer_id: str) -> Offer:
@@ -39,29 +44,38 @@ def offered(offer_id: str) -> Offer:
     return Offer(parts.provider, parts.region, parts.zone, parts.instance_type, gpu, count, vcpu, gib * GIB, kind)
 
 
-def offer(offer_id: str, price: int = 1000, cost: int | None = 5000, seconds: float | None = 100.0) -> Alternative:
-    return Alternative(offer_id, price, 0.0, 1.0, 1.0, cost, cost, cost, seconds, True, "")
+def market_of(priced: Sequence[Priced], quotas: Sequence[Quota] = (), refused: Sequence[str] = ()) -> Market:
+    listing = Listing.of(offered(name) for name, _ in priced)
+    prices = [PricePoint(name, usd(dollars), NOW - 60_000, NOW - 60_000, "test") for name, dollars in priced]
+    seen = [AvailabilityPoint(name, NOW - 1000, "refused") for name in refused]
+    return Market.as_of(NOW, offers=listing, prices=prices, availability=seen, rooms=rooms(listing, {"aws": quotas}))
 
 
-def placed(*others: Alternative, here: str = HERE, job: str = "job") -> Placement:
-    return Placement(job, "place", here, "", 5000, 0, 0, (offer(here), *others), None, None)
+def demand(name: str = "job", *, nodes: int = 1, **fields: object) -> Demand:
+    train = TrainSpec("m:f", None, {}, "/w", {}, (), 100_000, None)
+    options = {"objective": CHEAPEST, "checkpoint": CheckpointSpec(max_overhead=0.0), **fields}
+    spec = JobSpec(name, train, resources=Resources(nodes=nodes), **options)  # type: ignore[arg-type]
+    return Demand(Job(name, spec, "me", NOW, "queued"), 100_000)
 
 
-def market_of(*placements: Placement, quotas: tuple[Quota, ...] = ()) -> Market:
-    names = {each.offer_id for placement in placements for each in placement.alternatives}
-    listing = Listing.of(offered(name) for name in names)
-    return Market.as_of(NOW, offers=listing, prices=[], rooms=rooms(listing, {"aws": quotas}))
+def decided(
+    *priced: Priced,
+    jobs: Sequence[Demand] = (),
+    quotas: Sequence[Quota] = (),
+    refused: Sequence[str] = (),
+    running: dict[str, Running] | None = None,
+    measured: bool = True,
+) -> list[Placement]:
+    jobs = jobs or [demand()]
+    seen = [Observation(each.job.id, "A10G", 1, 1.0, 2209, NOW) for each in jobs if measured]
+    book = PerfBook.as_of(NOW, seen)
+    return list(decide(jobs, market_of(priced, quotas, refused), book, running or {}).placements)
 
 
-def also(*placements: Placement, quotas: tuple[Quota, ...] = (), nodes: int = 1) -> list[tuple[str, ...]]:
-    case, names = DecisionCase(), [each.job_id for each in placements]
-    made = {name: case.job(name) for name in names}
-    resources = {name: replace(job.spec.resources, nodes=nodes) for name, job in made.items()}
-    demands = {
-        name: Demand(replace(job, spec=replace(job.spec, resources=resources[name])), 1000)
-        for name, job in made.items()
-    }
-    return [each.also for each in with_likewise(placements, demands, (), market_of(*placements, quotas=quotas))]
+def also(*others: Priced, **more: object) -> tuple[str, ...]:
+    (placement,) = decided((HERE, 1.0), *others, **more)  # type: ignore[arg-type]
+    assert placement.offer_id == HERE, placement.reason
+    return placement.also
 
 
 def vcpus(limit: int, *types: str) -> tuple[Quota, ...]:
@@ -70,79 +84,94 @@ def vcpus(limit: int, *types: str) -> tuple[Quota, ...]:
 
 def test_a_zone_as_good_is_taken_in_the_order_of_the_plan() -> None:
     third = THERE.replace("az2", "az3")
-    assert also(placed(offer(third, 1040), offer(THERE, 1020))) == [(third, THERE)]
-    assert also(placed()) == [()]
+    assert also((third, 1.04), (THERE, 1.02)) == (THERE, third)
+    assert also() == ()
 
 
 def test_a_larger_machine_with_the_same_gpus_is_as_good_in_any_zone() -> None:
     other = LARGER.replace("az1", "az2")
-    assert also(placed(offer(LARGER, 1030), offer(THERE), offer(other, 1050))) == [(LARGER, THERE, other)]
+    assert also((LARGER, 1.03), (THERE, 1.01), (other, 1.04)) == (THERE, LARGER, other)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        offer(THERE, price=1051),
-        offer(THERE, cost=5251),
-        offer(THERE, seconds=105.1),
-        offer(LARGER, price=1051),
-        offer(LARGER, seconds=105.1),
-        replace(offer(THERE), feasible=False),
-        offer(THERE.replace("spot", "on_demand")),
-        offer(THERE.replace("us-east-1", "us-east-2")),
-        offer(THERE.replace("aws", "gcp")),
-        offer(THERE.replace("use1-az2", "")),
-        *(offer(HERE.replace("g5.xlarge", name)) for name in ("g5.12xlarge", "g6.xlarge", "g5.lean", "g5.slow")),
+        (THERE, 1.06),
+        (LARGER, 1.06),
+        (THERE.replace("spot", "on_demand"), 1.01),
+        (THERE.replace("us-east-1", "us-east-2"), 1.01),
+        (THERE.replace("aws", "gcp"), 1.01),
+        (THERE.replace("use1-az2", ""), 1.01),
+        *((HERE.replace("g5.xlarge", name), 1.01) for name in ("g5.12xlarge", "g6.xlarge", "g5.lean", "g5.slow")),
     ],
 )
-def test_one_that_costs_more_comes_later_or_is_something_else_is_not(other: Alternative) -> None:
-    assert also(placed(other)) == [()]
+def test_one_that_costs_more_or_is_something_else_is_not(other: Priced) -> None:
+    (placement,) = decided((HERE, 1.0), other)
+    assert placement.also == ()
+
+
+def test_one_that_may_not_be_used_now_is_not() -> None:
+    assert also((THERE, 1.01), (LARGER, 1.01), refused=[THERE]) == (LARGER,)
 
 
 def test_without_gpus_nothing_says_that_another_type_is_as_fast() -> None:
     here = HERE.replace("g5.xlarge", "m7i.large")
     there = here.replace("az1", "az2")
-    assert also(placed(offer(here.replace("large", "2xlarge")), offer(there), here=here)) == [(there,)]
+    (placement,) = decided((here, 0.10), (here.replace("large", "2xlarge"), 0.101), (there, 0.102))
+    assert (placement.offer_id, placement.also) == (here, (there,))
 
 
 def test_without_forecasts_the_price_decides() -> None:
-    unknown = Placement(
-        "job", "place", HERE, "", None, None, 0,
-        (offer(HERE, 1000, None, None), offer(THERE, 1050, None, None)), None, None,
-    )  # fmt: skip
-    assert also(unknown) == [(THERE,)]
+    (placement,) = decided((HERE, 1.0), (THERE, 1.04), (LARGER, 1.06), measured=False)
+    assert placement.cost_nano_usd is None
+    assert placement.also == (THERE,)
 
 
-@pytest.mark.parametrize("action", ["move", "stay", "wait", "none"])
-def test_only_a_job_that_needs_a_place_takes_any(action: str) -> None:
-    assert also(replace(placed(offer(THERE)), action=action)) == [()]  # type: ignore[arg-type]
+def test_only_a_job_that_needs_a_place_takes_any() -> None:
+    dear = HERE.replace("az1", "az4")
+    where = {"job": Running(dear, NOW - 24 * HOUR)}
+    (moves,) = decided((HERE, 1.0), (THERE, 1.01), (dear, 9.0), running=where)
+    assert (moves.action, moves.also) == ("move", ())
+    (placed,) = decided((HERE, 1.0), (THERE, 1.01), (dear, 9.0), running={"job": replace(where["job"], leaving=True)})
+    assert (placed.action, placed.also) == ("place", (THERE,))
 
 
 def test_a_job_that_may_miss_its_limits_takes_the_one_that_was_chosen() -> None:
-    assert also(replace(placed(offer(THERE)), chance=0.9)) == [()]
+    late, sure = demand(deadline_s=30 * 3600.0), demand(deadline_s=90 * 3600.0)
+    (placement,) = decided((HERE, 1.0), (THERE, 1.01), jobs=[late])
+    assert placement.chance is not None
+    assert placement.also == ()
+    assert decided((HERE, 1.0), (THERE, 1.01), jobs=[sure])[0].also == (THERE,)
+
+
+def test_all_that_do_as_well_are_found_however_short_the_list_that_is_told() -> None:
+    """Whatever other regions offer in between."""
+    zones = [(HERE.replace("az1", f"az{number}"), 1.0 + number / 1000) for number in range(2, 7)]
+    larger = [(name.replace("xlarge", "2xlarge"), price + 0.001) for name, price in [(HERE, 1.0), *zones]]
+    elsewhere = [(name.replace("us-east-1", f"eu-{n}"), price) for n in range(3) for name, price in [*zones, *larger]]
+    found = also(*zones, *larger, *elsewhere)
+    assert set(found) == {name for name, _ in [*zones, *larger]}
+    assert len(found) < MOST
 
 
 def test_a_larger_machine_must_fit_the_quota_beside_those_of_all_other_jobs() -> None:
     """Other zones take nothing more of it."""
-    one, two = (placed(offer(LARGER), offer(THERE), job=name) for name in "ab")
-    assert also(one, two, quotas=vcpus(16)) == [(LARGER, THERE), (LARGER, THERE)]
-    assert also(one, two, quotas=vcpus(15)) == [(LARGER, THERE), (THERE,)]
-    assert also(one, two, quotas=vcpus(8)) == [(THERE,), (THERE,)]
-    assert also(one, quotas=vcpus(16), nodes=2) == [(LARGER, THERE)]
-    assert also(one, quotas=vcpus(15), nodes=2) == [(THERE,)]
+    priced = ((HERE, 1.0), (LARGER, 1.01), (THERE, 1.02))
+
+    def found(limit: int, *jobs: Demand) -> list[tuple[str, ...]]:
+        return [each.also for each in decided(*priced, jobs=jobs, quotas=vcpus(limit))]
+
+    one, two = demand("a"), demand("b")
+    assert found(16, one, two) == [(LARGER, THERE), (LARGER, THERE)]
+    assert found(15, one, two) == [(LARGER, THERE), (THERE,)]
+    assert found(8, one, two) == [(THERE,), (THERE,)]
+    assert found(16, demand("a", nodes=2)) == [(LARGER, THERE)]
+    assert found(15, demand("a", nodes=2)) == [(THERE,)]
 
 
 def test_a_quota_of_another_type_counts_for_that_type() -> None:
-    assert also(placed(offer(LARGER)), quotas=vcpus(7, "g5.2xlarge")) == [()]
-    assert also(placed(offer(LARGER)), quotas=vcpus(8, "g5.2xlarge")) == [(LARGER,)]
-
-
-def test_decisions_name_them() -> None:
-    case = DecisionCase()
-    chosen, larger = case.offer("small", 1.0), case.offer("large", 1.02, memory_gb=32)
-    case.offer("dear", 2.0, memory_gb=32)
-    (placement,) = decide([Demand(case.job(), 1000)], case.market(), case.perf(), {}).placements
-    assert (placement.offer_id, placement.also) == (chosen, (larger,))
+    assert also((LARGER, 1.01), quotas=vcpus(7, "g5.2xlarge")) == ()
+    assert also((LARGER, 1.01), quotas=vcpus(8, "g5.2xlarge")) == (LARGER,)
 
 
 @given(
@@ -151,18 +180,20 @@ def test_decisions_name_them() -> None:
 )
 def test_whatever_all_launches_take_they_fit_the_quota_together(kinds: list[list[str]], spare: int) -> None:
     """If the chosen machines do."""
+    names = {(number, n): HERE.replace("g5.xlarge", kind).replace("az1", f"az{2 + n}")
+             for number, others in enumerate(kinds) for n, kind in enumerate(others)}  # fmt: skip
     placements = [
-        placed(
-            *(offer(HERE.replace("g5.xlarge", kind).replace("az1", f"az{2 + n}")) for n, kind in enumerate(others)),
-            job=f"job-{number}",
+        Placement(
+            f"job-{number}", "place", HERE, "", 1, 0, 0, (), None, None,
+            also=tuple(names[number, n] for n in range(len(others))),
         )
         for number, others in enumerate(kinds)
-    ]
+    ]  # fmt: skip
     quotas = vcpus(4 * len(placements) + spare)
-    market = market_of(*placements, quotas=quotas)
-    demands = {each.job_id: Demand(DecisionCase().job(each.job_id), 1000) for each in placements}
+    market = market_of([(name, 1.0) for name in {HERE, *names.values()}], quotas)
+    demands = {each.job_id: demand(each.job_id) for each in placements}
     taken = 0
-    for placement in with_likewise(placements, demands, (), market):
+    for placement in within_quotas(placements, demands, (), market):
         claims = [claimed(placement, demands[placement.job_id], market)]
         rows = [market.row(each) for each in placement.also]
         claims += [units_taken(market.rooms, [(row, 1)]) for row in rows if row is not None]
