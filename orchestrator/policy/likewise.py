@@ -73,6 +73,9 @@ def within_quotas(
         if placement.job_id not in under_way:
             free.subtract(claimed(placement, demands[placement.job_id], market))
     for placement in placements:
+        if placement.job_id in under_way:
+            yield placement  # theirs were found room for before
+            continue
         also = tuple(_with_room(placement, demands[placement.job_id].nodes, market, free))
         yield placement if also == placement.also else replace(placement, also=also)
 

@@ -33,7 +33,8 @@ class Behaviour:
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
     in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also
-    of different types. `owned`: `max_instances` are all machines that there are, and no account's limit.
+    of different types. `owned`: `max_instances` are all machines that there are, and no account's limit;
+    `vcpus_count`: it is a limit of vCPUs.
     """
 
     boot_s: float = 30.0
@@ -49,6 +50,7 @@ class Behaviour:
     most_offers: int = 1
     mixes_types: bool = False
     owned: bool = False
+    vcpus_count: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,9 +342,12 @@ class FakeCloud:
         """The bootstrap script of an instance. Raises NotFoundError."""
         return self._life(instance_id).spec.user_data
 
-    def living_count(self, at_ms: int) -> int:
-        """How many instances count against the quota at `at_ms`."""
-        return sum(not life.ended(at_ms) for life in self._lives.values())
+    def quota_used(self, at_ms: int) -> int:
+        """How much of the quota is used at `at_ms`."""
+        return sum(self._units(life.spec.offer_id) for life in self._lives.values() if not life.ended(at_ms))
+
+    def _units(self, offer_id: str) -> int:
+        return self._listings[offer_id].offer.vcpu if self.behaviour.vcpus_count else 1
 
     # --- below: details ---
 
@@ -373,8 +378,9 @@ class FakeCloud:
 
     def _check_room(self, spec: LaunchSpec, listing: _Listing, at_ms: int) -> None:
         quota = self.behaviour.max_instances
-        if quota is not None and self.living_count(at_ms) + spec.count > quota:
-            raise QuotaError(f"the account may have {quota} instances", hint="ask for a larger quota", scope="account")
+        if quota is not None and self.quota_used(at_ms) + spec.count * self._units(spec.offer_id) > quota:
+            what = "vCPUs" if self.behaviour.vcpus_count else "instances"
+            raise QuotaError(f"the account may have {quota} {what}", hint="ask for a larger quota", scope="account")
         taken = sum(life.spec.offer_id == spec.offer_id and not life.ended(at_ms) for life in self._lives.values())
         if listing.capacity is not None and taken + spec.count > listing.capacity:
             raise CapacityError(f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone")

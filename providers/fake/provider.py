@@ -114,13 +114,10 @@ class FakeProvider:
         """The quota of instances, if the cloud's behaviour sets one."""
 
         def effect(now_ms: int) -> list[Quota]:
-            limit = self.cloud.behaviour.max_instances
-            used = self.cloud.living_count(now_ms)
-            return (
-                []
-                if limit is None
-                else [Quota("instances", "account", limit, used, Covered("machines"), owned=self.cloud.behaviour.owned)]
-            )
+            behaviour, used = self.cloud.behaviour, self.cloud.quota_used(now_ms)
+            limit = behaviour.max_instances
+            covers = Covered("vcpus" if behaviour.vcpus_count else "machines")
+            return [] if limit is None else [Quota("instances", "account", limit, used, covers, owned=behaviour.owned)]
 
         return self._call("quotas", effect)
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.migration import bring_up
-from orchestrator.model import Job, Resources, Step
+from orchestrator.model import Job, Resources, Step, Where
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer, region_of
+from tests.rig.wires import Delay
 from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 from tests.sim.test_down import down, lead, sound, up
+from tests.sim.test_slow_calls import slow
 
 Install = Callable[..., SimulatedInstallation]
 ZONES = tuple(replace(CHEAP, zone=f"alpha-{number}") for number in range(1, 7))
@@ -274,3 +276,104 @@ def test_a_cloud_without_such_calls_is_asked_zone_by_zone(install: Install) -> N
         (ZONES[1].id, ()),
     ]
     finished(home, job)
+
+
+# --- between the decision and the launch ---
+
+
+def decided_long_before(install: Install, **fields: Any) -> tuple[SimulatedInstallation, Job]:
+    """A job whose launch waits for the store, and whose first zone has no room."""
+    prices = [(offer, usd("1.00")) for offer in ZONES[:4]]
+    home = install(catalog=(*prices, (RESERVE, usd("3.00"))), behaviour=ANY, **fields)
+    full(home, ZONES[:1])
+    slow(home, Delay(200.0), only="user-data")
+    job = home.submit(steps=50)
+    home.until(lambda: bool(home.migrations(job)))
+    assert home.migrations(job)[0].also == tuple(offer.id for offer in ZONES[1:4])
+    home.run_for(5)
+    return home, job
+
+
+def launched_at_last(home: SimulatedInstallation, job: Job) -> None:
+    home.run_for(100)
+    home.wires.rate = 0.0
+    finished(home, job)
+
+
+def test_zones_that_cost_more_by_then_are_not_asked(install: Install) -> None:
+    home, job = decided_long_before(install)
+    for zone in ZONES[1:3]:
+        home.reprice(zone.id, "20.00")
+    launched_at_last(home, job)
+    assert [run.offer_id for run in home.runs(job) if run.instance_id] == [ZONES[3].id]
+    assert home.migrations(job)[0].also == (ZONES[3].id,)
+
+
+def test_zones_that_are_withdrawn_or_in_back_off_by_then_are_not_asked(install: Install) -> None:
+    home, job = decided_long_before(install)
+    home.cloud.withdraw(ZONES[1].id)
+    home.run_for(90)
+    with home.plane._ctx.write() as tx:
+        tx.add_availability(ZONES[2].id, home.clock.now_ms(), "refused", "another run", "no capacity")
+    launched_at_last(home, job)
+    assert [run.offer_id for run in home.runs(job) if run.instance_id] == [ZONES[3].id]
+
+
+def test_a_zone_that_would_pass_a_limit_by_then_is_left_out(install: Install) -> None:
+    """And the launch goes on without it."""
+    home, job = decided_long_before(install, overrides={"limits.max_usd_per_hour": 3.01})
+    home.reprice(ZONES[1].id, "1.02")
+    home.reprice(ZONES[2].id, "1.03")
+    other = home.submit("other", steps=300, where=Where(regions=(RESERVE.region,)))
+    home.run_for(2)
+    assert not home.runs(other), "both would pass the limit, wherever the first one lands"
+    home.ask("cancel", other)
+    launched_at_last(home, job)
+
+
+def test_a_price_that_rises_after_a_lost_answer_ends_no_machine(install: Install) -> None:
+    catalog = ((ZONES[0], usd("1.00")), (ZONES[1], usd("1.04")))
+    home = install(catalog=catalog, behaviour=ANY, overrides={"limits.max_usd_per_hour": 1.05})
+    home.faults.inject("launch", Fault.LOST_REPLY)
+    job = home.submit(steps=50)
+    home.until(lambda: bool(home.cloud.bills()), stride_s=0.1)
+    home.reprice(ZONES[1].id, "1.30")
+    finished(home, job)
+    assert len(home.cloud.bills()) == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_limit_holds_wherever_launches_under_way_land(install: Install, together: bool) -> None:
+    catalog = ((ZONES[0], usd("1.00")), (ZONES[1], usd("1.04")))
+    home = install(catalog=catalog, behaviour=ANY, overrides={"limits.max_usd_per_hour": 2.05})
+    full(home, ZONES[:1])
+    slow(home, Delay(3.0), only="launch")
+    jobs = [home.submit("first", steps=60)]
+    home.run_for(0 if together else 2)
+    jobs.append(home.submit("second", steps=60))
+    most = 0
+    for _ in range(100):
+        home.tick(0.5)
+        most = max(most, sum(instance.alive for instance in home.cloud.instances()))
+    assert most == 1, "two in the second zone cost $2.08 an hour"
+    for job in jobs:
+        finished(home, job)
+
+
+def test_what_a_launch_under_way_may_take_of_a_quota_is_not_planned_for_another(install: Install) -> None:
+    """The first may get the larger machine, so the second must not count on that much."""
+    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (DEAR, usd("5.00")))
+    units = CHEAP.vcpu + LARGER.vcpu
+    home = install(catalog=catalog, behaviour=replace(ANY, mixes_types=True, max_instances=units, vcpus_count=True))
+    full(home, (CHEAP,))
+    home.run_for(3)
+    slow(home, Delay(5.0), only="launch")
+    first = home.submit("first", steps=60)
+    home.until(lambda: bool(home.migrations(first)), stride_s=0.5)
+    assert home.migrations(first)[0].also == (LARGER.id,)
+    home.run_for(1)
+    second = home.submit("second", steps=60)
+    home.until(lambda: bool(home.migrations(second)), stride_s=0.5)
+    assert home.migrations(second)[0].also == ()
+    for job in (first, second):
+        finished(home, job)

@@ -343,7 +343,7 @@ def test_a_control_plane_that_takes_over_in_the_middle_of_a_placement_gives_the_
     home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     home.until(lambda: any(each.step is Step.READY for each in home.read(lambda tx: tx.migrations(job_id=job.id))))
     home.start()
-    home.until(lambda: home.job(job).state == "queued" and not home.cloud.living_count(home.clock.now_ms()))
+    home.until(lambda: home.job(job).state == "queued" and not home.cloud.quota_used(home.clock.now_ms()))
     assert home.read(lambda tx: tx.job_facts(job.id)).failures == 0
     home.secrets.give({job.id: {"WANDB_API_KEY": "hush"}})
     home.settle()

@@ -64,7 +64,7 @@ def waits_and_says_so(home: SimulatedInstallation, job: Job, tradewind: Tradewin
     assert home.job(job).state == "queued"
     assert len(home.runs(job)) == runs
     facts = home.read(lambda tx: tx.job_facts(job.id))
-    assert (facts.failures, home.cloud.living_count(home.clock.now_ms())) == (0, 0)
+    assert (facts.failures, home.cloud.quota_used(home.clock.now_ms())) == (0, 0)
     for command in (("queue",), ("status", "secretive"), ("events", "secretive"), ("explain", "secretive")):
         assert "tradewind secrets give secretive" in " ".join(tradewind(*command).stdout.split()), command
 
@@ -95,7 +95,7 @@ def test_a_job_that_is_resumed_under_a_new_control_plane_waits_and_says_so(
         home.until_step(job, 5)
         tradewind("pause", "secretive")
         home.until_state(job, "paused")
-        home.until(lambda: not home.cloud.living_count(home.clock.now_ms()))
+        home.until(lambda: not home.cloud.quota_used(home.clock.now_ms()))
     home.start()
     tradewind("resume", "secretive")
     waits_and_says_so(home, job, tradewind)
@@ -116,7 +116,7 @@ def test_a_job_whose_machine_is_lost_after_a_standby_took_over_waits_and_says_so
     assert run.instance_id is not None
     home.cloud.crash(run.instance_id)
     home.until_state(job, "queued")
-    home.until(lambda: not home.cloud.living_count(home.clock.now_ms()))
+    home.until(lambda: not home.cloud.quota_used(home.clock.now_ms()))
     waits_and_says_so(home, job, tradewind)
     with listening(home):
         tradewind("secrets", "give", "secretive")

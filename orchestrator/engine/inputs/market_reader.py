@@ -6,6 +6,7 @@ before each step of a migration.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,9 +84,11 @@ class MarketReader:
     def __init__(self) -> None:
         self._last: _Read | None = None
 
-    def read(self, tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
+    def read(
+        self, tx: Tx, now_ms: int, config: Config, used: Collection[str] = (), besides: str | None = None
+    ) -> Market:
         """The market at `now_ms` (market time). It includes the offers `used` (ids), on which jobs run, even if they
-        are no longer listed, so that they can be compared."""
+        are no longer listed, so that they can be compared. What the run `besides` has asked for takes no quota."""
         last = self._last
         changes, enabled = tx.market_changes(), tuple(config.providers.enabled)
         if (
@@ -100,7 +103,7 @@ class MarketReader:
         else:
             last = _brought_up_to_date(tx, now_ms, config, last, changes)
         self._last = last
-        return _market(tx, now_ms, last)
+        return _market(tx, now_ms, last, besides)
 
 
 def _withdrawn(last: _Read, used: Collection[str]) -> set[str]:
@@ -156,20 +159,22 @@ def _rooms(listing: Listing, stored: Mapping[str, str]) -> Rooms:
     return rooms(listing, {provider: read_quotas(text) for provider, text in stored.items()})
 
 
-def _taken(tx: Tx, read: _Read) -> Mapping[QuotaName, int]:
+def _taken(tx: Tx, read: _Read, besides: str | None) -> Mapping[QuotaName, int]:
     """The units of quotas taken by machines that were asked for after the quotas were reported: a provider counts them
     in its next report, and until then no other job may plan on them."""
     if not read.rooms:
         return {}
     asked_ms = tx.quotas_asked_ms()
     requested = tx.requested_since(min(asked_ms.values(), default=read.at_ms))
-    machines = (
-        (row, each.machines)
-        for each in requested
-        if each.at_ms >= asked_ms.get(provider_of(each.offer_id), 0)
-        if (row := read.listing.row(each.offer_id)) is not None
-    )
-    return units_taken(read.rooms, machines)
+    taken: Counter[QuotaName] = Counter()
+    for each in requested:
+        if each.at_ms >= asked_ms.get(provider_of(each.offer_id), 0) and each.run_id != besides:
+            rows = [row for name in (each.offer_id, *each.also) if (row := read.listing.row(name)) is not None]
+            largest: Counter[QuotaName] = Counter()
+            for row in rows:  # it gets machines of one of them
+                largest |= units_taken(read.rooms, [(row, each.machines)])
+            taken += largest
+    return taken
 
 
 def _priors(tx: Tx, listing: Listing, now_ms: int) -> Mapping[tuple[str, str, str], HazardPrior]:
@@ -209,7 +214,7 @@ def _brought_up_to_date(tx: Tx, now_ms: int, config: Config, last: _Read, change
     )
 
 
-def _market(tx: Tx, now_ms: int, read: _Read) -> Market:
+def _market(tx: Tx, now_ms: int, read: _Read, besides: str | None) -> Market:
     return Market.as_of(
         now_ms,
         offers=read.listing,
@@ -224,5 +229,5 @@ def _market(tx: Tx, now_ms: int, read: _Read) -> Market:
         priors=read.priors,
         hazard=read.hazard,
         tariff=read.tariff,
-        rooms=rooms_without(read.rooms, _taken(tx, read)),
+        rooms=rooms_without(read.rooms, _taken(tx, read, besides)),
     )

@@ -56,12 +56,13 @@ def inputs(
     markets: MarketReader | None = None,
     speeds: SpeedReader | None = None,
     used: Collection[str] = (),
+    besides: str | None = None,
 ) -> Inputs:
     """The inputs for all jobs that need a machine, or only for the ids in `only`; `extra` are jobs not submitted yet.
 
     Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
     before; without them, everything is read again. The market includes the offers `used`, and those on which these jobs
-    run, even if they are no longer listed. Times are market ms.
+    run, even if they are no longer listed; what the run `besides` has asked for takes no quota. Times are market ms.
     """
     if only is None:
         waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
@@ -88,7 +89,7 @@ def inputs(
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
     used = {*used, *(each.offer_id for each in running.values())}
-    seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used)
+    seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used, besides)
     return Inputs(seen, book, tuple(demands), running)
 
 

@@ -6,6 +6,7 @@ The intent, a row with a deterministic token, is stored before the launch.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +20,7 @@ from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.migration.limits import check_limits
 from orchestrator.engine.migration.move import Move, abort, step, voided
-from orchestrator.engine.migration.revalidate import no_longer_pays
+from orchestrator.engine.migration.revalidate import still_pays
 from orchestrator.engine.migration.wasted import Cause
 from orchestrator.engine.orders import PLACE
 from orchestrator.engine.runtime import RunReport
@@ -66,14 +67,16 @@ def provision(ctx: Context, move: Move) -> bool:
             return _nothing_rented(ctx, move, error)
         if user_data is None or not ctx.may_ask(key, place_of(migration.offer_id), LAUNCH_RETRY_S):
             return False
-        if no_longer_pays(ctx, move):
+        pays = still_pays(ctx, move)
+        if pays is None:
             return True
-        spec = launch_spec(ctx, migration, move.job, user_data)
         try:
-            if not _counted(ctx, move, spec.disk_gb):
-                return False
+            counted = _counted(ctx, move, pays)
         except LimitError as error:
             return abort(ctx, move, str(error))
+        if counted is None:
+            return False
+        spec = launch_spec(ctx, counted, move.job, user_data)
         call = partial(at_its_offer, provider.launch, spec)
         if spec.also and isinstance(provider, LaunchesAnywhere):
             call = partial(provider.launch_any, spec)
@@ -81,16 +84,33 @@ def provision(ctx: Context, move: Move) -> bool:
     return answer is not None and _launched(ctx, move, answer)
 
 
-def _counted(ctx: Context, move: Move, disk_gb: int) -> bool:
-    """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep the size of its
-    disk for the next try. Raises LimitError."""
-    migration = move.migration
+def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None:
+    """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep what it asks for,
+    for the next try. Further offers that would pass a limit are left out of the first one. Returns the migration as it
+    is stored then; None if it is at another step. Raises LimitError."""
+    disk_gb = _disk_gb(ctx, migration, move.job)
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-        for offer_id in (migration.offer_id, *migration.also):
+
+        def check(offer_id: str) -> None:
             check_limits(ctx, tx, offer_id, nodes=move.target.nodes, besides=move.target.id)
+
+        check(migration.offer_id)
+        also = migration.also
+        if not migration.attempt:
+            also = tuple(each for each in also if _allowed(check, each))
         ctx.waited_s(f"launching/{migration.id}")
         tried = migration.attempt + 1
-        return tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb)
+        if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb, also=also):
+            return None
+    return replace(migration, attempt=tried, disk_gb=disk_gb, also=also)
+
+
+def _allowed(check: Callable[[str], None], offer_id: str) -> bool:
+    try:
+        check(offer_id)
+    except LimitError:
+        return False
+    return True
 
 
 def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:

@@ -3,6 +3,8 @@ little: a job that trained before and needs a machine again, then new jobs and s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.engine.context import Context
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Run
@@ -22,8 +24,9 @@ def check_limits(
     hidden: list[str] = []  # unreadable runs may have a machine, too
     up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
     kept = _kept(ctx) if yields else {}
-    points = tx.payable_as_of(ctx.now_ms, {offer_id, *(run.offer_id for run in up), *kept.values()})
-    prices = {point.offer_id: point.nano_usd_per_hour for point in points}
+    others = _wanted(tx, up)
+    named = {offer_id, *kept.values(), *(each for run in up for each in (run.offer_id, *others.get(run.id, ())))}
+    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms, named)}
     most = limits.max_usd_per_hour * NANO_USD
     first = [
         (each, price)
@@ -38,7 +41,8 @@ def check_limits(
             f"limits.max_instances is reached ({count} of {limits.max_instances} machines{wanted}{comes_first})",
             hint="raise limits.max_instances in tradewind.toml, or wait",
         )
-    rate = sum(_machines_left(run) * prices.get(run.offer_id, 0) for run in up) + nodes * prices.get(offer_id, 0)
+    dearest = {run.id: max(prices.get(each, 0) for each in (run.offer_id, *others.get(run.id, ()))) for run in up}
+    rate = sum(_machines_left(run) * dearest[run.id] for run in up) + nodes * prices.get(offer_id, 0)
     if rate + sum(job.spec.resources.nodes * price for job, price in first) > most:
         much = f"{format_usd(rate)}/h, more than limits.max_usd_per_hour ({limits.max_usd_per_hour:g})"
         raise LimitError(
@@ -61,6 +65,13 @@ def _kept(ctx: Context) -> dict[str, str]:
         if now_s - at_s < KEPT_S and job_id in jobs and jobs[job_id].state == "queued"
     }
     return {job_id: offer_id for job_id, (_, offer_id) in ctx.places.items()}
+
+
+def _wanted(tx: Tx, up: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    """By run, the further offers of a launch that is under way: it may land on the dearest."""
+    waiting = {run.job_id: run.id for run in up if run.instance_id is None}
+    moves = tx.migrations_of(list(waiting), open=True) if waiting else {}
+    return {move.target_run_id: move.also for each in moves.values() for move in each if move.also}
 
 
 def _machines_left(run: Run) -> int:

@@ -27,8 +27,8 @@ from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
 from orchestrator.policy import Demand, decide, expected
 from orchestrator.store import JobFacts, Tx
-from providers.base import LaunchesAnywhere
-from providers.offer import OfferId, provider_of
+from providers.offer import provider_of
+from providers.together import together
 
 LATER = "other jobs have their turns there now"
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
@@ -276,11 +276,8 @@ def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ..
     """The further offers that the launch may take, as far as one call can, within all limits."""
     offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
     provider = ctx.installation.providers.get(provider_of(offer_id))
-    if not isinstance(provider, LaunchesAnywhere):
-        return ()
-    kind, found = OfferId.parse(offer_id).instance_type, list[str]()
-    able = [each for each in placement.also if provider.mixes_types or OfferId.parse(each).instance_type == kind]
-    for each in able[: provider.most_offers(nodes) - 1]:
+    found = list[str]()
+    for each in together(provider, offer_id, placement.also, nodes):
         with suppress(LimitError):
             check_limits(ctx, tx, each, nodes=nodes)
             if spending_limits.refuses(ctx, job, each) is None:

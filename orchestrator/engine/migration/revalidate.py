@@ -12,7 +12,7 @@ from dataclasses import replace
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.migration.move import Move, abort
-from orchestrator.model import VOLUNTARY, Run
+from orchestrator.model import VOLUNTARY, Migration, Plan, Run
 from orchestrator.policy import Underway, decide
 
 _AS_ORDERED = ("manual", "standby")
@@ -20,12 +20,36 @@ _AS_ORDERED = ("manual", "standby")
 
 def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: bool = False) -> bool:
     """Whether the move was aborted here. `ready`: the target has started; `restored`: it holds the checkpoint."""
+    plan = _weighed(ctx, move, ready=ready, restored=restored)
+    if plan is None or plan.placement(move.job.id).action != "stay":
+        return False
+    return abort(ctx, move, plan.placement(move.job.id).reason, cause="outweighed", plan=plan)
+
+
+def still_pays(ctx: Context, move: Move) -> Migration | None:
+    """The migration whose machine may be rented now; None if the move was aborted here. Before the first launch, it
+    leaves out the further offers that would not do as well any more. After it they stay, as the token requires."""
+    migration = move.migration
+    plan = _weighed(ctx, move)
+    if plan is None:
+        return migration
+    placement = plan.placement(move.job.id)
+    if placement.action == "stay":
+        abort(ctx, move, placement.reason, cause="outweighed", plan=plan)
+        return None
+    if migration.attempt:
+        return migration
+    return replace(migration, also=tuple(each for each in migration.also if each in placement.also))
+
+
+def _weighed(ctx: Context, move: Move, *, ready: bool = False, restored: bool = False) -> Plan | None:
+    """The decision about the move now: "move" or "stay". None where there is nothing to decide."""
     migration, source = move.migration, move.living_source
     if migration.reason in _AS_ORDERED:
-        return False
+        return None
     stays = source is not None and not _leaves(ctx, source)
     if ready and not (stays and migration.reason in VOLUNTARY):
-        return False  # its machine is paid for, and there is nowhere else to go
+        return None  # its machine is paid for, and there is nowhere else to go
     config, job_id = ctx.installation.config, move.job.id
     with_notice = frozenset() if stays else frozenset({job_id})
     with ctx.installation.store.read() as tx:
@@ -38,13 +62,14 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
             markets=ctx.markets,
             speeds=ctx.speeds,
             used=ctx.used_offers,
+            besides=move.target.id,
         )
     running = inputs.running.get(job_id)
     if source is not None and running is None:
-        return False  # its source is no longer what the job runs on: the step itself finds that out
+        return None  # its source is no longer what the job runs on: the step itself finds that out
     underway = Underway(migration.offer_id, migration.reason, ready, restored)
     weighed = {} if running is None else {job_id: replace(running, migrating=False, move=underway)}
-    plan = decide(
+    return decide(
         inputs.demands,
         inputs.market,
         inputs.perf,
@@ -52,10 +77,6 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
         limits=snapshot.limits(config),
         underway={job_id: underway},
     )
-    placement = plan.placement(job_id)
-    if placement.action != "stay":
-        return False
-    return abort(ctx, move, placement.reason, cause="outweighed", plan=plan)
 
 
 def _leaves(ctx: Context, source: Run) -> bool:

@@ -82,7 +82,8 @@ class PlacementBuilder:
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
-        safe = action == "place" and chosen is not None and ranking.rejection_reasons[chosen] == NONE
+        starts = action == "place" or (action == "move" and current is None)  # a move that has begun
+        safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
         told = [*best, *misses, *needed, *near]
         rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting

@@ -26,6 +26,7 @@ from orchestrator.store import PollRecord, Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
 from providers.registry import without_provider
+from providers.together import together
 
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # older prices are polled again before anything is planned or shown
@@ -205,12 +206,22 @@ def plan_view(
         at_ms=plan.at_ms,
         price_age_s=price_age_s(installation, tx, now_ms),
         simulated=plan.simulated,
-        decisions=tuple(decision(jobs[each.job_id], each, offers) for each in placements),
+        decisions=tuple(
+            replace(decision(jobs[each.job_id], each, offers), also=_also(installation, jobs[each.job_id], each))
+            for each in placements
+        ),
         plan=plan,
         new_jobs=tuple(new),
         not_rentable=not_rentable(tx, installation.providers),
         no_offers=tuple(name for name in sorted(installation.providers) if not _offers(tx, name)),
     )
+
+
+def _also(installation: Installation, job: Job, placement: Placement) -> tuple[str, ...]:
+    if placement.offer_id is None:
+        return ()
+    provider = installation.providers.get(provider_of(placement.offer_id))
+    return together(provider, placement.offer_id, placement.also, job.spec.resources.nodes)
 
 
 def not_rentable(tx: Tx, providers: Iterable[str]) -> tuple[NotRentable, ...]:
@@ -267,7 +278,6 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
         chance=placement.chance,
         evidence=placement.evidence,
         nodes=job.spec.resources.nodes,
-        also=placement.also,
     )
 
 

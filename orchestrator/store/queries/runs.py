@@ -29,11 +29,13 @@ _Placed = TypeVar("_Placed", Run, Migration)
 
 
 class Requested(NamedTuple):
-    """So many machines of an offer, asked for at that time (market ms)."""
+    """So many machines of an offer, asked for at that time (market ms) for a run, or of one of `also` instead."""
 
+    run_id: str
     offer_id: str
     machines: int
     at_ms: int
+    also: tuple[str, ...] = ()
 
 
 class Start(NamedTuple):
@@ -67,8 +69,14 @@ _RUNS = _RUN.order_by(run.c.created_at_ms, run.c.generation, run.c.id)
 _ONE_RUN = _RUN.where(run.c.id == bindparam("run_id"))
 _RUNS_OF = _RUNS.where(run.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _UNSETTLED = _RUNS.where(UNSETTLED)
+_ALSO = (
+    select(migration.c.also)
+    .where(migration.c.job_id == run.c.job_id, migration.c.target_run_id == run.c.id, migration.c.also.is_not(None))
+    .limit(1)
+    .scalar_subquery()
+)
 _REQUESTED = (
-    select(run.c.offer_id, run.c.members, run.c.created_at_ms)
+    select(run.c.id, run.c.offer_id, run.c.members, run.c.created_at_ms, run.c.instance_id, _ALSO)
     .where(UNSETTLED, run.c.machine_from_ms.is_(None), run.c.created_at_ms >= bindparam("since_ms"))
     .where(or_(run.c.billed_from_ms.is_(None), run.c.billed_from_ms >= bindparam("since_ms")))
 )
@@ -157,6 +165,7 @@ class MigrationFields(TypedDict, total=False):
     manifest: str | None
     error: str | None
     disk_gb: int
+    also: tuple[str, ...]
 
 
 class RunRows(Transaction):
@@ -223,11 +232,12 @@ class RunRows(Transaction):
         Rows that cannot be read are left out."""
         rows = self._connection.execute(_REQUESTED, {"since_ms": since_ms}).all()
         found = []
-        for offer_id, members, at_ms in rows:
+        for run_id, offer_id, members, at_ms, instance_id, also in rows:
             with suppress(CodecError):
                 machines = max(len(members_in(members)), 1)
+                others = () if instance_id is not None else tuple(offers_in(also))
                 if isinstance(offer_id, str) and isinstance(at_ms, int):
-                    found.append(Requested(offer_id, machines, at_ms))
+                    found.append(Requested(str(run_id), offer_id, machines, at_ms, others))
         return found
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
@@ -313,7 +323,9 @@ class RunRows(Transaction):
     def advance(self, migration_id: str, expected: Step, to: Step, **fields: Unpack[MigrationFields]) -> bool:
         """Advances from step `expected` to `to`; False, with no change, if it is at another step. Raises
         NotFoundError."""
-        change = {"step": to.value, "step_at_ms": self._clock.now_ms(), **fields}
+        change: dict[str, object] = {"step": to.value, "step_at_ms": self._clock.now_ms(), **fields}
+        if "also" in fields:
+            change["also"] = dumps(fields["also"]) if fields["also"] else None
         done = self._connection.execute(_ADVANCE, {"migration_id": migration_id, "expected": expected.value, **change})
         if done.rowcount:
             return True

@@ -63,7 +63,9 @@ def test_runs_are_listed_by_job_and_by_life(tx: Tx, run: Make) -> None:
     assert ids(job_id="job_A", live=False) == ["run_A"]
 
 
-def test_machines_that_were_asked_for_since_an_instant_are_counted_until_they_have_ended(tx: Tx, run: Make) -> None:
+def test_machines_that_were_asked_for_since_an_instant_are_counted_until_they_have_ended(
+    tx: Tx, run: Make, migration: Make
+) -> None:
     at = 1_700_000_000_000
     tx.add_run(run("run_1", generation=1, created_at_ms=at - 1))
     tx.add_run(run("run_2", generation=2, created_at_ms=at, members=(Member(), Member())))
@@ -72,7 +74,14 @@ def test_machines_that_were_asked_for_since_an_instant_are_counted_until_they_ha
     tx.add_run(run("run_5", generation=5, created_at_ms=at, machine_from_ms=at - 9))  # on the machine of an earlier run
     tx.add_run(run("run_6", generation=6, created_at_ms=at + 5, billed_from_ms=at + 7))
     offer_id = run().offer_id
-    assert sorted(tx.requested_since(at)) == [(offer_id, 1, at + 5), (offer_id, 2, at)]
+    tx.add_run(run("run_7", generation=7, created_at_ms=at))
+    other = offer_id.replace("spot", "on_demand")
+    tx.add_migration(migration(run_id="run_7", also=(other,)))
+    assert sorted(tx.requested_since(at)) == [
+        ("run_2", offer_id, 2, at, ()),
+        ("run_6", offer_id, 1, at + 5, ()),
+        ("run_7", offer_id, 1, at, (other,)),
+    ]
     assert tx.requested_since(at + 6) == []
 
 
