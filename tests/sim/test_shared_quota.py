@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from providers.fake import Fault
 from tests.sim.harness import BRISK, SimulatedInstallation, check_truth
 
 
@@ -47,4 +48,21 @@ def test_the_unit_of_a_machine_that_ended_is_free_at_once(install: Callable[...,
     del home.plane._ctx.pacing["collect:fake"]
     home.settle(limit_s=3600.0)
     assert [len(home.runs(job)) for job in (first, second)] == [1, 1], "a launch was refused"
+    check_truth(home)
+
+
+def test_a_cloud_that_does_not_tell_what_is_left_is_not_asked_again_and_again(
+    install: Callable[..., SimulatedInstallation],
+) -> None:
+    home = install(behaviour=replace(BRISK, max_instances=1))
+    job = home.submit("job")
+    home.until(lambda: bool(home.runs(job)))
+    home.plane._ctx.pacing["collect:fake"] = math.inf  # prices are asked for no more
+    home.until(lambda: home.plane._ctx.gone(home.runs(job)[0]))
+    faults = home.faults
+    faults.inject("quotas", *[Fault.NO_ANSWER] * 9)
+    home.run_for(20.0)
+    assert [faults.next("quotas") for _ in range(9)].count(Fault.NO_ANSWER) == 8
+    del home.plane._ctx.pacing["collect:fake"]
+    home.settle()
     check_truth(home)

@@ -1,7 +1,7 @@
 """Freed: what is left of quotas once a machine has ended.
 
 Quotas are asked for together with prices, every 30 s or so. A job that waits for the last machine need not wait for
-that: as soon as a provider confirms that a machine is gone, it is asked for its quotas again.
+that: as soon as a provider confirms that a machine is gone, it is asked for its quotas again, once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def machine_ended(ctx: Context, provider: str) -> None:
 
 def ask_what_is_left(ctx: Context, provider: Provider) -> bool:
     """Ask a provider for its quotas if a machine there has ended since they were asked for, and store its answer when
-    it comes. Returns whether they changed. Raises NotLeaderError."""
+    it comes. A question that fails is not repeated: they are asked for together with prices anyway. Returns whether they
+    changed. Raises NotLeaderError."""
     if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
         return False
     key, ended_s = f"quotas:{provider.name}", ctx.pacing.get(_ended(provider.name))
@@ -30,12 +31,12 @@ def ask_what_is_left(ctx: Context, provider: Provider) -> bool:
         answer = ctx.begin(key, (provider.name, ""), provider.quotas)
     if answer is None:
         return False
+    if ended_s is not None and answer.asked_s >= ended_s:
+        del ctx.pacing[_ended(provider.name)]
     try:
         quotas = answer.result()
     except ProviderError:
-        return False  # asked again
-    if ended_s is not None and answer.asked_s >= ended_s:
-        del ctx.pacing[_ended(provider.name)]
+        return False
     with ctx.write() as tx:
         return tx.set_quotas(provider.name, list(quotas), answer.asked_ms)
 
