@@ -10,6 +10,7 @@ which is taken off the deadline.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,8 +53,8 @@ class ElasticMarket:
         self._since_s, self._ready_s = np.zeros(count), np.zeros(count)  # looked at, and able to work, since
         self._usd, self._launches = 0.0, 0
 
-    def run(self) -> Rented:
-        """Until all jobs have ended."""
+    def run(self, done: Callable[[int, int], None] = lambda _ended, _jobs: None) -> Rented:
+        """Until all jobs have ended. `done` is called now and then: how many have ended, and how many there are."""
         events = [(float(at_s), job) for job, at_s in enumerate(self._jobs.at_s)]
         heapq.heapify(events)
         while events:
@@ -64,6 +65,7 @@ class ElasticMarket:
             running = [each for each in due if self._goes_on(each, now_s)]
             for each, again_s in self._decided(running, now_s):
                 heapq.heappush(events, (again_s, each))
+            done(len(self._ended_s) - int(np.isnan(self._ended_s).sum()), len(self._ended_s))
         return Rented(self._ended_s, self._usd, self._launches)
 
     def _goes_on(self, job: int, now_s: float) -> bool:

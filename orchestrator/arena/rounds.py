@@ -27,12 +27,13 @@ everything."""
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """Jobs: `at_s` (jobs,), ascending; `rate` (jobs, types) steps/s; `gpus` (jobs,) that each takes; `steps`
-    (jobs,)."""
+    (jobs,); `weight` (jobs,) of a job among the others, None: 1 each."""
 
     at_s: Floats
     rate: Floats
     gpus: Floats
     steps: Floats
+    weight: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class Cluster:
         self._room = Room(np.eye(shape[1], dtype=bool), supply.gpus)
         self._now_s, self._solved_s, self._usd, self._solved = 0.0, -np.inf, 0.0, 0
 
-    def run(self) -> Outcome:
-        """Until all jobs have ended."""
+    def run(self, done: Callable[[int, int], None] = lambda _ended, _jobs: None) -> Outcome:
+        """Until all jobs have ended. `done` is called after each round: how many have ended, and how many there are."""
         arrived, changed = 0, False
         while np.isnan(self._ended).any():
             before = arrived
@@ -77,6 +78,7 @@ class Cluster:
                 self._share_anew(there)
                 changed = False
             changed |= self._round(*self._chosen(there))
+            done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))
         return Outcome(self._ended, self._usd, self._solved)
 
     def _share_anew(self, there: np.ndarray) -> None:
@@ -90,6 +92,7 @@ class Cluster:
             self.supply,
             gpus=jobs.gpus[there],
             steps=self._left[there],
+            weight=None if jobs.weight is None else jobs.weight[there],
             age_s=self._now_s - jobs.at_s[there],
             alone_s=self._alone_s[there],
         )

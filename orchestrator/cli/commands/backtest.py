@@ -1,12 +1,15 @@
 """`backtest`: policies against each other and against the optimum, on recorded markets."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import INSIGHT, Globals, OutputOption, WideOption
+
+if TYPE_CHECKING:
+    from orchestrator.arena.group_policies import GroupBacktest
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +27,21 @@ def backtest(
         Path | None,
         typer.Option(help="Reproduce the core paper's tables from the data in this folder.", show_default=False),
     ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(help="Compare policies for collections of jobs on this trace of jobs (CSV).", show_default=False),
+    ] = None,
+    throughputs: Annotated[
+        Path | None,
+        typer.Option(help="With --jobs: how fast each type of job runs on each kind of GPU (CSV).", show_default=False),
+    ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(help="With --jobs: GPUs by kind, in the order they are filled, and US dollars an hour of one."),
+    ] = "v100=8@0.74,p100=16@0.43,k80=24@0.135",
+    policy: Annotated[
+        str, typer.Option(help="With --jobs: some policies, with commas between them.", show_default="all")
+    ] = "",
     html: Annotated[
         Path | None,
         typer.Option(help="Write one self-contained page with distributions and timelines.", show_default=False),
@@ -37,6 +55,8 @@ def backtest(
 
     Every policy plays the same windows. The table shows the cost over the optimum, paired differences, where each
     dollar was saved, failures and missed deadlines. Exit code 8 if a policy failed.
+
+    With --jobs, policies for collections of jobs share a cluster instead: completion times, cost and missed deadlines.
     """
     from orchestrator.arena.paper_tables import paper_tables
     from orchestrator.arena.results import summarise
@@ -45,8 +65,12 @@ def backtest(
     from orchestrator.errors import PartialFailure, UsageError
 
     out = Output(output, wide=wide)
-    if (scenario is None) == (paper is None):
-        raise UsageError("name a scenario, or a folder with --paper", hint="examples/scenarios has scenarios")
+    if sum(each is not None for each in (scenario, paper, jobs)) != 1:
+        hint = "examples/scenarios has scenarios"
+        raise UsageError("name a scenario, or a folder with --paper, or a trace of jobs with --jobs", hint=hint)
+    if jobs is not None:
+        out.show(_of_jobs(out, jobs, throughputs, cluster, policy))
+        return
     if paper is not None:
         out.show(paper_tables(paper))
         return
@@ -74,3 +98,22 @@ def backtest(
     out.show(view)
     if view.failures:
         raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")
+
+
+def _of_jobs(out: Output, trace: Path, throughputs: Path | None, cluster: str, policy: str) -> "GroupBacktest":
+    from orchestrator.arena.group_policies import Done, backtest, cluster_of, named
+    from orchestrator.arena.job_traces import read_jobs
+    from orchestrator.errors import UsageError
+
+    if throughputs is None:
+        raise UsageError(
+            "how fast the jobs run is not known", hint="name a table with --throughputs (docs/backtest.md)"
+        )
+    policies, gpus = named(policy), cluster_of(cluster)
+    read = read_jobs(trace, throughputs, list(gpus))
+    with out.progress() as tick:
+
+        def done(name: str) -> Done:
+            return lambda ended, whole: tick(name, ended, whole)
+
+        return backtest(read, gpus, policies, done)

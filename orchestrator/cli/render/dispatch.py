@@ -28,6 +28,7 @@ RENDERERS = {
     "Explanation": "plans:explanation",
     "Fetched": "jobs:fetched",
     "ImportedTable": "profiles:imported",
+    "GroupBacktest": "backtest:of_jobs",
     "JobList": "jobs:queue",
     "JobView": "jobs:job",
     "LedgerCorrection": "store:correction",

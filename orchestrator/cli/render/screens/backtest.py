@@ -8,6 +8,7 @@ from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, blocks, clean, money
 
 if TYPE_CHECKING:
+    from orchestrator.arena.group_policies import GroupBacktest
     from orchestrator.arena.paper_tables import PaperTable, PaperTables
     from orchestrator.arena.results import Backtest
 
@@ -118,3 +119,37 @@ def _paper_table(each: PaperTable, screen: Screen) -> tuple[str, ...]:
         verdict = f"; largest distance {each.worst:.4f}, at most {each.within:g}: {verdict}"
     title = screen(f"{each.title}: ours (published){verdict}", "bold")
     return title, table((Column(""), *(numbers(name, i) for i, name in enumerate(columns))), lines, screen)
+
+
+def of_jobs(view: GroupBacktest, screen: Screen) -> str:
+    """Policies for collections of jobs, one a row."""
+    free = not any(view.usd_per_hour.values())
+    rows = [
+        (
+            row.policy,
+            *(f"{hours:.2f}" for hours in (row.mean_h, row.p95_h, row.makespan_h)),
+            "-" if free else money(row.cost_nano_usd),
+            str(row.late) if view.with_deadline else "-",
+        )
+        for row in view.policies
+    ]
+    head = (
+        Column("policy"),
+        numbers("mean h"),
+        numbers("p95 h", 1),
+        numbers("makespan h", 2),
+        numbers("cost"),
+        numbers("late"),
+    )
+    gpus = ", ".join(f"{count} {clean(kind)}" for kind, count in view.cluster.items())
+    elastic = next(
+        (f"{row.policy} rents what it needs instead, at the same prices" for row in view.policies if row.elastic), ""
+    )
+    return blocks(
+        f"{clean(view.name)}: {view.jobs} jobs, {view.with_deadline} with a deadline; {gpus}",
+        " ",
+        table(head, rows, screen),
+        " ",
+        screen("times from a job's arrival to its end, and until the last job ends; all simulated", "dim"),
+        screen(elastic, "dim"),
+    )

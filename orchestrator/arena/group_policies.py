@@ -1,0 +1,153 @@
+"""Back-tests of policies for collections of jobs on a trace: all on the same cluster, and least cost with deadlines on an
+elastic market at the same prices.
+
+The cluster is simulated in rounds (arena.rounds), the market by events (arena.elastic). Each result is a frozen
+dataclass, also for JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from orchestrator.arena.elastic import ElasticMarket
+from orchestrator.arena.job_traces import JobTrace
+from orchestrator.arena.rounds import ROUND_S, Cluster
+from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.policy.groups import Collection, Program, Supply, solve
+from orchestrator.policy.groups.policies.fairness import max_min_fairness
+from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
+from orchestrator.policy.groups.policies.in_order import first_in_first_out, shortest_first
+from orchestrator.policy.groups.policies.throughput import throughput_per_dollar, total_throughput
+from orchestrator.policy.groups.policies.water_filling import water_filling
+from orchestrator.policy.groups.problem import Floats
+
+LEAST_COST = "least-cost"
+RESTART_S = 255.0
+"""Wall seconds from the request of a machine to the first step there: what clouds take for one with a GPU."""
+LATE_S = 1.0
+"""A job that ends so soon after its deadline is on time."""
+Done = Callable[[int, int], None]
+"""Called with how many jobs have ended, and how many there are."""
+
+
+def _solved(program: Callable[[Collection], Program]) -> Callable[[Collection], Floats]:
+    return lambda jobs: solve(program(jobs), central=True).shares
+
+
+POLICIES: Mapping[str, Callable[[Collection], Floats]] = {
+    "max-min": _solved(max_min_fairness),
+    "max-min-agnostic": lambda jobs: solve(max_min_fairness(jobs.agnostic()), central=True).shares,
+    "water-filling": lambda jobs: water_filling(jobs).shares,
+    "finish-time": _solved(finish_time_fairness),
+    "makespan": _solved(makespan),
+    "throughput": _solved(total_throughput),
+    "throughput-per-dollar": _solved(throughput_per_dollar),
+    "fifo": _solved(first_in_first_out),
+    "shortest-first": _solved(shortest_first),
+}
+"""Of a shared cluster: the shares (jobs, kinds of GPU)."""
+ALL = (*POLICIES, LEAST_COST)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicyResult:
+    """One policy. Completion times are from a job's arrival to its end, in hours; `makespan_h` is until the last job
+    ends. `late` counts jobs that missed their deadlines. `elastic`: on the market, not on the cluster."""
+
+    policy: str
+    elastic: bool
+    mean_h: float
+    p95_h: float
+    makespan_h: float
+    cost_nano_usd: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBacktest:
+    """Policies for a collection of jobs on one trace. `cluster`: how many GPUs there are of each kind."""
+
+    kind: ClassVar[str] = "backtest-jobs"
+
+    name: str
+    jobs: int
+    with_deadline: int
+    cluster: Mapping[str, int]
+    usd_per_hour: Mapping[str, float]
+    policies: tuple[GroupPolicyResult, ...]
+
+
+def named(policies: str) -> tuple[str, ...]:
+    """The policies in a list with commas, each once; of an empty list, all. Raises UsageError."""
+    names = tuple(dict.fromkeys(each.strip() for each in policies.split(",") if each.strip())) or ALL
+    for name in names:
+        if name not in ALL:
+            near = did_you_mean(name, ALL) or f"the policies are {', '.join(ALL)}"
+            raise UsageError(f"{name!r} is not a policy for collections of jobs", hint=near)
+    return names
+
+
+def cluster_of(text: str) -> dict[str, tuple[int, float]]:
+    """(GPUs, US dollars an hour of one) by kind, in the order given: `v100=8@0.74,p100=16@0.43`; without a price: 0.
+    Raises UsageError."""
+    found: dict[str, tuple[int, float]] = {}
+    for each in text.split(","):
+        kind, _, rest = each.partition("=")
+        count, _, price = rest.partition("@")
+        try:
+            found[kind.strip()] = int(count), float(price or 0)
+        except ValueError:
+            found[""] = 0, 0.0
+        if not kind.strip() or not found.get(kind.strip(), (0, 0))[0] > 0 or not 0 <= found[kind.strip()][1] < np.inf:
+            raise UsageError(
+                f"{each.strip()!r} says nothing of a cluster", hint="write it like v100=8@0.74,k80=24@0.135"
+            )
+    return found
+
+
+def backtest(
+    trace: JobTrace, cluster: Mapping[str, tuple[int, float]], policies: Sequence[str], done: Callable[[str], Done]
+) -> GroupBacktest:
+    """Play a trace under each policy. Raises UsageError for a job that needs more GPUs than there are of any kind on
+    which it runs."""
+    count, price = (np.array(each, dtype=float) for each in zip(*cluster.values(), strict=True))
+    jobs = trace.jobs
+    largest = np.where(jobs.rate > 0, count, 0).max(axis=1)
+    if policies != (LEAST_COST,) and (jobs.gpus > largest).any():
+        job = int(np.argmax(jobs.gpus > largest))
+        hint = "give --cluster more of one kind, or leave the job out"
+        raise UsageError(f"a job takes {jobs.gpus[job]:g} GPUs, and the cluster has {largest[job]:g} for it", hint=hint)
+    results = []
+    for name in policies:
+        if name == LEAST_COST:
+            market = ElasticMarket(jobs, trace.deadline_s, price, round_s=ROUND_S, restart_s=RESTART_S)
+            rented = market.run(done(name))
+            ended_s, usd = rented.ended_s, rented.usd
+        else:
+            supply = Supply(count, price)
+            shared = Cluster(jobs, supply, POLICIES[name], shuffled=name.endswith("agnostic")).run(done(name))
+            ended_s, usd = shared.ended_s, shared.usd
+        took_h = (ended_s - jobs.at_s) / 3600
+        results.append(
+            GroupPolicyResult(
+                name,
+                name == LEAST_COST,
+                float(took_h.mean()),
+                float(np.quantile(took_h, 0.95)),
+                float(ended_s.max() - jobs.at_s.min()) / 3600,
+                round(usd * 1e9),
+                int((ended_s > trace.deadline_s + LATE_S).sum()),
+            )
+        )
+    return GroupBacktest(
+        trace.name,
+        len(jobs.at_s),
+        int(np.isfinite(trace.deadline_s).sum()),
+        {kind: gpus for kind, (gpus, _) in cluster.items()},
+        {kind: usd for kind, (_, usd) in cluster.items()},
+        tuple(results),
+    )
