@@ -1,5 +1,5 @@
-"""Back-tests of policies for collections of jobs on a trace: all on the same cluster, and least cost with deadlines on an
-elastic market at the same prices.
+"""Back-tests of policies for collections of jobs on a trace: all on the same cluster, and least cost with deadlines on
+an elastic market at the same prices.
 
 The cluster is simulated in rounds (arena.rounds), the market by events (arena.elastic). Each result is a frozen
 dataclass, also for JSON.
@@ -7,6 +7,7 @@ dataclass, also for JSON.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,6 +31,7 @@ RESTART_S = 255.0
 """Wall seconds from the request of a machine to the first step there: what clouds take for one with a GPU."""
 LATE_S = 1.0
 """A job that ends so soon after its deadline is on time."""
+_KIND = re.compile(r"([^=@,\s]+)=(0*[1-9]\d{0,6})(?:@(\d+(?:\.\d*)?|\.\d+))?")
 Done = Callable[[int, int], None]
 """Called with how many jobs have ended, and how many there are."""
 
@@ -96,16 +98,12 @@ def cluster_of(text: str) -> dict[str, tuple[int, float]]:
     Raises UsageError."""
     found: dict[str, tuple[int, float]] = {}
     for each in text.split(","):
-        kind, _, rest = each.partition("=")
-        count, _, price = rest.partition("@")
-        try:
-            found[kind.strip()] = int(count), float(price or 0)
-        except ValueError:
-            found[""] = 0, 0.0
-        if not kind.strip() or not found.get(kind.strip(), (0, 0))[0] > 0 or not 0 <= found[kind.strip()][1] < np.inf:
-            raise UsageError(
-                f"{each.strip()!r} says nothing of a cluster", hint="write it like v100=8@0.74,k80=24@0.135"
-            )
+        read = _KIND.fullmatch(each.strip())
+        if read is None:
+            hint = "write it like v100=8@0.74,k80=24@0.135: GPUs, and US dollars an hour of one"
+            raise UsageError(f"{each.strip()!r} is not a part of a cluster", hint=hint)
+        kind, count, price = read.groups()
+        found[kind] = int(count), float(price or 0)
     return found
 
 

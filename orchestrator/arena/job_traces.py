@@ -93,7 +93,8 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
                     raise refused(path, reader.line_num, "", f"there are more values than the {len(columns)} columns")
                 yield reader.line_num, row
     except FileNotFoundError as error:
-        raise refused(path, 0, "", "the file does not exist") from error
+        hint = "name a table with --throughputs (docs/backtest.md)" if needed[0] == "job_type" else ""
+        raise refused(path, 0, "", "the file does not exist", hint) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise refused(path, 0, "", f"it cannot be read as CSV: {error}") from error
 

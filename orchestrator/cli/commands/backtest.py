@@ -33,7 +33,10 @@ def backtest(
     ] = None,
     throughputs: Annotated[
         Path | None,
-        typer.Option(help="With --jobs: how fast each type of job runs on each kind of GPU (CSV).", show_default=False),
+        typer.Option(
+            help="With --jobs: how fast each type of job runs on each kind of GPU (CSV).",
+            show_default="throughputs.csv beside the trace",
+        ),
     ] = None,
     cluster: Annotated[
         str,
@@ -103,14 +106,9 @@ def backtest(
 def _of_jobs(out: Output, trace: Path, throughputs: Path | None, cluster: str, policy: str) -> "GroupBacktest":
     from orchestrator.arena.group_policies import Done, backtest, cluster_of, named
     from orchestrator.arena.job_traces import read_jobs
-    from orchestrator.errors import UsageError
 
-    if throughputs is None:
-        raise UsageError(
-            "how fast the jobs run is not known", hint="name a table with --throughputs (docs/backtest.md)"
-        )
     policies, gpus = named(policy), cluster_of(cluster)
-    read = read_jobs(trace, throughputs, list(gpus))
+    read = read_jobs(trace, throughputs or trace.with_name("throughputs.csv"), list(gpus))
     with out.progress() as tick:
 
         def done(name: str) -> Done:

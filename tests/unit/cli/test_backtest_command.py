@@ -76,3 +76,89 @@ def test_invalid_values(scenario, tmp_path):
     assert (nowhere.exit_code, "there is no folder" in nowhere.stderr) == (2, True)
     folder = tradewind(scenario, "--html", tmp_path)
     assert (folder.exit_code, "is a folder" in folder.stderr) == (2, True)
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """A trace of jobs, and their throughputs."""
+    trace, rates = tmp_path / "trace.csv", tmp_path / "rates.csv"
+    trace.write_text("arrival_s,job_type,total_steps,deadline_s\n0,A3C,7200,9000\n60,LM,3600,\n120,A3C,100,200\n")
+    rates.write_text("job_type,scale_factor,v100,k80\nA3C,1,2.0,1.0\nLM,1,1.0,0.8\n")
+    return trace, rates
+
+
+def of_jobs(trace, rates, *more):
+    return tradewind("--jobs", trace, "--throughputs", rates, "--cluster", "v100=1@0.74,k80=1@0.135", *more)
+
+
+def test_policies_for_collections_of_jobs_are_one_row_each(jobs, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = of_jobs(*jobs, "--policy", "max-min,finish-time,least-cost")
+    assert done.exit_code == 0, done.output
+    assert "trace: 3 jobs, 2 with a deadline; 1 v100, 1 k80" in done.stdout
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    assert [row for row in rows if row in ("max-min", "finish-time", "least-cost")] == [
+        "max-min",
+        "finish-time",
+        "least-cost",
+        "least-cost",  # what it is, below the table
+    ]
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "\x1b" not in done.output
+
+
+def test_their_json_has_a_schema(jobs):
+    document = json.loads(of_jobs(*jobs, "--policy", "fifo", "--output", "json").stdout)
+    assert document["schema"] == "tradewind/backtest-jobs/v1"
+    assert (document["jobs"], document["with_deadline"]) == (3, 2)
+    assert document["cluster"] == {"v100": 1, "k80": 1}
+    assert document["usd_per_hour"] == {"v100": 0.74, "k80": 0.135}
+    (row,) = document["policies"]
+    assert row.keys() == {
+        *("policy", "elastic", "mean_h", "p95_h", "makespan_h", "cost_nano_usd", "late"),
+    }
+
+
+def test_a_cluster_without_prices_has_no_cost(jobs):
+    done = of_jobs(*jobs, "--policy", "fifo", "--cluster", "v100=1")
+    assert done.exit_code == 0, done.output
+    assert "$" not in done.stdout
+
+
+def test_a_malformed_trace_is_refused_with_file_line_and_field(jobs):
+    trace, rates = jobs
+    trace.write_text("arrival_s,job_type,total_steps\n0,A3C,soon\n")
+    done = of_jobs(trace, rates)
+    assert done.exit_code == 3
+    for part in ("trace.csv", "2", "total_steps", "'soon' is not a number"):
+        assert part in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "max-mim"), 'did you mean "max-min"?'),
+        (("--cluster", "v100"), "v100=8@0.74"),
+        (("--paper", "."), "name a scenario"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(jobs, arguments, said):
+    done = of_jobs(*jobs, *arguments)
+    assert done.exit_code == 2
+    assert said in done.output.replace("\n    ", " ")
+
+
+def test_throughputs_are_beside_the_trace_or_named(jobs):
+    trace, rates = jobs
+    done = tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "fifo")
+    assert done.exit_code == 3
+    assert "throughputs.csv" in done.output
+    assert "--throughputs" in done.output.replace("\n    ", " ")
+    rates.rename(rates.with_name("throughputs.csv"))
+    assert tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "fifo").exit_code == 0
+
+
+def test_the_example_can_be_played():
+    example = MARKET.parents[1] / "job-traces" / "jobs.csv"
+    document = json.loads(tradewind("--jobs", example, "--policy", "least-cost", "--output", "json").stdout)
+    assert (document["jobs"], document["with_deadline"], document["policies"][0]["late"]) == (12, 6, 0)
