@@ -25,6 +25,9 @@ SAME = 1e-11
 SLACK = 1e-9
 """How much of a term's optimum the terms after it may give up, relatively: the solver's tolerance."""
 NEWTON_STEPS = 40
+VISIBLE = 1e-3
+"""A condition that asks for something asks for at least so much, in its row's unit: 10,000 times what the solver takes
+for nothing."""
 MANY_PAIRS = 500
 """Of more pairs than this, only those that help become columns."""
 
@@ -71,7 +74,7 @@ def _total(
     asked = asking.asked(floor)
     cost = layout.flat(term.value, term.of_pairs) * (-1.0 if term.most else 1.0)
     scale = float(np.abs(cost).max(initial=0.0)) or 1.0
-    program = _Build(layout, asking, None)
+    program = _Build(layout, asking, None, asked)
     found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, central, limit_s)
     multipliers = program.multipliers(found, scale)
     bound = bound_of_total(layout, asking, asked, cost, multipliers)
@@ -193,13 +196,16 @@ def _as_limit(problem: Problem, term: Total, value: float) -> Limits:
 class _Build:
     """A linear program: the columns of `layout`, and one for z (as a part of `scale`) if there is one.
 
-    Each condition is divided by the most that its class can do, so that rows are of like size.
+    Each condition is divided by the most that its class can do, so that rows are of like size; where `asked` is so
+    little of it that the solver would not see it, by less.
     """
 
     layout: Columns
     conditions: Curves
     z: tuple[bool, float, float] | None
     """(whether z is to be large, its scale, a known bound)."""
+    asked: Floats | None = None
+    """(conditions,): the right sides, if they do not depend on z."""
 
     @property
     def scale(self) -> float:
@@ -240,4 +246,8 @@ class _Build:
         best = np.zeros(len(problem.rate))
         np.maximum.at(best, problem.class_of, fastest(self.layout))
         sizes: Floats = best[of] * problem.count[of]
-        return np.where(sizes > 0, sizes, 1.0)
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        if self.asked is None:
+            return sizes
+        little = (self.asked > 0) & (self.asked < VISIBLE * sizes)
+        return np.where(little, self.asked / VISIBLE, sizes)
