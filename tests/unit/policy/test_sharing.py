@@ -122,7 +122,7 @@ def test_a_move_that_has_begun_is_not_counted_twice(case: DecisionCase) -> None:
 
 MARKET = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["SIM-M", "SIM-L"])), min_size=1, max_size=5)
 COVERED = st.lists(st.sampled_from([f"m{number}" for number in range(5)]), min_size=1, max_size=3, unique=True)
-QUOTAS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), COVERED), max_size=3)
+QUOTAS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), COVERED, st.booleans()), max_size=3)
 JOBS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(1, 50), st.sampled_from([CHEAPEST, FASTEST])), min_size=1, max_size=7
 )
@@ -131,14 +131,18 @@ JOBS = st.lists(
 @given(MARKET, QUOTAS, JOBS, st.randoms())
 def test_law_no_quota_is_exceeded_nobody_waits_beside_room_and_order_does_not_matter(
     offers: list[tuple[int, str]],
-    limits: list[tuple[int, int, list[str]]],
+    supply: list[tuple[int, int, list[str], bool]],
     jobs: list[tuple[int, int, Objective]],
     chance: random.Random,
 ) -> None:
     case, rates = DecisionCase(), {"SIM-M": 1.0, "SIM-L": 2.5}
     for number, (dollars, gpu) in enumerate(offers):
         case.offer(f"m{number}", dollars / 4, gpu=gpu)
-    quotas = [quota(limit, used, f"q{n}", instance_types=tuple(types)) for n, (limit, used, types) in enumerate(limits)]
+    limits = [(limit, used, types) for limit, used, types, _ in supply]
+    quotas = [
+        replace(quota(limit, used, f"q{n}", instance_types=tuple(types)), owned=owned)
+        for n, (limit, used, types, owned) in enumerate(supply)
+    ]
     demands = [
         demand(case, f"job-{n}", steps=steps * 1000, rates=rates, objective=aim, resources=Resources(nodes=nodes))
         for n, (nodes, steps, aim) in enumerate(jobs)
@@ -152,6 +156,9 @@ def test_law_no_quota_is_exceeded_nobody_waits_beside_room_and_order_does_not_ma
         for number in range(len(offers)):
             covering = [units for units, (_, _, types) in zip(left, limits, strict=True) if f"m{number}" in types]
             assert min(covering) < nodes_of[job_id], f"{job_id} waits, and there is room on m{number}"
+    if len({owned for *_, owned in supply}) == 1:
+        topics = {each.topic for placement in chosen.values() for each in placement.rejected}
+        assert not any(("quota" in each) == supply[0][3] for each in topics), "a machine one owns is no quota"
 
     other_order = list(demands)
     chance.shuffle(other_order)
