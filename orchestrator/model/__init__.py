@@ -2,6 +2,7 @@
 
 from orchestrator.model.event import Entry, EntryKind, Event
 from orchestrator.model.forecast import JobForecast
+from orchestrator.model.group import GROUP_POLICIES, Group, GroupPolicy
 from orchestrator.model.ids import derived_id, is_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
@@ -57,6 +58,7 @@ __all__ = [
     "CHEAPEST",
     "DEFAULT_PRECISION",
     "FASTEST",
+    "GROUP_POLICIES",
     "LEAST_RATE",
     "MOST_RATE",
     "STEP_ORDER",
@@ -74,6 +76,8 @@ __all__ = [
     "Evidence",
     "Expected",
     "GpuRequest",
+    "Group",
+    "GroupPolicy",
     "Job",
     "JobForecast",
     "JobSpec",

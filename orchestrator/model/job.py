@@ -5,6 +5,7 @@ Durations are market seconds, sizes bytes, money nano-USD, times epoch milliseco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -213,13 +214,24 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A submitted spec with its id, owner, submission time (market ms) and present state."""
+    """A submitted spec with its id, owner, submission time (market ms) and present state.
+
+    In a group: the group's id, the job's weight (> 0) and the ids of the jobs of the group that must have finished
+    before it starts. Raises ValueError for a weight that is not a positive finite number.
+    """
 
     id: str
     spec: JobSpec
     owner: str
     submitted_at_ms: int
     state: JobState
+    group_id: str | None = None
+    weight: float = 1.0
+    after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"a weight must be a positive number, not {self.weight!r}")
 
     @property
     def name(self) -> str:

@@ -56,6 +56,23 @@ leader = Table(
     CheckConstraint("id = 1", name="leader_is_one_row"),
 )
 
+job_group = Table(
+    "job_group",
+    metadata,
+    Column("id", Word, primary_key=True),
+    Column("name", Word, nullable=False),
+    Column("policy", Word, nullable=False),
+    Column("project", Word, nullable=False),
+    Column("owner", Word, nullable=False),
+    Column("submitted_at_ms", Number, nullable=False),
+    Column("budget_nano_usd", Number),
+    Column("deadline_at_ms", Number),
+    Column("token", Word),  # as in `job`; a group and a job of a project never share one
+    Column("digest", Word),  # of the submission that the token stands for
+    Index("job_group_name", "name", "submitted_at_ms", "id"),
+    Index("job_group_token", "project", "token", unique=True),
+)
+
 job = Table(
     "job",
     metadata,
@@ -80,6 +97,10 @@ job = Table(
     Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
+    Column("group_id", Word, ForeignKey("job_group.id")),  # NULL: a job on its own
+    Column("weight", Measure, nullable=False, server_default="1"),
+    Column("after", Text),  # a document: ids of jobs that must have finished first; NULL: none
+    Index("job_of_group", "group_id"),
     Index("job_name", "name", "submitted_at_ms", "id"),
     Index("job_submitted", "submitted_at_ms", "id"),
     Index("job_token", "project", "token", unique=True),

@@ -11,6 +11,7 @@ from orchestrator.store.queries.comparisons import ComparisonRows
 from orchestrator.store.queries.costs import CostRows, JobPageRows
 from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.forecasts import ForecastRows
+from orchestrator.store.queries.groups import GroupRows
 from orchestrator.store.queries.jobs import JobRows
 from orchestrator.store.queries.mending import MendingRows
 from orchestrator.store.queries.plans import PlanRows
@@ -21,6 +22,7 @@ from orchestrator.store.queries.runs import RunRows
 
 class Tx(
     JobRows,
+    GroupRows,
     MendingRows,
     RunRows,
     MarketRows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -19,7 +20,14 @@ from orchestrator.store.rows import ROWS_KEPT, Unreadable, decoded, record, reco
 from orchestrator.store.schema import JOB_OPEN, job
 from orchestrator.store.transaction import Transaction
 
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    jobs: tuple[str, ...]
+
+
 _SPEC = Codec(JobSpec, "job-spec/1")
+_AFTER = Codec(_After, "job-after/1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,9 @@ class _Stored:
     state: JobState
     name: str
     project: str
+    group_id: str | None = None
+    weight: float = 1.0
+    after: str | None = None
 
 
 NAMES_COMPARED = 1000
@@ -142,6 +153,7 @@ class JobRows(Transaction):
             spec=_SPEC.dumps(new.spec),
             failures=0,
             **({} if token is None else {"token": token}),
+            **({} if new.group_id is None else _membership(new)),
         )
 
     def jobs_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> list[Job]:
@@ -298,6 +310,11 @@ class JobRows(Transaction):
         return row
 
 
+def _membership(new: Job) -> dict[str, object]:
+    after = _AFTER.dumps(_After(new.after)) if new.after else None
+    return {"group_id": new.group_id, "weight": new.weight, "after": after}
+
+
 @lru_cache(maxsize=1024)
 def _spec(text: str) -> JobSpec:
     """A parsed job file, cached because the control plane reads each many times a second."""
@@ -335,7 +352,8 @@ def _outline(row: Row[Any]) -> Job:
         return _with(stored, _spec_of(stored))
     except RowError:
         nothing = TrainSpec(None, None, {}, "/", {}, (), None, None)
-        return _with(stored, JobSpec(name=stored.name, project=stored.project, train=nothing))
+        plain = replace(stored, weight=1.0, after=None)
+        return _with(plain, JobSpec(name=stored.name, project=stored.project, train=nothing))
 
 
 def _stand_in(row: Row[Any]) -> _Stored:
@@ -352,6 +370,7 @@ def _stand_in(row: Row[Any]) -> _Stored:
         state=row.state if row.state in get_args(JobState) else "running",
         name=text(row.name, row.id),
         project=text(row.project, ""),
+        group_id=row.group_id if isinstance(row.group_id, str) else None,
     )
 
 
@@ -363,4 +382,11 @@ def _spec_of(stored: _Stored) -> JobSpec:
 
 
 def _with(stored: _Stored, spec: JobSpec) -> Job:
-    return Job(stored.id, spec, stored.owner, stored.submitted_at_ms, stored.state)
+    if not 0 < stored.weight < math.inf:
+        raise UnreadableRowError("job", stored.id, f"weight: {stored.weight} is not a positive number")
+    try:
+        after = () if stored.after is None else _AFTER.loads(stored.after).jobs
+    except CodecError as error:
+        raise UnreadableRowError("job", stored.id, f"after: {error}") from error
+    group, weight = stored.group_id, stored.weight
+    return Job(stored.id, spec, stored.owner, stored.submitted_at_ms, stored.state, group, weight, after)

@@ -1,0 +1,74 @@
+"""Groups of jobs as submitted, and which jobs belong to them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import fields
+
+from sqlalchemy import Select, bindparam, select
+
+from orchestrator.errors import NotFoundError
+from orchestrator.model import Group
+from orchestrator.store.rows import record
+from orchestrator.store.schema import job, job_group
+from orchestrator.store.transaction import Transaction, columns
+
+NAMES_COMPARED = 1000
+"""Among the names of so many newest groups, similar ones are looked for when a reference names no group."""
+
+_GROUP = [job_group.c[field.name] for field in fields(Group)]
+_ALL = select(*_GROUP).order_by(job_group.c.submitted_at_ms, job_group.c.id)
+_ONE = select(*_GROUP).where(job_group.c.id == bindparam("ref"))
+_NAMED = (
+    select(*_GROUP)
+    .where(job_group.c.name == bindparam("ref"))
+    .order_by(job_group.c.submitted_at_ms.desc(), job_group.c.id.desc())
+    .limit(1)
+)
+_NEWEST_NAMES = select(job_group.c.name).order_by(job_group.c.id.desc()).limit(NAMES_COMPARED)
+_WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest).where(
+    job_group.c.project == bindparam("of_project"), job_group.c.token == bindparam("of_token")
+)
+_JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
+
+
+class GroupRows(Transaction):
+    """Reads and writes groups."""
+
+    def add_group(self, new: Group, *, token: str | None = None, digest: str | None = None) -> None:
+        """Adds a group, before its jobs. `digest` is that of the submission which `token` stands for.
+
+        Raises StoreError if its id exists or another group of its project has the `token`.
+        """
+        self._insert(job_group, **columns(new), token=token, digest=digest)
+
+    def group(self, group_id: str) -> Group:
+        """The group with this id. Raises NotFoundError, UnreadableRowError."""
+        row = self._connection.execute(_ONE, {"ref": group_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no group {group_id}", hint="tradewind queue lists the jobs")
+        return record(Group, "job_group", row)
+
+    def groups(self) -> list[Group]:
+        """All groups in the order of submission. Raises UnreadableRowError."""
+        return [record(Group, "job_group", row) for row in self._connection.execute(_ALL).all()]
+
+    def find_group(self, ref: str) -> Group:
+        """The group with this id or name (the newest). Raises NotFoundError with similar names, UnreadableRowError."""
+        for query in (_ONE, _NAMED):
+            if (row := self._connection.execute(query, {"ref": ref}).one_or_none()) is not None:
+                return record(Group, "job_group", row)
+        names = self._connection.execute(_NEWEST_NAMES).scalars()
+        close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "submit one: tradewind submit GROUP.yaml"
+        raise NotFoundError(f"there is no group {ref!r:.80}", hint=hint)
+
+    def group_with_token(self, project: str, token: str) -> tuple[Group, str] | None:
+        """The group of `project` with the submitter's `token` and the digest of its submission, or None. Raises
+        UnreadableRowError."""
+        row = self._connection.execute(_WITH_TOKEN, {"of_project": project, "of_token": token}).one_or_none()
+        return None if row is None else (self.group(str(row.id)), str(row.digest))
+
+    def job_ids_of_group(self, group_id: str) -> list[str]:
+        """The ids of the group's jobs, in the order of submission."""
+        return [str(each) for each in self._connection.execute(_JOBS_OF, {"group_id": group_id}).scalars()]
