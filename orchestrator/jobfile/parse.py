@@ -80,6 +80,13 @@ def parse_job(
     A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `unsupported_fields`.
     `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
     """
+    value, source_map, findings = read_tree(text, path)
+    source = _Source(str(path), Path(path).parent, source_map, findings)
+    return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
+
+
+def read_tree(text: str, path: str | Path) -> tuple[object, SourceMap, list[Finding]]:
+    """As `read_yaml`, of the file `path`. Raises SpecError for what is not YAML, too large or another tool's file."""
     if len(text) > LARGEST_FILE_BYTES:
         raise _too_large(text, path)
     try:
@@ -91,8 +98,7 @@ def parse_job(
     _refuse_foreign(recognise(value, str(path)), path)
     if value is None and not findings:
         findings.append(Finding((), "the file is empty", 'start with "name: my-job"'))
-    source = _Source(str(path), Path(path).parent, source_map, findings)
-    return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
+    return value, source_map, findings
 
 
 def _too_large(text: str, path: str | Path) -> SpecError:
@@ -152,8 +158,34 @@ class _Source:
 
 
 def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool, project: str) -> JobSpec:
+    spec, findings = checked(
+        value,
+        source.base_dir,
+        source.findings,
+        source.source_map.texts,
+        now_ms=now_ms,
+        submitting=submitting,
+        project=project,
+    )
+    if spec is None or findings:
+        raise SpecError(_problems(findings, source))
+    return spec
+
+
+def checked(
+    value: object,
+    base_dir: Path,
+    found: list[Finding],
+    texts: Mapping[Loc, str],
+    *,
+    now_ms: int | None,
+    submitting: bool,
+    project: str,
+) -> tuple[JobSpec | None, list[Finding]]:
+    """(the spec, unless the tree is too wrong for one; what is wrong with it, `found` on the way first). `texts` are
+    the unquoted values as written, by their place."""
     tree, unfit = to_plain(value)
-    early = source.findings + unfit
+    early = found + unfit
     # A value that could not be carried over was dropped, so that its field now looks missing or empty.
     dropped = {finding.loc for finding in early if finding.mark is None}
     late: list[Finding] = []
@@ -161,24 +193,21 @@ def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool
     if isinstance(tree, dict):
         if tree.get("project") is None:
             tree["project"] = project
-        _as_written(tree, source.source_map)
-        base = str(source.base_dir.absolute())
+        _as_written(tree, texts)
+        base = str(base_dir.absolute())
         late += check(tree, base)
         try:
             spec = _spec(JobFile.model_validate(tree, context={"now_ms": now_ms}), base)
         except ValidationError as error:
-            late += map(_finding, error.errors(include_url=False, include_input=False))
+            late += map(finding_of, error.errors(include_url=False, include_input=False))
         if spec is not None and submitting:
             late += [item.finding() for item in unsupported_fields(spec)]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
-    findings = early + [finding for finding in late if finding.loc not in dropped]
-    if spec is None or findings:
-        raise SpecError(_problems(findings, source))
-    return spec
+    return spec, early + [finding for finding in late if finding.loc not in dropped]
 
 
-def _as_written(tree: dict[str, object], source_map: SourceMap) -> None:
+def _as_written(tree: dict[str, object], texts: Mapping[Loc, str]) -> None:
     """Give a list of arguments the text of the file: a program gets `3e-4` as that, and not as the number 0.0003."""
     train = tree.get("train")
     words = train.get("args") if isinstance(train, dict) else None
@@ -186,7 +215,7 @@ def _as_written(tree: dict[str, object], source_map: SourceMap) -> None:
         return
     for index, word in enumerate(words):
         if word is not None and not isinstance(word, dict | list):
-            words[index] = source_map.texts.get(("train", "args", index), word)
+            words[index] = texts.get(("train", "args", index), word)
 
 
 def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
@@ -198,7 +227,7 @@ def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
     ]
 
 
-def _finding(details: ErrorDetails) -> Finding:
+def finding_of(details: ErrorDetails) -> Finding:
     """One error of pydantic in the words of this project."""
     loc: Loc = details["loc"]
     kind, context = details["type"], details.get("ctx", {})

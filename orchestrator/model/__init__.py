@@ -2,7 +2,7 @@
 
 from orchestrator.model.event import Entry, EntryKind, Event
 from orchestrator.model.forecast import JobForecast
-from orchestrator.model.group import GROUP_POLICIES, Group, GroupPolicy
+from orchestrator.model.group import GROUP_POLICIES, Group, GroupJob, GroupPolicy, GroupSpec
 from orchestrator.model.ids import derived_id, is_id, new_id
 from orchestrator.model.job import (
     CHEAPEST,
@@ -77,7 +77,9 @@ __all__ = [
     "Expected",
     "GpuRequest",
     "Group",
+    "GroupJob",
     "GroupPolicy",
+    "GroupSpec",
     "Job",
     "JobForecast",
     "JobSpec",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from orchestrator.model.job import JobSpec
+
 GroupPolicy = Literal[
     "cheapest",  # least total cost; jobs with deadlines are on time
     "max-min-fairness",  # the job that gets least, relative to its weight, gets as much as possible
@@ -34,3 +36,26 @@ class Group:
     submitted_at_ms: int
     budget_nano_usd: int | None = None
     deadline_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """One job of a group file: its spec, its weight (> 0) and the names of the jobs that must have finished before."""
+
+    spec: JobSpec
+    weight: float = 1.0
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """A validated group file. Names are distinct, and `after` has no cycle. Each job's deadline is the earlier one of
+    its own and the group's."""
+
+    name: str
+    policy: GroupPolicy
+    project: str
+    jobs: tuple[GroupJob, ...]
+    budget_nano_usd: int | None = None
+    deadline_s: float | None = None  # from submission
+    deadline_at_ms: int | None = None  # or absolute
