@@ -24,11 +24,15 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `most` GPUs over the ways in `ways`, for all jobs together."""
+    """At most `most` GPUs over the ways in `ways`, for all jobs together.
+
+    `each`: as `ways`, how many units of the quota one GPU of a way takes; None: one.
+    """
 
     name: str
     ways: Integers
     most: float
+    each: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,10 @@ def problem_of(
     limits = [Limits(tuple(f"way {way}" for way in limited), jobs.supply.gpus[limited].astype(float), at, gpus)]
     for quota in jobs.quotas:
         inside = np.where(np.isin(np.arange(ways), quota.ways), 0, -1)[None]
-        limits.append(Limits((quota.name,), np.array([quota.most], dtype=float), inside, gpus))
+        each = np.ones((1, ways))
+        if quota.each is not None:
+            each[0, quota.ways] = quota.each
+        limits.append(Limits((quota.name,), np.array([quota.most], dtype=float), inside, gpus * each))
     if jobs.budgets is not None:
         of = jobs.budgets.of[first][:, None]
         limits.append(Limits(jobs.budgets.names, jobs.budgets.usd_per_h.astype(float), of, cost))

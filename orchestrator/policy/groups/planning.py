@@ -1,0 +1,376 @@
+"""Planning a group: a Collection made of market, demands and group; its solution, read back as a plan of each job.
+
+A *way* is an offer. Of the offers that leave the same quotas alone and have the same kind of hardware, each job needs
+only the cheapest one, and the one where it runs. Rates are middle estimates, prices those of now: everything here is
+an estimate of a fluid plan, in which time is shared without the cost of starting and moving.
+
+Ties are broken in this order: stay put, then the cheapest way, then the offer's id (`STAY`, `BY_ORDER`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.errors import InfeasibleError
+from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
+from orchestrator.model import GroupPolicy
+from orchestrator.perf import PerfBook
+from orchestrator.policy.decide import considered
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
+from orchestrator.policy.groups.engine import solve
+from orchestrator.policy.groups.policies.cost import late, least_cost, on_time
+from orchestrator.policy.groups.policies.fairness import max_min_fairness
+from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
+from orchestrator.policy.groups.policies.in_order import first_in_first_out, shortest_first
+from orchestrator.policy.groups.policies.throughput import total_throughput
+from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.program import Allocation, Program
+from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason, RejectionReasons
+
+STAY, BY_ORDER = 1e-5, 1e-9
+"""By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
+far less than what is known about speeds and prices."""
+LEAST_SHARE = 1e-4
+"""Smaller shares of a job's time are rounding errors of the solver."""
+LONGER, TRIES = 2.0, 12
+"""Jobs without a deadline end within a horizon, which is made so much longer, so often, until the quotas suffice."""
+_NOWHERE: Mapping[str, Running] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A job spends the part `share` of its time on machines of `offer_id`."""
+
+    offer_id: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """Where a job runs, for how long from now (market seconds), and what that costs; estimates. Shares that add up to
+    less than 1: it waits for the rest of the time."""
+
+    job_id: str
+    parts: tuple[Part, ...]
+    steps_per_s: float
+    duration_s: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What one more unit of a quota that binds would be worth: in USD a day for `cheapest`, else in the unit of the
+    policy's objective."""
+
+    quota: QuotaName
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`."""
+
+    jobs: tuple[JobPlan, ...]
+    value: float
+    bound: float
+    gap: float
+    worths: tuple[Worth, ...]
+
+    @property
+    def cost_usd(self) -> float:
+        """Of all jobs."""
+        return sum(each.cost_usd for each in self.jobs)
+
+    @property
+    def duration_s(self) -> float:
+        """Until the last job ends."""
+        return max((each.duration_s for each in self.jobs), default=0.0)
+
+
+_NEED_A_LIMIT = frozenset({"max-min-fairness", "finish-time-fairness"})
+"""Policies that compare with an equal part of all machines, so there must be a number of them."""
+Policy = Callable[[Collection], Program]
+_POLICIES: Mapping[GroupPolicy, Policy] = {
+    "max-min-fairness": max_min_fairness,
+    "finish-time-fairness": finish_time_fairness,
+    "makespan": makespan,
+    "max-throughput": total_throughput,
+    "shortest-job-first": shortest_first,
+    "first-in-first-out": first_in_first_out,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A collection with what its rows and columns are: `rows` of the market, one for each way, and the `quotas`, in the
+    order of the collection's."""
+
+    jobs: Collection
+    demands: tuple[Demand, ...]
+    rows: tuple[int, ...]
+    ids: tuple[str, ...]
+    quotas: tuple[QuotaName, ...]
+    limited: tuple[bool, ...]
+    """By way: whether a quota covers it."""
+
+
+def asked(
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    running: Mapping[str, Running] = _NOWHERE,
+    *,
+    weights: Mapping[str, float] | None = None,
+    limits: MoveLimits | None = None,
+) -> Asked:
+    """The collection of these jobs on this market; `weights` by job id.
+
+    Raises InfeasibleError, naming the job, for one without known steps or speed, or with no offer that it may use.
+    """
+    limits = MoveLimits() if limits is None else limits
+    filters: dict[int, Filter] = {}
+    rates: list[dict[int, float]] = []
+    for demand in demands:
+        if demand.nodes not in filters:
+            filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
+        rates.append(_rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id)))
+    rows = sorted(
+        {row for of_job in rates for row in of_job}, key=lambda row: (int(market.price[row]), market.ids[row])
+    )
+    column = {row: index for index, row in enumerate(rows)}
+    rate = np.zeros((len(demands), len(rows)))
+    for index, of_job in enumerate(rates):
+        for row, value in of_job.items():
+            rate[index, column[row]] = value
+    names, quotas = _quotas(market, rows)
+    at, weight_of = market.at, weights or {}
+    jobs = collection(
+        rate,
+        Supply(np.full(len(rows), np.inf), np.array([market.price[row] / 1e9 for row in rows])),
+        gpus=np.array([float(each.nodes) for each in demands]),
+        steps=np.array([float((each.total_steps or 0) - each.done_steps) for each in demands]),
+        weight=np.array([weight_of.get(each.job.id, each.job.weight) for each in demands]),
+        age_s=np.array([max(at - each.job.submitted_at_ms, 0) / 1000 for each in demands]),
+        deadline_s=np.array([_due_s(each, at) for each in demands]),
+        quotas=quotas,
+    )
+    limited = tuple(row in market.rooms for row in rows)
+    return Asked(jobs, tuple(demands), tuple(rows), tuple(market.ids[row] for row in rows), names, limited)
+
+
+def joint(
+    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = _NOWHERE, *, limit_s: float = 20.0
+) -> Joint:
+    """The plan of least cost, or that of another policy. Every plan was verified (engine.solve).
+
+    Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
+    fairness if no quota limits the machines; LimitError after `limit_s` seconds of solving.
+    """
+    jobs = _tied(question, running)
+    _on_time(question)
+    try:
+        if policy == "cheapest":
+            found, program = _cheapest(jobs, limit_s)
+        else:
+            jobs = _finite(question, jobs) if policy in _NEED_A_LIMIT else jobs
+            need = on_time(jobs)
+            program = _POLICIES[policy](jobs)
+            program = replace(program, at_least=need) if need.any() else program
+            found = solve(program, limit_s=limit_s)
+    except InfeasibleError as error:
+        raise _conflict(question, jobs, error) from error
+    return _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+
+
+def _rates(
+    demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None
+) -> dict[int, float]:
+    """Steps/s by row of the market: of the rows that count, the cheapest of each kind under the same quotas."""
+    name = demand.job.name
+    filtered, forecast = considered(demand, filtering, filtering.market, perf, running, None)
+    if demand.total_steps is None:
+        raise InfeasibleError(
+            f"{name}: the number of its steps is not known", hint="state `train.steps` in its job file"
+        )
+    if not forecast.speed_known:
+        raise InfeasibleError(
+            f"{name}: no throughput is known for it on any offer",
+            hint="measure it (tradewind profile FILE), or state `expected` in its job file",
+        )
+    usable = np.flatnonzero(filtered.rejection_reasons == NONE)
+    kinds = market.listing.kind
+    best: dict[tuple[int, tuple[Room, ...]], int] = {}
+    for row in (int(each) for each in usable):
+        key = (int(kinds[row]), market.rooms.get(row, ()))
+        if key not in best or (market.price[row], market.ids[row]) < (market.price[best[key]], market.ids[best[key]]):
+            best[key] = row
+    rows = set(best.values())
+    if running is not None and (here := market.row(running.offer_id)) is not None and market.priced[here]:
+        rows.add(here)
+    found = {row: rate.value for row in rows if (rate := forecast.estimates.get(int(kinds[row]))) is not None}
+    if not found:
+        over = [row for row in np.flatnonzero(_over_quota(filtered.rejection_reasons)).tolist() if row in market.rooms]
+        why = f": {why_over_quota(market.rooms[over[0]], demand.nodes)}" if over else ""
+        raise InfeasibleError(
+            f"{name}: no offer fits it now{why}",
+            hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",
+        )
+    return found
+
+
+def _over_quota(reasons: RejectionReasons) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(reasons, [RejectionReason.QUOTA, RejectionReason.QUOTA_IN_USE])
+    return found
+
+
+def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...], tuple[Quota, ...]]:
+    """Each quota that covers one of the rows, in units of the quota."""
+    units: dict[QuotaName, float] = {}
+    each: dict[QuotaName, dict[int, float]] = {}
+    for way, row in enumerate(rows):
+        for room in market.rooms.get(row, ()):
+            units[room.name] = float(room.units)
+            each.setdefault(room.name, {})[way] = float(room.each)
+    names = tuple(sorted(units, key=repr))
+    quotas = tuple(
+        Quota(
+            f"{name[1].name} in {name[1].scope}",
+            np.array(list(each[name]), dtype=np.int64),
+            units[name],
+            np.array(list(each[name].values())),
+        )
+        for name in names
+    )
+    return names, quotas
+
+
+def _due_s(demand: Demand, at_ms: int) -> float:
+    due = demand.job.deadline_at_ms
+    return np.inf if due is None else (due - at_ms) / 1000
+
+
+def _tied(question: Asked, running: Mapping[str, Running]) -> Collection:
+    """The collection, changed so little that only ties are broken: a job is faster where it runs, and each way costs
+    more than the one before it."""
+    jobs, rate = question.jobs, question.jobs.rate.copy()
+    for index, demand in enumerate(question.demands):
+        here = running.get(demand.job.id)
+        if here is not None and here.offer_id in question.ids:
+            rate[index, question.ids.index(here.offer_id)] *= 1 + STAY
+    usd_per_h = jobs.supply.usd_per_h * (1 + BY_ORDER * np.arange(len(question.rows)))
+    return replace(jobs, rate=rate, supply=replace(jobs.supply, usd_per_h=usd_per_h))
+
+
+def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
+    """The least cost. Jobs without a deadline end within the shortest horizon, of a few, that the quotas allow."""
+    per_step = np.where(jobs.rate > 0, jobs.usd_per_h / np.maximum(jobs.rate, 1e-300), np.inf)
+    cheapest = np.argmin(per_step, axis=1)
+    horizon_s = max(float((jobs.steps / jobs.rate[np.arange(len(jobs)), cheapest]).max()), 1e-3)
+    for last in range(TRIES, 0, -1):
+        try:
+            program = least_cost(jobs, horizon_s=horizon_s)
+            return solve(program, limit_s=limit_s), program
+        except InfeasibleError:
+            if last == 1:
+                raise
+        horizon_s *= LONGER
+    raise AssertionError("unreachable")
+
+
+def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> InfeasibleError:
+    """Which jobs cannot all be on time, and how long they would take instead."""
+    need = on_time(jobs)
+    found = late(jobs, need) if need.any() else None
+    if found is None or not found.jobs.size:
+        return error
+    names = []
+    for job, missing in zip(found.jobs.tolist(), found.missing.tolist(), strict=True):
+        reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
+        instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
+        names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
+    quotas = ", ".join(each.name for each in jobs.quotas)
+    return InfeasibleError(
+        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}",
+        hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
+    )
+
+
+def _on_time(question: Asked) -> None:
+    """Raises InfeasibleError with the names of jobs that no offer runs fast enough, even alone."""
+    jobs = question.jobs
+    late = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
+    if late.size:
+        slow = [
+            f"{question.demands[int(job)].job.name} (takes {jobs.steps[job] / jobs.rate[job].max() / 3600:.3g} h on its "
+            f"fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left)"
+            for job in late[:8]
+        ]
+        raise InfeasibleError(
+            f"no offer meets the deadline of {', '.join(slow)}",
+            hint="give them later deadlines, or allow faster offers",
+        )
+
+
+def _finite(question: Asked, jobs: Collection) -> Collection:
+    """The collection with as many machines of each way as its tightest quota leaves. Raises InfeasibleError where a way
+    has no quota: then nobody has to share."""
+    unlimited = [name for name, limited in zip(question.ids, question.limited, strict=True) if not limited]
+    if unlimited:
+        raise InfeasibleError(
+            f"nothing limits the machines of {unlimited[0]}, so there is nothing to share out",
+            hint="use the policy cheapest, or allow only offers that a quota of your account covers",
+        )
+    most = np.full(len(question.rows), np.inf)
+    for quota in jobs.quotas:
+        each = np.ones(len(quota.ways)) if quota.each is None else quota.each
+        most[quota.ways] = np.minimum(most[quota.ways], np.floor(quota.most / each))
+    return replace(jobs, supply=replace(jobs.supply, gpus=most))
+
+
+def _read(question: Asked, jobs: Collection, program: Program, found: Allocation, unit: float) -> Joint:
+    """The plan of each job. A job that no quota holds back runs all the time: at the same cost, it ends earlier."""
+    plans = []
+    usd_per_h = question.jobs.usd_per_h
+    free = ~np.array(question.limited, dtype=bool)
+    for index, demand in enumerate(question.demands):
+        shares = np.where(found.shares[index] > LEAST_SHARE, found.shares[index], 0.0)
+        if shares.any() and free[shares > 0].all():
+            shares = shares / shares.sum()
+        rate = float(jobs.rate[index] @ shares)
+        steps = float(jobs.steps[index])
+        duration_s = 0.0 if steps <= 0 else steps / rate if rate > 0 else float("inf")
+        cost = float(usd_per_h[index] @ shares) * duration_s / 3600 if rate > 0 else 0.0
+        parts = sorted(
+            (Part(question.ids[way], float(shares[way])) for way in np.flatnonzero(shares)),
+            key=lambda part: (-part.share, part.offer_id),
+        )
+        plans.append(JobPlan(demand.job.id, tuple(parts), rate, duration_s, cost))
+    certificate = found.certificates[0]
+    values = _prices(jobs, program, certificate.prices)
+    worths = [Worth(name, value * unit) for name, value in zip(question.quotas, values, strict=True) if value > 1e-9]
+    worths.sort(key=lambda each: (-each.value, repr(each.quota)))
+    return Joint(tuple(plans), certificate.value, certificate.bound, certificate.gap, tuple(worths))
+
+
+def _prices(jobs: Collection, program: Program, prices: Floats) -> list[float]:
+    """What one more unit of each quota is worth. The limit of a way is that of its tightest quota, so its price counts
+    for that one."""
+    names = program.problem.names
+    ways, found = len(names) - len(jobs.quotas), [float(each) for each in prices[len(names) - len(jobs.quotas) :]]
+    limited = np.flatnonzero(np.isfinite(jobs.supply.gpus))
+    for way, price in zip(limited.tolist(), prices[:ways].tolist(), strict=True):
+        tightest, units = 0, np.inf
+        for index, quota in enumerate(jobs.quotas):
+            inside = np.flatnonzero(quota.ways == way)
+            each = 1.0 if quota.each is None or not inside.size else float(quota.each[inside[0]])
+            if inside.size and quota.most / each < units:
+                tightest, units, taken = index, quota.most / each, each
+        if np.isfinite(units):
+            found[tightest] += price / taken
+    return found

@@ -1,0 +1,155 @@
+"""A joint plan of a group on a market: who runs where, at what cost, and what a quota is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.errors import InfeasibleError
+from orchestrator.market import Listing, Market, rooms
+from orchestrator.model import GROUP_POLICIES, GroupPolicy
+from orchestrator.policy import Demand, Running
+from orchestrator.policy.groups.planning import Joint, asked, joint
+from providers.base import Covered, Quota
+from tests.unit.policy.conftest import DecisionCase
+
+HOUR_STEPS = 3600  # at one step per second
+
+
+@pytest.fixture
+def case() -> DecisionCase:
+    return DecisionCase(startup_s=0.0)
+
+
+def quota(limit: int, *types: str, used: int = 0, unit: str = "machines") -> Quota:
+    return Quota("machines", "eu-1", limit, used, Covered(unit, instance_types=types))  # type: ignore[arg-type]
+
+
+def planned(
+    case: DecisionCase,
+    jobs: int | list[Demand],
+    *quotas: Quota,
+    policy: GroupPolicy = "cheapest",
+    running: dict[str, Running] | None = None,
+) -> Joint:
+    demands = [job(case, n) for n in range(jobs)] if isinstance(jobs, int) else jobs
+    listing = Listing.of(case.offers)
+    market = Market.as_of(
+        case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": quotas})
+    )
+    question = asked(demands, market, case.perf(), running or {})
+    return joint(question, policy, running or {})
+
+
+def job(case: DecisionCase, number: int, *, steps: int | None = HOUR_STEPS, **spec: object) -> Demand:
+    return Demand(case.job(f"job-{number}", **spec), steps)  # type: ignore[arg-type]
+
+
+def test_without_quotas_each_job_takes_the_cheapest_way(case: DecisionCase) -> None:
+    cheap = case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    found = planned(case, 3)
+    assert [[part.offer_id for part in each.parts] for each in found.jobs] == [[cheap]] * 3
+    assert found.cost_usd == pytest.approx(3.0, rel=0.02)
+    assert found.duration_s == pytest.approx(3600, rel=0.02)
+    assert (found.worths, found.gap < 1e-6) == ((), True)
+
+
+def test_a_quota_is_shared_and_its_worth_is_the_difference_in_price(case: DecisionCase) -> None:
+    cheap = case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    found = planned(case, 2, quota(1, "cheap"))
+    on_cheap = sum(part.share for each in found.jobs for part in each.parts if part.offer_id == cheap)
+    assert on_cheap == pytest.approx(1.0, abs=1e-3)
+    assert found.cost_usd == pytest.approx(6.0, rel=0.02)
+    (worth,) = found.worths
+    assert worth.quota[1].limit == 1
+    assert worth.value == pytest.approx(4.0 * 24, rel=0.02)
+    assert planned(case, 2, quota(2, "cheap")).worths == ()
+
+
+def test_only_one_machine_for_several_jobs_takes_longer_and_costs_the_same(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    found = planned(case, 3, quota(1, "cheap"))
+    assert found.cost_usd == pytest.approx(3.0, rel=0.02)
+    assert found.duration_s >= 3 * 3600 * 0.98
+
+
+def test_units_of_a_quota_may_be_more_than_one_a_machine(case: DecisionCase) -> None:
+    cheap = case.offer("cheap", 1.0)  # 4 vCPUs
+    case.offer("dear", 5.0)
+    found = planned(case, 2, quota(4, "cheap", unit="vcpus"))
+    assert sum(p.share for each in found.jobs for p in each.parts if p.offer_id == cheap) == pytest.approx(1, abs=1e-3)
+    assert found.worths[0].value == pytest.approx(4.0 * 24 / 4, rel=0.02)
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_every_policy_gives_a_certified_plan(case: DecisionCase, policy: GroupPolicy) -> None:
+    case.offer("cheap", 1.0)
+    case.offer("dear", 5.0, gpu="SIM-L")
+    demands = [Demand(case.job(f"job-{n}", rates={"SIM-M": 1.0, "SIM-L": 2.0 + n}), HOUR_STEPS) for n in range(3)]
+    found = planned(case, demands, quota(1, "cheap"), quota(1, "dear"), policy=policy)
+    assert found.gap <= 5e-3
+    assert len(found.jobs) == 3
+
+
+def test_equal_offers_leave_jobs_where_they_run(case: DecisionCase) -> None:
+    one, two = case.offer("one", 1.0), case.offer("two", 1.0)
+    running = {"job-0": Running(two, case.now), "job-1": Running(one, case.now)}
+    found = planned(case, 2, running=running)
+    assert [[part.offer_id for part in each.parts] for each in found.jobs] == [[two], [one]]
+
+
+def test_deadlines_decide_who_gets_the_fast_machine(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    fast = case.offer("fast", 5.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 4.0}
+    hurried = Demand(case.job("hurried", rates=rates, deadline_s=1800.0), HOUR_STEPS)
+    patient = Demand(case.job("patient", rates=rates), HOUR_STEPS)
+    found = planned(case, [hurried, patient], quota(1, "fast"))
+    assert found.jobs[0].duration_s <= 1800 * 1.001
+    assert fast in {part.offer_id for part in found.jobs[0].parts}
+
+
+def test_a_deadline_that_no_offer_meets_names_the_job(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    with pytest.raises(InfeasibleError, match=r"job-0.*fastest offer"):
+        planned(case, [job(case, 0, deadline_s=600.0)])
+
+
+def test_deadlines_that_quotas_do_not_allow_together_name_the_jobs_and_the_quota(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    with pytest.raises(InfeasibleError, match=r"deadlines.*machines in eu-1.*job-") as error:
+        planned(case, [job(case, 0, deadline_s=4000.0), job(case, 1, deadline_s=4000.0)], quota(1, "slow"))
+    assert "--what-if" in error.value.hint
+
+
+def test_a_quota_below_the_need_of_one_job_is_named(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    with pytest.raises(InfeasibleError, match=r"job-0.*your quota"):
+        planned(case, 1, quota(0, "slow"))
+
+
+def test_jobs_without_speed_or_steps_are_named(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    with pytest.raises(InfeasibleError, match=r"job-0: no throughput"):
+        planned(case, [job(case, 0, rates={})])
+    with pytest.raises(InfeasibleError, match=r"job-1: the number of its steps"):
+        planned(case, [job(case, 1, steps=None)])
+
+
+def test_fairness_needs_something_that_is_limited(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    with pytest.raises(InfeasibleError, match="nothing limits"):
+        planned(case, 2, policy="max-min-fairness")
+
+
+def test_the_order_of_the_jobs_does_not_matter(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    demands = [replace(job(case, n), total_steps=HOUR_STEPS * (n + 1)) for n in range(3)]
+    forward = planned(case, demands, quota(1, "cheap"))
+    back = planned(case, demands[::-1], quota(1, "cheap"))
+    assert forward.cost_usd == pytest.approx(back.cost_usd, rel=1e-6)
+    assert forward.value == pytest.approx(back.value, rel=1e-6)
