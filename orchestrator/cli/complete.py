@@ -26,6 +26,23 @@ def jobs(incomplete: str) -> list[tuple[str, str]]:
     return [(word, text) for word, text in found.items() if word.startswith(incomplete)]
 
 
+def groups(incomplete: str) -> list[tuple[str, str]]:
+    """(id or name, help) of the newest groups that begin with `incomplete`."""
+    path = _database()
+    if path is None:
+        return []
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.05) as connection:
+            rows = connection.execute("SELECT id, name, policy FROM job_group ORDER BY id DESC LIMIT 200").fetchall()
+    except sqlite3.Error:
+        return []
+    found: dict[str, str] = {}
+    for group_id, name, policy in rows:
+        found.setdefault(name, policy)
+        found.setdefault(group_id, f"{name}, {policy}")
+    return [(word, text) for word, text in found.items() if word.startswith(incomplete)]
+
+
 def _database() -> Path | None:
     """The store's file; None where there is none, or where it is no file of SQLite's."""
     from orchestrator.config import load_config

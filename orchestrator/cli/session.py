@@ -36,6 +36,12 @@ OptionalJobArgument = Annotated[
     str | None,
     typer.Argument(metavar="[JOB]", help="Job id or name.", autocompletion=complete.jobs, show_default=False),
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group", help="Only of this group: its name or id.", autocompletion=complete.groups, show_default=False
+    ),
+]
 OutputOption = Annotated[Format, typer.Option("--output", help="Format of the result on stdout.")]
 WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns, ids too, however narrow the terminal is.")]
 WhyOption = Annotated[bool, typer.Option("--why", help="Show all figures, offers and reasons.")]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks th
     from orchestrator.client.namespaces.checkpoints import Checkpoints
     from orchestrator.client.namespaces.control_plane import ControlPlane, Secrets, System
     from orchestrator.client.namespaces.events import Events
+    from orchestrator.client.namespaces.groups import Groups
     from orchestrator.client.namespaces.job_files import JobFiles
     from orchestrator.client.namespaces.jobs import Jobs
     from orchestrator.client.namespaces.ledger import Ledger
@@ -126,6 +127,13 @@ class Client:
         from orchestrator.client.namespaces.jobs import Jobs
 
         return Jobs(self._session)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Groups of jobs: planned and submitted together."""
+        from orchestrator.client.namespaces.groups import Groups
+
+        return Groups(self._session)
 
     @cached_property
     def nodes(self) -> Nodes:

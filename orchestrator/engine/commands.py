@@ -9,6 +9,7 @@ from functools import partial
 from itertools import takewhile
 
 from orchestrator.engine.billing import spending_limits
+from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
@@ -151,6 +152,8 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
     if wanted <= spent:
         raise UsageError(f"{job.name} has already spent {format_usd(spent, 4)}; its budget must be more than that")
+    if (why := over_group_budget(tx, job, wanted)) is not None:
+        raise UsageError(why)
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)

@@ -7,7 +7,15 @@ import typer
 
 from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
-from orchestrator.cli.session import CONTROL, JobArgument, OutputOption, session
+from orchestrator.cli.session import (
+    CONTROL,
+    GroupOption,
+    JobArgument,
+    OptionalJobArgument,
+    OutputOption,
+    session,
+)
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.services.views import Accepted
@@ -76,15 +84,25 @@ def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output
 
 def cancel(
     ctx: typer.Context,
-    job: JobArgument,
+    job: OptionalJobArgument = None,
+    group: GroupOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Cancel a job for good.
+    """Cancel a job, or all jobs of a group, for good.
 
-    Its checkpoints, outputs and costs are kept.
+    Checkpoints, outputs and costs are kept.
     """
     with session(ctx, output) as (client, out):
+        if (job is None) == (group is None):
+            raise UsageError("cancel takes a job or --group", hint="name one of the two")
+        if job is None:
+            found = client.groups.get(group or "")
+            if not yes and not out.confirm(f"Cancel the jobs of {found.name} that have not ended?"):
+                out.note("nothing was cancelled")
+                raise typer.Exit(0)
+            _show(out, client.groups.cancel(found.id))
+            return
         view = client.jobs.get(job)
         if not yes and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
             out.note("nothing was cancelled")

@@ -12,6 +12,7 @@ from orchestrator.cli.session import (
     GOES_ON,
     JOBS,
     CursorOption,
+    GroupOption,
     JobArgument,
     OptionalJobArgument,
     OutputOption,
@@ -48,6 +49,7 @@ def queue(
     ctx: typer.Context,
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
     project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    group: GroupOption = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -62,7 +64,9 @@ def queue(
     if limit is None and output is Format.TABLE:
         limit = SHOWN
     with session(ctx, output, wide=wide) as (client, out):
-        _show_jobs(client, out, client.jobs.list(ended=all_jobs, project=project, limit=limit, cursor=cursor))
+        _show_jobs(
+            client, out, client.jobs.list(ended=all_jobs, project=project, group=group, limit=limit, cursor=cursor)
+        )
 
 
 def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:

@@ -57,7 +57,7 @@ def submit(
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Submit a job: show where it would run and what it would cost, ask, then hand it over.
+    """Submit a job, or a group of jobs: show where it would run and what it would cost, ask, then hand it over.
 
     If the speed of the job is unknown and the job fits this machine, submit offers to profile it here first; --yes
     accepts. Without a profile the plan shows no cost and no finish time.
@@ -70,6 +70,11 @@ def submit(
     """
     again = shlex.join(["tradewind", "plan", str(file)])
     with session(ctx, output, why=why, wide=wide, file=file, again=again) as (client, out):
+        if client.groups.is_group_file(file):
+            from orchestrator.cli.commands.groups import submit_group
+
+            submit_group(client, out, file, yes=yes, dry_run=dry_run, wait=wait, token=token)
+            return
         spec = client.job_files.load(file)
         before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None
         tried = None
@@ -126,7 +131,8 @@ def submit(
 def plan(
     ctx: typer.Context,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Job files, or one group file.", show_default=False),
     ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Plan all submitted jobs that have not ended.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 10 if the plan would start or move something.")] = False,
@@ -134,6 +140,15 @@ def plan(
         bool, typer.Option("--anywhere", help="Include the catalogue's offers of clouds that are not enabled.")
     ] = False,
     save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="QUOTA=LIMIT",
+            help="Of a group: with another quota, such as quota.aws.us-east-1.p5=16.",
+            show_default=False,
+        ),
+    ] = None,
     policy_trace: Annotated[
         bool, typer.Option("--policy-trace", help="Show what was compared, by which rule, and each option's value.")
     ] = False,
@@ -143,12 +158,23 @@ def plan(
 ) -> None:
     """Show where jobs would run now, what that would cost, and what would change the choice.
 
-    Changes nothing. If no enabled provider can run a job, the plan uses the catalogue's offers and says so.
+    Of a group file: the joint plan, each job's share, and what more of a quota would be worth. Changes nothing. If no
+    enabled provider can run a job, the plan uses the catalogue's offers and says so.
     """
     from orchestrator.services.jobs.plan import require_feasible
 
     file = files[0] if files and len(files) == 1 else None
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
+        groups = [each for each in files or () if client.groups.is_group_file(each)]
+        if groups and (file is None or all_jobs or check or anywhere or save is not None or policy_trace):
+            raise UsageError(
+                f"{groups[0]} is a group file, which is planned alone", hint="leave out the other files and options"
+            )
+        if groups:
+            out.show(client.groups.plan(groups[0], what_if=what_if or ()))
+            return
+        if what_if:
+            raise UsageError("--what-if is for a group file", hint="name one: tradewind plan GROUP.yaml --what-if ...")
         view = client.plans.create(
             *files or (), all_jobs=all_jobs, anywhere=True if anywhere else None, trace=policy_trace
         )

@@ -27,6 +27,8 @@ RENDERERS = {
     "EventList": "jobs:events",
     "Explanation": "plans:explanation",
     "Fetched": "jobs:fetched",
+    "GroupPlanView": "groups:group_plan",
+    "GroupView": "groups:group",
     "ImportedTable": "profiles:imported",
     "GroupBacktest": "backtest:of_jobs",
     "JobList": "jobs:queue",

@@ -65,12 +65,15 @@ class Jobs:
         *,
         ended: bool = False,
         project: str | None = None,
+        group: str | None = None,
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> JobList:
-        """Jobs that have not ended, with `ended` also those that have; oldest first. Raises UsageError for a limit or
-        cursor that is not valid."""
-        return current.jobs(self._session.installation, ended=ended, project=project, limit=limit, cursor=cursor)
+        """Jobs that have not ended, with `ended` also those that have; oldest first. `group` is the name or id of one.
+        Raises UsageError for a limit or cursor that is not valid, NotFoundError for an unknown group."""
+        return current.jobs(
+            self._session.installation, ended=ended, project=project, group=group, limit=limit, cursor=cursor
+        )
 
     def get(self, job: str) -> JobView:
         """One job."""

@@ -16,6 +16,7 @@ from orchestrator.engine.billing import spending_limits
 from orchestrator.engine.compartment import Compartment, concerns_all, contained, contained_writes, not_its_own
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.time_sharing import why_later
 from orchestrator.engine.migration import wasted
@@ -119,6 +120,7 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
         facts, moves = tx.job_facts_of(jobs), tx.migrations_of(jobs, open=True)
         chosen = [job.id for job in waiting if _may_be_placed(ctx, job, facts[job.id], moves[job.id])]
+    chosen = [job.id for job in waiting if job.id in chosen and not _waits_for_others(ctx, job)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
     if jobs and not chosen:
         return None
@@ -215,10 +217,27 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
     return True
 
 
+def _waits_for_others(ctx: Context, job: Job) -> bool:
+    """Whether other jobs must finish before this one. It fails if one of them never will."""
+    if not job.after or job.state != "queued":
+        return False
+    with ctx.write() as tx:
+        if (why := predecessors.lost(tx, job)) is not None:
+            predecessors.fail(ctx, tx, job, why)
+            return True
+        if (why := predecessors.waits_for(tx, job)) is not None:
+            _report_waiting(ctx, tx, job, why)
+            return True
+    return False
+
+
 def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, actor: str | None) -> bool:
     if under_way(tx, job.id) or job.state not in ("queued", "running"):
         return False
     assert placement.offer_id is not None
+    if (others := predecessors.waits_for(tx, job)) is not None:  # a plan that somebody applies does not know
+        _report_waiting(ctx, tx, job, others, plan)
+        return False
     if (missing := ctx.secrets.missing(job)) is not None:
         _report_waiting(ctx, tx, job, missing, plan)
         return False

@@ -304,12 +304,12 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
 def _on_time(question: Asked) -> None:
     """Raises InfeasibleError with the names of jobs that no offer runs fast enough, even alone."""
     jobs = question.jobs
-    late = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
-    if late.size:
+    slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
+    if slower.size:
         slow = [
-            f"{question.demands[int(job)].job.name} (takes {jobs.steps[job] / jobs.rate[job].max() / 3600:.3g} h on its "
-            f"fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left)"
-            for job in late[:8]
+            f"{question.demands[int(job)].job.name} (takes {jobs.steps[job] / jobs.rate[job].max() / 3600:.3g} h "
+            f"on its fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left)"
+            for job in slower[:8]
         ]
         raise InfeasibleError(
             f"no offer meets the deadline of {', '.join(slow)}",

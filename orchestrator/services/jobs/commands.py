@@ -6,6 +6,7 @@ because the job may have changed in between; a refusal is raised as the matching
 
 from __future__ import annotations
 
+from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.jobs.pausing import gives_way
 from orchestrator.engine.migration import manual
@@ -72,6 +73,8 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         if nano_usd <= spent:
             reported = f"{job.name} has already spent {format_usd(spent, 4)}"
             raise UsageError(reported, hint=f"end it instead: tradewind pause {job.name}")
+        if (why := over_group_budget(tx, job, nano_usd)) is not None:
+            raise UsageError(why, hint="lower the budget of another job of the group first")
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     message = f"the budget of {job.name} is now {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):

@@ -52,24 +52,30 @@ def jobs(
     *,
     ended: bool = False,
     project: str | None = None,
+    group: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> JobList:
-    """Jobs of a project (None: of all), oldest first, ended ones only on request. Raises UsageError for an invalid
-    limit or cursor."""
+    """Jobs of a project (None: of all) and of a group, by its name or id, oldest first; ended ones only on request.
+    Raises UsageError for an invalid limit or cursor, NotFoundError for an unknown group."""
     filters, most = {"ended": ended, "project": project}, checked_limit(limit)
+    if group is not None:
+        filters |= {"group": group}
     after = _CURSORS.read(cursor, filters)
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        found = tx.outlines(
-            project=project,
-            ended=ended,
-            after=None if after is None else (after.submitted_at_ms, after.id),
-            limit=None if most is None else most + 1,
-        )
+        place = None if after is None else (after.submitted_at_ms, after.id)
+        ended_of_group = 0
+        if group is None:
+            found = tx.outlines(project=project, ended=ended, after=place, limit=None if most is None else most + 1)
+        else:
+            members = [each for each in _members(tx, group) if project in (None, each.project)]
+            ended_of_group = sum(each.state in TERMINAL for each in members)
+            found = [each for each in members if ended or each.state not in TERMINAL]
+            found = [each for each in found if place is None or _key(each) > place]
         page = found[:most]
         views = job_views(installation, tx, page, forecasts(installation, tx, page))
-        hidden = 0 if ended else tx.count_ended(project)
+        hidden = 0 if ended else tx.count_ended(project) if group is None else ended_of_group
     return JobList(
         at_ms=now,
         jobs=views,
@@ -78,6 +84,10 @@ def jobs(
         ended=hidden,
         next_cursor=_CURSORS.write(_Position(*_key(page[-1])), filters) if len(page) < len(found) else None,
     )
+
+
+def _members(tx: Tx, group: str) -> list[Job]:
+    return sorted(tx.outlines_of(tx.job_ids_of_group(tx.find_group(group).id)), key=_key)
 
 
 def _key(job: Job) -> tuple[int, str]:

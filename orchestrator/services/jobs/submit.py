@@ -57,6 +57,11 @@ def submitted_before(installation: Installation, spec: JobSpec, token: str) -> J
 def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
         raise UsageError(f"{token!r} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces")
+    if (group := tx.group_with_token(spec.project, token)) is not None:
+        raise TokenConflictError(
+            f"the token {token} was used for the group {group[0].name} of project {spec.project}",
+            hint="use another token",
+        )
     job = tx.job_with_token(spec.project, token)
     if job is not None and encode(_as_submitted(tx, job)) != encode(spec):
         raise TokenConflictError(

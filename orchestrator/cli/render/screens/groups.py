@@ -1,0 +1,104 @@
+"""Groups as text: the joint plan, and a submitted group."""
+
+from __future__ import annotations
+
+from orchestrator.cli.render.screens.jobs import queue
+from orchestrator.cli.render.table import Column, numbers, table
+from orchestrator.cli.render.text import Screen, amount, blocks, clean, instant, money, note_simulated, span, where
+from orchestrator.services.groups.views import GroupPlanView, GroupView, PlannedJob, UnitWorth, Without
+from orchestrator.services.views import JobList
+from providers.offer import OfferId
+
+OBJECTIVES = {
+    "cheapest": "least total cost",
+    "max-min-fairness": "the largest least share",
+    "finish-time-fairness": "the least slowdown by sharing",
+    "makespan": "the earliest end of the last job",
+    "max-throughput": "the most steps per second in total",
+    "shortest-job-first": "short jobs first",
+    "first-in-first-out": "old jobs first",
+}
+SHOWN_WORTHS = 3
+
+
+def group_plan(view: GroupPlanView, screen: Screen) -> str:
+    """Per job where it runs, its share, cost and finish; the sums; how good the plan is; what quotas are worth."""
+    age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
+    head = f"{clean(view.group)}: {len(view.jobs)} jobs, {view.policy} ({OBJECTIVES[view.policy]}), {age}"
+    columns = (
+        Column("job"),
+        Column("runs on"),
+        numbers("share"),
+        numbers("weight", 3),
+        numbers("cost"),
+        numbers("takes"),
+        Column("after", 2),
+    )
+    rows = [row for each in view.jobs for row in _rows(view, each)]
+    return blocks(
+        screen(head, "dim"),
+        table(columns, rows, screen),
+        _sums(view),
+        _quality(view),
+        *(_worth(each) for each in view.worths[:SHOWN_WORTHS]),
+        _compared(view, view.without) if view.without is not None else "",
+        screen(note_simulated(view.simulated), "dim"),
+    )
+
+
+def group(view: GroupView, screen: Screen) -> str:
+    """A submitted group: its limits, then its jobs as in the queue."""
+    limits = [] if view.budget_nano_usd is None else [f"budget {money(view.budget_nano_usd)}"]
+    limits += [] if view.deadline_at_ms is None else [f"deadline {instant(view.deadline_at_ms)}"]
+    head = ", ".join([f"{clean(view.name)} ({view.id}): {view.policy}", *limits, f"paid {amount(view.paid_nano_usd)}"])
+    simulated = any(job.simulated for job in view.jobs)
+    listed = JobList(view.submitted_at_ms, view.jobs, view.paid_nano_usd, simulated)
+    return blocks(head, queue(listed, screen))
+
+
+def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
+    takes = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
+    own = (f"{job.weight:g}", amount(job.cost_nano_usd), takes, ", ".join(job.after) or "-")
+    if not job.parts:
+        return [(job.name, "waits", "0 %", *own)]
+    rows: list[tuple[str, ...]] = []
+    for index, part in enumerate(job.parts):
+        there = f"{where(part.offer_id)} {OfferId.parse(part.offer_id).instance_type}"
+        share = f"{100 * part.share:.0f} %"
+        rows.append((job.name, there, share, *own) if index == 0 else ("", there, share, "", "", "", ""))
+    return rows
+
+
+def _sums(view: GroupPlanView) -> str:
+    takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
+    budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
+    return f"together about {amount(view.cost_nano_usd)}{budget}; the last job ends after about {takes} (estimates)"
+
+
+def _quality(view: GroupPlanView) -> str:
+    if view.gap < 1e-6:
+        return "no plan with these speeds and prices is better (certified)"
+    return f"at most {100 * view.gap:.2g} % from the best plan with these speeds and prices (certified)"
+
+
+def _worth(worth: UnitWorth) -> str:
+    unit = {"machines": "machine", "vcpus": "vCPU", "gpus": "GPU"}.get(worth.unit, "unit")
+    quota = f"{clean(worth.quota)} in {worth.cloud}/{clean(worth.scope)} ({worth.used} of {worth.limit} used)"
+    if worth.saving_nano_usd_per_day is not None:
+        return f"one more {unit} of {quota} would save about {amount(worth.saving_nano_usd_per_day)} a day"
+    return f"one more {unit} of {quota} would improve the objective by about {worth.value:.3g}"
+
+
+def _compared(view: GroupPlanView, without: Without) -> str:
+    supposed = ", ".join(clean(each) for each in view.supposed)
+    if without.cost_nano_usd is None:
+        return f"only with {supposed}; now there is no plan: {clean(without.why_not)}"
+    change = view.cost_nano_usd - without.cost_nano_usd
+    less = "less" if change < 0 else "more"
+    before = "-" if without.finish_at_ms is None else span((without.finish_at_ms - view.at_ms) / 1000)
+    after = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
+    costs = "the same cost" if abs(change) < 5_000_000 else f"{amount(abs(change))} {less}"
+    return (
+        f"with {supposed}: {costs} ({amount(without.cost_nano_usd)} before, {amount(view.cost_nano_usd)} then); "
+        f"the last job ends after {after} (before: {before})"
+    )

@@ -1,0 +1,78 @@
+"""client.groups: jobs that are planned and submitted together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.client.paths import path_of
+from orchestrator.client.session import Session
+from orchestrator.jobfile import group as files
+from orchestrator.model import GroupSpec, Job
+from orchestrator.services.groups import cancel, plan, submit
+from orchestrator.services.groups.views import GroupPlanView, GroupView
+from orchestrator.services.views import Accepted
+
+
+class Groups:
+    """`work` is a GroupSpec or the path of a group file, `group` the id or name of a submitted one (the newest)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def is_group_file(self, path: str | Path) -> bool:
+        """Whether a file describes a group rather than a job. Raises SpecError if it cannot be read."""
+        return files.is_group_file(path_of(path))
+
+    def load(self, work: GroupSpec | str | Path) -> GroupSpec:
+        """The spec of a group file. Raises SpecError with every problem in it and in its job files."""
+        if isinstance(work, GroupSpec):
+            return work
+        now_ms = self._session.installation.clock.now_ms()
+        return files.load_group(path_of(work), now_ms=now_ms, submitting=True, project=self._session.caller.project)
+
+    def plan(self, work: GroupSpec | str | Path, *, what_if: Sequence[str] = ()) -> GroupPlanView:
+        """Where its jobs would run now, together; with `what_if`, such as "quota.aws.us-east-1.p5=16", also what would
+        change if a quota were different. Raises SpecError, UsageError, LimitError for a budget that is too small, and
+        InfeasibleError, naming the jobs and limits that conflict."""
+        return plan.plan_group(self._session.installation, self.load(work), what_if)
+
+    def prepare(self, work: GroupSpec | str | Path) -> tuple[Job, ...]:
+        """The jobs as `submit` would submit them, each with its part of the group's budget. Raises what `plan`
+        raises."""
+        return submit.prepared(self._session.installation, self.load(work))
+
+    def submitted(self, work: GroupSpec | str | Path, token: str) -> GroupView | None:
+        """The group that was submitted with `token`, None if none was. Raises TokenConflictError for the token of
+        something else."""
+        return submit.submitted_before(self._session.installation, self.load(work), token)
+
+    def submit(
+        self,
+        work: GroupSpec | str | Path,
+        *,
+        jobs: tuple[Job, ...] | None = None,
+        token: str | None = None,
+        accept_code: bool = False,
+    ) -> GroupView:
+        """Submit all jobs of a group, or none. `jobs` are those of `prepare`, if that was called before; `token` and
+        `accept_code` are as for `jobs.submit`. Raises SpecError, UsageError, LimitError, InfeasibleError, StoreError,
+        TokenConflictError."""
+        spec = self.load(work)
+        if token is not None and (known := self.submitted(spec, token)) is not None:
+            return known
+        made = submit.prepared(self._session.installation, spec) if jobs is None else jobs
+        self._session.handover.prepare(made)
+        return submit.submit_group(
+            self._session.installation, spec, made, caller=self._session.caller, token=token, accept_code=accept_code
+        )
+
+    def get(self, group: str) -> GroupView:
+        """A submitted group and its jobs. Raises NotFoundError."""
+        installation = self._session.installation
+        with installation.store.read() as tx:
+            return submit.group_view(installation, tx, tx.find_group(group))
+
+    def cancel(self, group: str) -> Accepted:
+        """Cancel all jobs of a group that have not ended. Raises NotFoundError, UsageError if all have."""
+        return cancel.cancel_group(self._session.installation, group, caller=self._session.caller)

@@ -1,0 +1,37 @@
+"""Predecessors: jobs of a group that must have finished before another one starts."""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import Context
+from orchestrator.model import TERMINAL, Job
+from orchestrator.store import Tx
+
+
+def waits_for(tx: Tx, job: Job) -> str | None:
+    """Which jobs a job still waits for, in words; None if all have finished, or if it has none or has begun."""
+    if not job.after or job.state != "queued":
+        return None
+    open_ones = [each.name for each in tx.outlines_of(job.after) if each.state != "finished"]
+    return f"waits until {', '.join(open_ones)} finished" if open_ones else None
+
+
+def lost(tx: Tx, job: Job) -> str | None:
+    """Why a queued job can never start: a predecessor failed or was cancelled, or is not in the store. None: it can."""
+    if not job.after or job.state != "queued":
+        return None
+    found = tx.outlines_of(job.after)
+    for each in found:
+        if each.state in TERMINAL and each.state != "finished":
+            return f"{each.name} ({each.id}), which must finish before it, {_ended(each.state)}"
+    return None if len(found) == len(job.after) else "a job that must finish before it is not in the store"
+
+
+def fail(ctx: Context, tx: Tx, job: Job, why: str) -> None:
+    """Fail a job that can never start. Jobs after it fail in turn."""
+    tx.set_job_state(job.id, "failed", expected={"queued"})
+    tx.set_job_facts(job.id, error=f"not started: {why}", finished_at_ms=ctx.now_ms)
+    ctx.event(tx, "job.failed", f"failed: not started: {why}", job)
+
+
+def _ended(state: str) -> str:
+    return "was cancelled" if state == "cancelled" else "failed"

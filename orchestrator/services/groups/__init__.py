@@ -1,0 +1,1 @@
+"""Groups of jobs: planned together and submitted together."""

@@ -1,0 +1,157 @@
+"""Plans a group: all its jobs together, with the prices and quotas of now. Starts nothing."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from orchestrator.engine.inputs.snapshot import Inputs, inputs, limits
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.installation import Installation
+from orchestrator.jobfile import refuse_unsupported_fields
+from orchestrator.market import Market
+from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
+from orchestrator.policy.groups.planning import Joint, Worth, asked, joint
+from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
+from orchestrator.services.groups.what_if import key_of, supposed
+from orchestrator.services.jobs.plan import freshen, price_age_s
+from orchestrator.services.secrets.submission import require_secrets
+from providers.money import about_usd, usd
+
+
+def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None = None) -> tuple[Job, ...]:
+    """The group's jobs with new ids, in the order of the file; `after` names ids."""
+    now = installation.clock.now_ms()
+    fresh: set[str] = set()
+    while len(fresh) < len(group.jobs):
+        fresh.add(new_id("job", now, random.SystemRandom()))
+    ids = dict(zip((each.spec.name for each in group.jobs), sorted(fresh), strict=True))  # in the order of the file
+    return tuple(
+        Job(
+            ids[each.spec.name],
+            each.spec,
+            "",
+            now,
+            "queued",
+            group_id,
+            each.weight,
+            tuple(ids[name] for name in each.after),
+        )
+        for each in group.jobs
+    )
+
+
+def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequence[str] = ()) -> GroupPlanView:
+    """The joint plan, under the `assumptions` about quotas (services.groups.what_if) beside the one without them.
+
+    Raises InfeasibleError, naming jobs and limits that conflict; LimitError for a budget that cannot pay for the jobs,
+    with the least that can; SpecError, UsageError.
+    """
+    for each in group.jobs:
+        refuse_unsupported_fields(each.spec, each.spec.name)
+        require_secrets(each.spec)
+    freshen(installation)
+    return planned_group(installation, group, new_jobs(installation, group), assumptions)
+
+
+def planned_group(
+    installation: Installation, group: GroupSpec, jobs: Sequence[Job], assumptions: Sequence[str] = ()
+) -> GroupPlanView:
+    """The same for jobs that have ids already; prices are not polled again."""
+    now = installation.clock.now_ms()
+    with installation.store.read() as tx:
+        seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs])
+        age_s = price_age_s(installation, tx, now)
+    market = supposed(seen.market, assumptions)
+    without = _without(installation, seen, group.policy, now) if assumptions else None
+    found = _solved(installation, seen, market, group.policy)
+    view = _view(group, jobs, seen, found, now, age_s)
+    _require_budget(installation, seen, market, view)
+    return replace(view, supposed=tuple(assumptions), without=without)
+
+
+def _solved(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Joint:
+    question = asked(seen.demands, market, seen.perf, seen.running, limits=limits(installation.config))
+    return joint(question, policy, seen.running)
+
+
+def _without(installation: Installation, seen: Inputs, policy: GroupPolicy, now_ms: int) -> Without:
+    try:
+        found = _solved(installation, seen, seen.market, policy)
+    except InfeasibleError as error:
+        return Without(None, None, str(error))
+    return Without(usd(f"{found.cost_usd:.9f}"), _at(now_ms, found.duration_s))
+
+
+def _view(
+    group: GroupSpec,
+    jobs: Sequence[Job],
+    seen: Inputs,
+    found: Joint,
+    now_ms: int,
+    age_s: float | None,
+) -> GroupPlanView:
+    of_job, names = {each.job_id: each for each in found.jobs}, {job.id: job.name for job in jobs}
+    planned = []
+    for job in jobs:
+        own = of_job[job.id]
+        planned.append(
+            PlannedJob(
+                job.name,
+                job.weight,
+                tuple(names[each] for each in job.after),
+                tuple(PlannedPart(each.offer_id, each.share) for each in own.parts),
+                own.steps_per_s,
+                usd(f"{own.cost_usd:.9f}"),
+                _at(now_ms, own.duration_s),
+                job.deadline_at_ms,
+                job.spec.budget_nano_usd,
+            )
+        )
+    return GroupPlanView(
+        at_ms=now_ms,
+        group=group.name,
+        policy=group.policy,
+        project=group.project,
+        simulated=seen.market.listing.simulated,
+        price_age_s=age_s,
+        jobs=tuple(planned),
+        cost_nano_usd=sum(each.cost_nano_usd for each in planned),
+        finish_at_ms=_at(now_ms, found.duration_s),
+        budget_nano_usd=group.budget_nano_usd,
+        objective=found.value,
+        bound=found.bound,
+        gap=found.gap,
+        worths=tuple(_worth(each, group.policy) for each in found.worths),
+    )
+
+
+def _worth(worth: Worth, policy: GroupPolicy) -> UnitWorth:
+    cloud, quota = worth.quota
+    unit = "units" if quota.covers is None else quota.covers.unit
+    saving = usd(f"{worth.value:.9f}") if policy == "cheapest" else None
+    return UnitWorth(
+        key_of(worth.quota), quota.name, cloud, quota.scope, unit, quota.limit, quota.used, saving, worth.value
+    )
+
+
+def _at(now_ms: int, after_s: float) -> int | None:
+    return None if math.isinf(after_s) else now_ms + round(1000 * after_s)
+
+
+def _require_budget(installation: Installation, seen: Inputs, market: Market, view: GroupPlanView) -> None:
+    """Raises LimitError if the plan costs more than the group's budget."""
+    budget = view.budget_nano_usd
+    if budget is None or view.cost_nano_usd <= budget:
+        return
+    least = view.cost_nano_usd
+    if view.policy != "cheapest":
+        least = usd(f"{_solved(installation, seen, market, 'cheapest').cost_usd:.9f}")
+    costs = f"its jobs cost about {about_usd(view.cost_nano_usd)} together (an estimate)"
+    cents = -(-least // 10_000_000)
+    hint = f"the smallest budget that can pay for them is ${cents / 100:.2f}"
+    if view.policy != "cheapest":
+        hint += ", with the policy cheapest"
+    raise LimitError(f"the budget of {view.group} is {about_usd(budget)}, and {costs}", hint=hint)

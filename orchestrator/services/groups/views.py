@@ -1,0 +1,101 @@
+"""Views of groups. Money is nano-USD, times are epoch ms of market time, durations market seconds; plans are
+estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.model import GroupPolicy
+from orchestrator.services.views import JobView
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """The part `share` of a job's time is spent on machines of this offer."""
+
+    offer_id: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One job of a joint plan. Parts that add up to less than 1: it waits for the rest of the time."""
+
+    name: str
+    weight: float
+    after: tuple[str, ...]
+    parts: tuple[PlannedPart, ...]
+    steps_per_s: float
+    cost_nano_usd: int
+    finish_at_ms: int | None
+    deadline_at_ms: int | None
+    budget_nano_usd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWorth:
+    """What one more unit of a quota is worth: for the policy `cheapest` nano-USD saved per day, else `value`, in the
+    unit of the objective."""
+
+    key: str  # as in --what-if
+    quota: str
+    cloud: str
+    scope: str
+    unit: str
+    limit: int
+    used: int
+    saving_nano_usd_per_day: int | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """The plan with the quotas as they are, beside that of a `--what-if`: its cost and the end of its last job; or why
+    there is none."""
+
+    cost_nano_usd: int | None
+    finish_at_ms: int | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlanView:
+    """The joint plan of a group. `gap`: how far, relatively, its objective can at most be from the best."""
+
+    kind: ClassVar[str] = "group-plan"
+
+    at_ms: int
+    group: str
+    policy: GroupPolicy
+    project: str
+    simulated: bool
+    price_age_s: float | None
+    jobs: tuple[PlannedJob, ...]
+    cost_nano_usd: int
+    finish_at_ms: int | None
+    budget_nano_usd: int | None
+    objective: float
+    bound: float
+    gap: float
+    worths: tuple[UnitWorth, ...]
+    supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=16"
+    without: Without | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A submitted group and its jobs."""
+
+    kind: ClassVar[str] = "group"
+
+    id: str
+    name: str
+    policy: GroupPolicy
+    project: str
+    owner: str
+    submitted_at_ms: int
+    budget_nano_usd: int | None
+    deadline_at_ms: int | None
+    paid_nano_usd: int
+    jobs: tuple[JobView, ...]
