@@ -1,0 +1,81 @@
+"""Jobs of a group start after those that must have finished before, and fail if one of these never will."""
+
+from __future__ import annotations
+
+from orchestrator.model import Group, Job, JobSpec
+from providers.money import usd
+from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
+
+
+def grouped(home: SimulatedInstallation, names: str = "abc", budget: str | None = None) -> list[Job]:
+    """A chain: each job after the one before it."""
+    now = home.clock.now_ms()
+    group = Group("group_A", "chain", "cheapest", "default", "me", now, None if budget is None else usd(budget))
+    jobs: list[Job] = []
+    for name in names:
+        after = (jobs[-1].id,) if jobs else ()
+        job = Job(f"job_{name}", JobSpec(name, train_spec(10)), "me", now, "queued", group.id, after=after)
+        jobs.append(job)
+    with home.installation.store.write() as tx:
+        tx.add_group(group)
+        for job in jobs:
+            tx.add_job(job)
+    return jobs
+
+
+def reasons(home: SimulatedInstallation, job: Job) -> list[str]:
+    return [each.message for each in home.read(lambda tx: tx.events(job_id=job.id)) if each.kind == "job.waits"]
+
+
+def test_each_job_starts_after_the_one_before_it_has_finished(home: SimulatedInstallation) -> None:
+    a, b, c = grouped(home)
+    home.until_state(a, "running")
+    assert [home.job(each).state for each in (b, c)] == ["queued", "queued"]
+    assert any("waits until a finished" in each for each in reasons(home, b))
+    assert len(reasons(home, b)) == 1
+    home.until_state(c, "finished")
+    home.settle()
+    ends = [max(run.training_to_ms or 0 for run in home.runs(each)) for each in (a, b)]
+    starts = [min(run.created_at_ms for run in home.runs(each)) for each in (b, c)]
+    assert all(end <= start for end, start in zip(ends, starts, strict=True))
+    check_truth(home)
+
+
+def test_jobs_after_one_that_was_cancelled_fail_in_turn_and_say_why(home: SimulatedInstallation) -> None:
+    a, b, c = grouped(home)
+    home.until_state(a, "running")
+    home.ask("cancel", a)
+    home.until_state(c, "failed")
+    home.settle()
+    errors = home.read(lambda tx: [tx.job_facts(job.id).error for job in (b, c)])
+    assert "not started: a (job_a), which must finish before it, was cancelled" in (errors[0] or "")
+    assert "b (job_b)" in (errors[1] or "")
+    assert home.runs(b) == home.runs(c) == []
+    check_truth(home)
+
+
+def test_a_control_plane_that_starts_anew_keeps_the_order(home: SimulatedInstallation) -> None:
+    a, b = grouped(home, "ab")
+    home.until_state(a, "running")
+    home.tick(down_s=1.0)
+    assert home.job(b).state == "queued"
+    home.until_state(b, "finished")
+    home.settle()
+    check_truth(home)
+
+
+def test_a_part_of_the_budget_may_grow_by_what_an_ended_job_left(home: SimulatedInstallation) -> None:
+    a, b = grouped(home, "ab", budget="1.00")
+    for job in (a, b):
+        with home.installation.store.write() as tx:
+            tx.set_budget(job.id, usd("0.50"))
+    refused = home.ask("budget", home.job(b), nano_usd=usd("0.60"))
+    home.until(lambda: home.answer(refused) is not None)
+    assert "at most $0.50" in (home.answer(refused) or "")
+    home.until_state(a, "finished")
+    home.until(lambda: not home.read(lambda tx: tx.runs(job_id=a.id, unsettled=True)))
+    granted = home.ask("budget", home.job(b), nano_usd=usd("0.60"))
+    home.until(lambda: home.answer(granted) is not None)
+    assert home.job(b).spec.budget_nano_usd == usd("0.60")
+    home.settle()
+    check_truth(home)
