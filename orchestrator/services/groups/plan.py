@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.engine.inputs.snapshot import Inputs, inputs, limits
@@ -19,6 +19,9 @@ from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
 from orchestrator.services.secrets.submission import require_secrets
 from providers.money import about_usd, usd
+
+LATE_MS = 1000
+"""A job that ends so little after its deadline, by the rounding of an estimate, is on time."""
 
 
 def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None = None) -> tuple[Job, ...]:
@@ -65,7 +68,7 @@ def planned_group(
         seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs])
         age_s = price_age_s(installation, tx, now)
     market = supposed(seen.market, assumptions)
-    without = _without(installation, seen, group.policy, now) if assumptions else None
+    without = _without(installation, seen, group.policy, jobs, now) if assumptions else None
     found = _solved(installation, seen, market, group.policy)
     view = _view(group, jobs, seen, found, now, age_s)
     _require_budget(installation, seen, market, view)
@@ -77,12 +80,17 @@ def _solved(installation: Installation, seen: Inputs, market: Market, policy: Gr
     return joint(question, policy, seen.running)
 
 
-def _without(installation: Installation, seen: Inputs, policy: GroupPolicy, now_ms: int) -> Without:
+def _without(
+    installation: Installation, seen: Inputs, policy: GroupPolicy, jobs: Sequence[Job], now_ms: int
+) -> Without:
     try:
         found = _solved(installation, seen, seen.market, policy)
     except InfeasibleError as error:
         return Without(None, None, str(error))
-    return Without(usd(f"{found.cost_usd:.9f}"), _at(now_ms, found.duration_s))
+    duration_s = {each.job_id: each.duration_s for each in found.jobs}
+    starts = _starts_s(jobs, duration_s)
+    ends_s = max(start_s + duration_s[job_id] for job_id, start_s in starts.items())
+    return Without(usd(f"{found.cost_usd:.9f}"), _at(now_ms, ends_s))
 
 
 def _view(
@@ -94,9 +102,11 @@ def _view(
     age_s: float | None,
 ) -> GroupPlanView:
     of_job, names = {each.job_id: each for each in found.jobs}, {job.id: job.name for job in jobs}
+    starts = _starts_s(jobs, {job_id: each.duration_s for job_id, each in of_job.items()})
     planned = []
     for job in jobs:
         own = of_job[job.id]
+        finish_at_ms, due_ms = _at(now_ms, starts[job.id] + own.duration_s), job.deadline_at_ms
         planned.append(
             PlannedJob(
                 job.name,
@@ -105,8 +115,10 @@ def _view(
                 tuple(PlannedPart(each.offer_id, each.share) for each in own.parts),
                 own.steps_per_s,
                 usd(f"{own.cost_usd:.9f}"),
-                _at(now_ms, own.duration_s),
-                job.deadline_at_ms,
+                _at(now_ms, starts[job.id]),
+                finish_at_ms,
+                due_ms,
+                due_ms is not None and (finish_at_ms is None or finish_at_ms > due_ms + LATE_MS),
                 job.spec.budget_nano_usd,
             )
         )
@@ -119,13 +131,29 @@ def _view(
         price_age_s=age_s,
         jobs=tuple(planned),
         cost_nano_usd=sum(each.cost_nano_usd for each in planned),
-        finish_at_ms=_at(now_ms, found.duration_s),
+        finish_at_ms=_last(planned),
         budget_nano_usd=group.budget_nano_usd,
         objective=found.value,
         bound=found.bound,
         gap=found.gap,
         worths=tuple(_worth(each, group.policy) for each in found.worths),
     )
+
+
+def _last(planned: Sequence[PlannedJob]) -> int | None:
+    ends = [each.finish_at_ms for each in planned if each.finish_at_ms is not None]
+    return max(ends, default=None) if len(ends) == len(planned) else None
+
+
+def _starts_s(jobs: Sequence[Job], duration_s: Mapping[str, float]) -> dict[str, float]:
+    """When the last predecessor of each job ends, in seconds from now: each job takes as long as it would at once."""
+    after, starts = {job.id: job.after for job in jobs}, dict[str, float]()
+    while len(starts) < len(after):
+        ready = [job_id for job_id in after if job_id not in starts and all(each in starts for each in after[job_id])]
+        starts |= {
+            job_id: max((starts[each] + duration_s[each] for each in after[job_id]), default=0.0) for job_id in ready
+        }
+    return starts
 
 
 def _worth(worth: Worth, policy: GroupPolicy) -> UnitWorth:

@@ -20,7 +20,8 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job of a joint plan. Parts that add up to less than 1: it waits for the rest of the time."""
+    """One job of a joint plan. Parts that add up to less than 1: it waits for the rest of the time. It starts when the
+    last of its predecessors ends, at `start_at_ms`; `late`: so it may miss its deadline."""
 
     name: str
     weight: float
@@ -28,8 +29,10 @@ class PlannedJob:
     parts: tuple[PlannedPart, ...]
     steps_per_s: float
     cost_nano_usd: int
+    start_at_ms: int | None
     finish_at_ms: int | None
     deadline_at_ms: int | None
+    late: bool
     budget_nano_usd: int | None
 
 

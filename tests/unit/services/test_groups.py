@@ -142,3 +142,17 @@ def test_the_queue_of_a_group_and_its_cancellation(installation: Installation) -
     assert current.jobs(installation, group="sweep").ended == 2
     with pytest.raises(UsageError):
         cancel_group(installation, "sweep", caller=ME)
+
+
+def test_a_job_ends_after_its_predecessors_and_a_chain_that_is_too_long_is_late(installation: Installation) -> None:
+    view = plan_group(installation, group())
+    first, second = view.jobs
+    assert first.start_at_ms == view.at_ms
+    assert second.start_at_ms == first.finish_at_ms
+    assert view.finish_at_ms == second.finish_at_ms
+    assert second.finish_at_ms is not None
+    alone_s = (second.finish_at_ms - (second.start_at_ms or 0)) / 1000
+    hurried = GroupJob(known("b", deadline_s=alone_s * 1.5), 1.0, ("a",))
+    late = plan_group(installation, group(GroupJob(known("a")), hurried)).jobs[1]
+    assert late.late
+    assert not second.late

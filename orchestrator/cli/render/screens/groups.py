@@ -31,7 +31,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         numbers("share"),
         numbers("weight", 3),
         numbers("cost"),
-        numbers("takes"),
+        numbers("ends in"),
         Column("after", 2),
     )
     rows = [row for each in view.jobs for row in _rows(view, each)]
@@ -39,6 +39,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         screen(head, "dim"),
         table(columns, rows, screen),
         _sums(view),
+        _late(view),
         _quality(view),
         *(_worth(each) for each in view.worths[:SHOWN_WORTHS]),
         _compared(view, view.without) if view.without is not None else "",
@@ -57,8 +58,8 @@ def group(view: GroupView, screen: Screen) -> str:
 
 
 def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
-    takes = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
-    own = (f"{job.weight:g}", amount(job.cost_nano_usd), takes, ", ".join(job.after) or "-")
+    ends = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
+    own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, ", ".join(job.after) or "-")
     if not job.parts:
         return [(job.name, "waits", "0 %", *own)]
     rows: list[tuple[str, ...]] = []
@@ -73,6 +74,14 @@ def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
     budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
     return f"together about {amount(view.cost_nano_usd)}{budget}; the last job ends after about {takes} (estimates)"
+
+
+def _late(view: GroupPlanView) -> str:
+    names = [job.name for job in view.jobs if job.late]
+    if not names:
+        return ""
+    listed = ", ".join(clean(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"may miss the deadline, because of the jobs before it: {listed}"
 
 
 def _quality(view: GroupPlanView) -> str:

@@ -1,0 +1,92 @@
+"""Group files on the command line: `plan`, `submit`, `queue --group`, `cancel --group`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from orchestrator.cli import complete
+
+Run = Callable[..., Result]
+GROUP = """\
+group: sweep
+budget: $400
+defaults: {resources: {gpu: [V100]}, expected: {gpu: V100, steps_per_s: 4.5}}
+jobs:
+  - {file: job.yaml, weight: 2}
+  - {name: next, after: [fresh], train: {entry: "train:main", steps: 500}}
+  - name: seeds
+    train: {entry: "train:main", steps: 100}
+    matrix: {seed: [1, 2]}
+"""
+
+
+@pytest.fixture
+def group(tmp_path: Path, state: Path) -> Path:
+    (tmp_path / "train.py").write_text("def main(**given):\n    pass\n")
+    (tmp_path / "group.yaml").write_text(GROUP)
+    (state / "up.lock").mkdir()  # no control plane is started
+    return tmp_path / "group.yaml"
+
+
+@pytest.mark.usefixtures("group")
+def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind("plan", "group.yaml")
+    assert shown.exit_code == 0
+    for word in ("fresh", "next", "seeds-seed1", "seeds-seed2", "together about", "of the $400.00 budget", "certified"):
+        assert word in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    assert document["schema"] == "tradewind/group-plan/v1"
+    assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+
+
+def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> None:
+    assert tradewind("plan", "group.yaml", "job.yaml").exit_code == 2
+    assert tradewind("plan", "group.yaml", "--check").exit_code == 2
+    assert tradewind("plan", "job.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
+    assert tradewind("plan", "group.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
+    assert tradewind("cancel").exit_code == 2
+    assert tradewind("cancel", "fresh", "--group", "sweep").exit_code == 2
+    assert tradewind("queue", "--group", "sweep").exit_code == 4
+    group.write_text(GROUP.replace("weight: 2", "weight: 0"))
+    refused = tradewind("plan", "group.yaml")
+    assert refused.exit_code == 3
+    assert "group.yaml:5:" in refused.stderr
+    group.write_text(GROUP.replace("$400", "$0.000001"))
+    refused = tradewind("plan", "group.yaml")
+    assert refused.exit_code == 9
+    assert "smallest budget" in refused.stderr
+
+
+@pytest.mark.usefixtures("group")
+def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
+    dry = tradewind("submit", "group.yaml", "--dry-run", "--output", "json")
+    assert json.loads(dry.stdout)["schema"] == "tradewind/group-plan/v1"
+    assert tradewind("queue", "--group", "sweep").exit_code == 4
+    first = tradewind("submit", "group.yaml", "--yes", "--token", "once", "--output", "json")
+    document = json.loads(first.stdout)
+    assert document["schema"] == "tradewind/group/v1"
+    assert len(document["jobs"]) == 4
+    again = tradewind("submit", "group.yaml", "--yes", "--token", "once", "--output", "json")
+    assert json.loads(again.stdout)["id"] == document["id"]
+    listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
+    assert [each["name"] for each in listed["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+    assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
+    text = tradewind("submit", "group.yaml", "--yes").stdout
+    assert "budget $400.00" in text
+
+
+@pytest.mark.usefixtures("group")
+def test_groups_are_completed(tradewind: Run, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRADEWIND_STATE_DIR", str(state))
+    tradewind("submit", "group.yaml", "--yes")
+    assert ("sweep", "cheapest") in complete.groups("sw")
+    assert complete.groups("other") == []
