@@ -15,16 +15,16 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
 
+from orchestrator.store import schema_base
 from orchestrator.store.backends.types import Measure, Number, Prose, Sequence, Word
 
-metadata = MetaData()
+metadata = schema_base.metadata
 
 # Conditions of the queries of each tick, verbatim as in their partial indexes, which are not used otherwise.
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
@@ -56,23 +56,6 @@ leader = Table(
     CheckConstraint("id = 1", name="leader_is_one_row"),
 )
 
-job_group = Table(
-    "job_group",
-    metadata,
-    Column("id", Word, primary_key=True),
-    Column("name", Word, nullable=False),
-    Column("policy", Word, nullable=False),
-    Column("project", Word, nullable=False),
-    Column("owner", Word, nullable=False),
-    Column("submitted_at_ms", Number, nullable=False),
-    Column("budget_nano_usd", Number),
-    Column("deadline_at_ms", Number),
-    Column("token", Word),  # as in `job`; a group and a job of a project never share one
-    Column("digest", Word),  # of the submission that the token stands for
-    Index("job_group_name", "name", "submitted_at_ms", "id"),
-    Index("job_group_token", "project", "token", unique=True),
-)
-
 job = Table(
     "job",
     metadata,
@@ -97,7 +80,7 @@ job = Table(
     Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
-    Column("group_id", Word, ForeignKey("job_group.id")),  # NULL: a job on its own
+    Column("group_id", Word, ForeignKey(schema_base.job_group.c.id)),  # NULL: a job on its own
     Column("weight", Measure, nullable=False, server_default="1"),
     Column("after", Text),  # a document: ids of jobs that must have finished first; NULL: none
     Index("job_of_group", "group_id"),
@@ -505,10 +488,6 @@ command = Table(
     Column("result", Prose),
     UniqueConstraint("id", name="command_id"),
     Index("command_open", "seq", sqlite_where=COMMAND_OPEN, postgresql_where=COMMAND_OPEN),
-)
-
-periodic_task = Table(
-    "periodic_task", metadata, Column("name", Word, primary_key=True), Column("last_ok_ms", Number, nullable=False)
 )
 
 APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "poll", "risk_point", "comparison")

@@ -11,7 +11,8 @@ from sqlalchemy import Row, bindparam, delete, select, update
 from orchestrator.errors import NotFoundError, UnreadableRowError
 from orchestrator.formats.codec import dumps
 from orchestrator.store.rows import mapping, record
-from orchestrator.store.schema import COMMAND_OPEN, command, periodic_task
+from orchestrator.store.schema import COMMAND_OPEN, command
+from orchestrator.store.schema_base import periodic_task
 from orchestrator.store.transaction import Transaction
 
 

@@ -10,7 +10,8 @@ from sqlalchemy import Select, bindparam, select
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Group
 from orchestrator.store.rows import record
-from orchestrator.store.schema import job, job_group
+from orchestrator.store.schema import job
+from orchestrator.store.schema_base import job_group
 from orchestrator.store.transaction import Transaction, columns
 
 NAMES_COMPARED = 1000
