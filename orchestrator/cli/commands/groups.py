@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
 
 def submit_group(
-    client: "Client", out: Output, file: Path, *, yes: bool, dry_run: bool, wait: bool, token: str | None
+    client: "Client",
+    out: Output,
+    file: Path,
+    *,
+    yes: bool,
+    accept_risk: bool,
+    dry_run: bool,
+    wait: bool,
+    token: str | None,
 ) -> None:
     """Show the joint plan, ask, and submit all jobs or none."""
     from orchestrator.services.jobs.code import remedy
@@ -36,7 +44,7 @@ def submit_group(
                 code = client.jobs.code(each.spec)
                 if code is not None and code.concern is not None:
                     out.warn(code.concern, remedy(code.folder))
-        group = client.groups.submit(spec, token=token, accept_code=yes)
+        group = client.groups.submit(spec, token=token, accept_code=yes, accept_risk=accept_risk or not yes)
         out.note(f"submitted {group.name} as {group.id}")
     else:
         group = before

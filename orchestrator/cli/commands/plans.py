@@ -73,7 +73,7 @@ def submit(
         if client.groups.is_group_file(file):
             from orchestrator.cli.commands.groups import submit_group
 
-            submit_group(client, out, file, yes=yes, dry_run=dry_run, wait=wait, token=token)
+            submit_group(client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token)
             return
         spec = client.job_files.load(file)
         before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None

@@ -54,17 +54,25 @@ class Groups:
         jobs: tuple[Job, ...] | None = None,
         token: str | None = None,
         accept_code: bool = False,
+        accept_risk: bool = True,
     ) -> GroupView:
         """Submit all jobs of a group, or none. `jobs` are those of `prepare`, if that was called before; `token` and
-        `accept_code` are as for `jobs.submit`. Raises SpecError, UsageError, LimitError, InfeasibleError, StoreError,
-        TokenConflictError."""
+        `accept_code` are as for `jobs.submit`. Without `accept_risk`, LimitError is raised if a job is less than 80 %
+        likely to meet its deadline and its part of the budget. Raises SpecError, UsageError, InfeasibleError,
+        StoreError, TokenConflictError, LimitError for a budget that is too small."""
         spec = self.load(work)
         if token is not None and (known := self.submitted(spec, token)) is not None:
             return known
         made = submit.prepared(self._session.installation, spec) if jobs is None else jobs
         self._session.handover.prepare(made)
         return submit.submit_group(
-            self._session.installation, spec, made, caller=self._session.caller, token=token, accept_code=accept_code
+            self._session.installation,
+            spec,
+            made,
+            caller=self._session.caller,
+            token=token,
+            accept_code=accept_code,
+            accept_risk=accept_risk,
         )
 
     def get(self, group: str) -> GroupView:

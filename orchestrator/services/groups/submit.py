@@ -17,7 +17,7 @@ from orchestrator.services.groups.plan import new_jobs, planned_group
 from orchestrator.services.groups.views import GroupView
 from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_views
-from orchestrator.services.jobs.plan import freshen, planned, require_startable
+from orchestrator.services.jobs.plan import freshen, planned, require_accepted_risk, require_startable
 from orchestrator.services.jobs.submit import TOKEN, add_jobs, make_checkpoint_folder
 from orchestrator.store import Tx
 
@@ -45,13 +45,17 @@ def submit_group(
     caller: Caller,
     token: str | None = None,
     accept_code: bool = False,
+    accept_risk: bool = True,
 ) -> GroupView:
     """Submit the `jobs` that `prepared` made of a group. For `token` and `accept_code` see services.jobs.submit.
 
-    Raises InfeasibleError if no offer fits one of them, TokenConflictError, UsageError, StoreError.
+    Raises InfeasibleError if no offer fits one of them; unless `accept_risk`, LimitError if one is unlikely to meet its
+    deadline and its part of the budget; TokenConflictError, UsageError, StoreError.
     """
     view = planned(installation, jobs, only=[job.id for job in jobs])
     require_startable(view)
+    if not accept_risk:
+        require_accepted_risk(view)
     if token is not None and (before := submitted_before(installation, group, token)) is not None:
         return before
     for job in jobs:

@@ -1,0 +1,67 @@
+"""Plans under other quotas: which quotas an assumption means, and what it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.market import Listing, Market, rooms
+from orchestrator.policy import Demand
+from orchestrator.policy.groups.planning import asked, joint
+from orchestrator.services.groups.what_if import key_of, quotas, supposed
+from providers.base import Covered, Quota
+from tests.unit.policy.conftest import DecisionCase
+
+HOUR_STEPS = 3600
+
+
+@pytest.fixture
+def case() -> DecisionCase:
+    made = DecisionCase(startup_s=0.0)
+    made.offer("p5.large", 1.0)
+    made.offer("g6.large", 5.0)
+    return made
+
+
+def market(case: DecisionCase, limit: int = 1) -> Market:
+    known = [
+        Quota("P instances", "eu-1", limit, 0, Covered("machines", instance_types=("p5.*",))),
+        Quota("G instances", "eu-1", 4, 0, Covered("machines", instance_types=("g6.*",))),
+    ]
+    listing = Listing.of(case.offers)
+    return Market.as_of(
+        case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": known})
+    )
+
+
+def cost(case: DecisionCase, there: Market) -> float:
+    demands = [Demand(case.job(f"job-{n}", deadline_s=3700.0), HOUR_STEPS) for n in range(2)]
+    return joint(asked(demands, there, case.perf()), "cheapest").cost_usd
+
+
+@pytest.mark.parametrize("name", ["p5", "P_instances", "p_instances", "p5.*"])
+def test_a_larger_quota_lets_more_jobs_take_the_cheap_offer(case: DecisionCase, name: str) -> None:
+    before = market(case)
+    after = supposed(before, [f"quota.local.eu-1.{name}=2"])
+    assert cost(case, before) == pytest.approx(6.0, rel=0.05)
+    assert cost(case, after) == pytest.approx(2.0, rel=0.05)
+    assert [each[1].limit for each in quotas(before)] == [4, 1]
+    assert sorted(each[1].limit for each in quotas(after)) == [2, 4]
+
+
+def test_a_smaller_one_takes_it_away_and_several_can_be_changed(case: DecisionCase) -> None:
+    less = supposed(market(case), ["quota.local.eu-1.p5=0", "quota.local.eu-1.g6=9"])
+    assert sorted(each[1].limit for each in quotas(less)) == [0, 9]
+    assert cost(case, less) == pytest.approx(10.0, rel=0.05)
+
+
+def test_the_key_of_a_quota_can_be_pasted(case: DecisionCase) -> None:
+    before = market(case)
+    for name in quotas(before):
+        assert quotas(supposed(before, [f"{key_of(name)}=7"])) != quotas(before)
+
+
+def test_what_is_not_known_gets_a_suggestion(case: DecisionCase) -> None:
+    with pytest.raises(UsageError) as error:
+        supposed(market(case), ["quota.local.eu-1.P_instanecs=2"])
+    assert "quota.local.eu-1.P_instances" in error.value.hint
