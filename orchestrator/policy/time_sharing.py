@@ -175,5 +175,6 @@ def _contender(
         had_s=had_s,
         there_s=past.there_s,
         holds=holds,
+        weight=demand.job.weight,
         keeps=holds is not None and past.turn_s < max(rules.least_s, GAPS * demand.gap_s),
     )

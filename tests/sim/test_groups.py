@@ -7,14 +7,14 @@ from providers.money import usd
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
 
-def grouped(home: SimulatedInstallation, names: str = "abc", budget: str | None = None) -> list[Job]:
+def grouped(home: SimulatedInstallation, names: str = "abc", budget: str | None = None, steps: int = 10) -> list[Job]:
     """A chain: each job after the one before it."""
     now = home.clock.now_ms()
     group = Group("group_A", "chain", "cheapest", "default", "me", now, None if budget is None else usd(budget))
     jobs: list[Job] = []
     for name in names:
         after = (jobs[-1].id,) if jobs else ()
-        job = Job(f"job_{name}", JobSpec(name, train_spec(10)), "me", now, "queued", group.id, after=after)
+        job = Job(f"job_{name}", JobSpec(name, train_spec(steps)), "me", now, "queued", group.id, after=after)
         jobs.append(job)
     with home.installation.store.write() as tx:
         tx.add_group(group)

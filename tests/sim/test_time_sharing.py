@@ -11,6 +11,7 @@ import pytest
 from orchestrator.model import Job
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
+from tests.sim.test_groups import grouped
 
 TURN_S = 60.0
 Install = Callable[..., SimulatedInstallation]
@@ -114,3 +115,11 @@ def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int
     home.settle(limit_s=3600.0)
     assert set(states(home, *jobs)) == {"finished"}
     check_truth(home)
+
+
+def test_a_job_that_waits_for_another_has_no_turn(install: Install) -> None:
+    home = owned(install, 1)
+    first, second = grouped(home, "ab", steps=150)
+    home.settle(limit_s=3600.0)
+    assert states(home, first, second) == ["finished", "finished"]
+    assert [len(home.runs(job)) for job in (first, second)] == [1, 1]

@@ -12,6 +12,7 @@ from math import inf
 
 from orchestrator.engine.context import Context, Turns
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import give_way
 from orchestrator.model import Job, Run
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
@@ -51,7 +52,8 @@ def share_time(ctx: Context) -> bool:
     else:
         least_s = LEAST_TURN * policy.turn_s
     with ctx.installation.store.read() as tx:
-        given = _given(ctx, tx, jobs, fairness, least_s)
+        able = {job_id: job for job_id, job in jobs.items() if predecessors.waits_for(tx, job) is None}
+        given = _given(ctx, tx, able, fairness, least_s)
     ctx.turns = Turns(number, seen, given)
     return given is not None and any([_gives_way(ctx, job_id, given) for job_id in given.give_way])
 

@@ -21,8 +21,8 @@ def machine_ended(ctx: Context, provider: str) -> None:
 
 def ask_what_is_left(ctx: Context, provider: Provider) -> bool:
     """Ask a provider for its quotas if a machine there has ended since they were asked for, and store its answer when
-    it comes. A question that fails is not repeated: they are asked for together with prices anyway. Returns whether they
-    changed. Raises NotLeaderError."""
+    it comes. A question that fails is not repeated: they are asked for together with prices anyway. Returns whether
+    they changed. Raises NotLeaderError."""
     if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
         return False
     key, ended_s = f"quotas:{provider.name}", ctx.pacing.get(_ended(provider.name))

@@ -39,7 +39,7 @@ class Contender:
     `rate` (ways,): steps/s, 0 where it cannot run; `takes`: machines at once; `steps` left and `done`; `age_s`: since
     it was submitted; `waited_s`: since it last trained or was submitted; `had_s` (ways,) and `there_s`: of the last
     WINDOW rounds, what it trained and for how long it was there. `holds` is the way in which it runs now; `keeps`: its
-    turn has just begun.
+    turn has just begun. `weight`: how many times the part of another it is entitled to.
     """
 
     job_id: str
@@ -53,6 +53,7 @@ class Contender:
     there_s: float
     holds: int | None = None
     keeps: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def _shares(contenders: Sequence[Contender], rate: Floats, takes: Floats, room: 
         rate,
         Supply(machines, np.zeros(len(machines))),
         gpus=takes,
+        weight=np.array([each.weight for each in contenders]),
         steps=np.array([max(each.steps, 1.0) for each in contenders]),
         age_s=np.array([each.age_s for each in contenders]),
         quotas=tuple(

@@ -62,6 +62,13 @@ def test_jobs_have_their_shares_of_each_kind_of_machine(fairness: Fairness) -> N
     assert had[:4, 1].mean() > had[4:, 1].mean()
 
 
+def test_a_job_of_twice_the_weight_has_twice_the_time() -> None:
+    jobs = [replace(job("a", 1.0), weight=2.0), job("b", 1.0), job("c", 1.0)]
+    shares, had, _ = played(jobs, room(1), 80)
+    assert np.allclose(shares.sum(axis=1), [0.5, 0.25, 0.25])
+    assert np.abs(had - shares).max() < 0.03
+
+
 def test_where_there_are_machines_for_all_everybody_keeps_its_own() -> None:
     jobs = [job("a", 1.0, 1.0, holds=0), job("b", 1.0, 1.0, holds=1), job("c", 1.0, 1.0, holds=1)]
     assert turns(jobs, room(1, 2), "max-min", ROUND_S).way == {"a": 0, "b": 1, "c": 1}
