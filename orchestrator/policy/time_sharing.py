@@ -92,13 +92,14 @@ def take_turns(
     given = turns(contenders, room, rules.fairness, rules.round_s)
     if len(given.way) == len(contenders):
         return None
-    not_now: dict[str, tuple[str, ...]] = {}
-    for each in contenders:
-        own = given.way.get(each.job_id)
-        not_now[each.job_id] = tuple(offer_id for offer_id, way in way_of.items() if way != own)
-    give_way = tuple(
-        each.job_id for each in contenders if each.holds is not None and given.way.get(each.job_id) != each.holds
-    )
+    instead = _instead(room)
+    may = {each.job_id: instead[given.way[each.job_id]] for each in contenders if each.job_id in given.way}
+    not_now = {
+        each.job_id: tuple(offer_id for offer_id, way in way_of.items() if way not in may.get(each.job_id, ()))
+        for each in contenders
+    }
+    holding = [each for each in contenders if each.holds is not None]
+    give_way = tuple(each.job_id for each in holding if each.holds not in may.get(each.job_id, ()))
     share = dict(zip((each.job_id for each in contenders), given.shares.sum(axis=1).tolist(), strict=True))
     return Given(frozenset(given.way), not_now, give_way, share, int(_machines(room)))
 
@@ -119,10 +120,16 @@ def _room(market: Market, ways: Sequence[Sequence[int]], most_machines: int) -> 
     return Room(np.array([*covers, [True] * len(ways)]), np.array([*limits.values(), most_machines], dtype=float))
 
 
+def _instead(room: Room) -> list[frozenset[int]]:
+    """By way, those that a job may use in its turn there: they count in no other limit."""
+    ways = range(room.covers.shape[1])
+    return [frozenset(other for other in ways if (room.covers[:, other] <= room.covers[:, way]).all()) for way in ways]
+
+
 def _machines(room: Room) -> float:
     """How many machines there are in all ways, at most."""
     per_way = np.where(room.covers, room.most[:, None], np.inf).min(axis=0)
-    return float(min(per_way.sum(), room.most[-1]))
+    return float(min(per_way.sum(), *room.most[room.covers.all(axis=1)].tolist()))
 
 
 def _home(demand: Demand) -> str | None:

@@ -10,10 +10,11 @@ import pytest
 
 from orchestrator.model import Job
 from providers.money import usd
-from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
 TURN_S = 60.0
+FAST = replace(CHEAP, instance_type="h100.1", gpu="H100")
 Install = Callable[..., SimulatedInstallation]
 
 
@@ -72,6 +73,20 @@ def test_rented_machines_are_not_shared(install: Install) -> None:
     first, second = home.submit("first", steps=130), home.submit("second", steps=20)
     home.settle(limit_s=3600.0)
     assert [len(home.runs(job)) for job in (first, second)] == [1, 1]
+
+
+def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(install: Install) -> None:
+    """A job that has its turn starts on the machine that is best for it, and its start is not given up for another."""
+    settings = {"policy.time_sharing": "max-min", "policy.turn_s": TURN_S}
+    behaviour = replace(BRISK, max_instances=1, owned=True)
+    catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
+    home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
+    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
+    home.settle(limit_s=1800.0)
+    assert set(states(home, *jobs)) == {"finished"}
+    assert not [event for job in jobs for event in home.events(job, "migration.aborted")]
+    assert any("3 jobs share 1 of your machines" in each.message for each in home.events(jobs[0]))
+    check_truth(home)
 
 
 @pytest.mark.parametrize("kind", ["pause", "cancel"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from orchestrator.engine.context import Context, Turns
@@ -15,12 +16,14 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import give_way
 from orchestrator.model import Job, Run
+from orchestrator.policy import Demand
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
 from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
 from orchestrator.store import Tx
 
 LEAST_TURN = 0.5
 """Of a round: a turn that began later is not over with it."""
+LATER = "other jobs have their turns there now"
 AGAIN_S = 1.0
 """Wall seconds between two looks within a round."""
 FAIRNESS: Mapping[str, Fairness] = {"max-min": "max-min", "finish-time": "finish-time"}
@@ -93,6 +96,13 @@ def _history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> His
         on=None if alive is None else alive.offer_id,
         turn_s=turn_ms / 1000,
     )
+
+
+def at_its_turn(ctx: Context, demand: Demand) -> Demand:
+    """The demand without the owned machines that others have until the next round."""
+    offers = () if ctx.turns.given is None else ctx.turns.given.not_now.get(demand.job.id, ())
+    later = tuple((offer_id, LATER) for offer_id in offers if offer_id not in dict(demand.excluded))
+    return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
 
 
 def why_later(ctx: Context, job: Job) -> str | None:

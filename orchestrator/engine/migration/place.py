@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
@@ -18,7 +17,7 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.jobs.time_sharing import why_later
+from orchestrator.engine.jobs.time_sharing import at_its_turn, why_later
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place
@@ -26,12 +25,11 @@ from orchestrator.engine.migration.move import MAX_PAUSE_S
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
-from orchestrator.policy import Demand, decide, expected
+from orchestrator.policy import decide, expected
 from orchestrator.store import JobFacts, Tx
 from providers.offer import provider_of
 from providers.together import together
 
-LATER = "other jobs have their turns there now"
 WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
 LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
 """No pause before a decision is longer. One that ends later was begun by a clock that has been set back since."""
@@ -135,15 +133,8 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
             speeds=ctx.speeds,
             used=ctx.used_offers,
         )
-    demands = [_at_its_turn(ctx, each) for each in inputs.demands]
+    demands = [at_its_turn(ctx, each) for each in inputs.demands]
     return decide(demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
-
-
-def _at_its_turn(ctx: Context, demand: Demand) -> Demand:
-    """The demand without the owned machines that others have until the next round."""
-    offers = () if ctx.turns.given is None else ctx.turns.given.not_now.get(demand.job.id, ())
-    later = tuple((offer_id, LATER) for offer_id in offers if offer_id not in dict(demand.excluded))
-    return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:

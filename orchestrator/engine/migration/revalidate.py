@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.time_sharing import at_its_turn
 from orchestrator.engine.migration.move import Move, abort
 from orchestrator.model import VOLUNTARY, Migration, Plan, Run
 from orchestrator.policy import Underway, decide
@@ -70,7 +71,7 @@ def _weighed(ctx: Context, move: Move, *, ready: bool = False, restored: bool = 
     underway = Underway(migration.offer_id, migration.reason, ready, restored)
     weighed = {} if running is None else {job_id: replace(running, migrating=False, move=underway)}
     return decide(
-        inputs.demands,
+        [at_its_turn(ctx, each) for each in inputs.demands],
         inputs.market,
         inputs.perf,
         weighed,
