@@ -199,7 +199,9 @@ class LaunchesAnywhere(Protocol):
     - all machines of a launch are of one of its offers, which the cloud chooses; `describe`, `find` and `list_owned`
       report that one;
     - the same token and spec give the same machines again, wherever they are, also after a lost reply or a restart;
-    - an error concerns all of the offers: CapacityError means that none of them has room.
+    - an error concerns all of the offers: CapacityError means that none of them has room. NotTogetherError concerns
+      none: they cannot be asked for together. This call has launched nothing, and for a while `most_offers` says 1, so
+      that they are asked for one at a time, each with a token of its own.
     """
 
     @property

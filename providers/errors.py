@@ -11,6 +11,7 @@ ProviderError
  |   +- PermissionDeniedError    they are valid but lack a permission; names the action and the policy that grants it
  |   +- ClockSkewError           this machine's clock differs too much from the provider's
  +- RegionDisabledError  the account has not enabled this region
+ +- NotTogetherError   offers cannot be asked for together: ask for one at a time
  +- ConflictError      the token was used before for a different request
  +- NotFoundError      no such instance, offer or provider
  +- SetupError         a library or local file that the provider needs is missing or damaged; nothing was sent
@@ -112,6 +113,10 @@ class RegionDisabledError(ProviderError):
     """The account has not enabled this region."""
 
     scope: Scope = "region"
+
+
+class NotTogetherError(ProviderError):
+    """A launch cannot name several offers here. It says nothing of any of them, and this call has launched nothing."""
 
 
 class ConflictError(ProviderError):

@@ -3,8 +3,9 @@
 A fleet takes what it launches from a launch template. Ours is also the record of the launch: it is made first, under a
 name that follows from the launch token, and carries the fleet's id once that is known. The fleet's client token is that
 of the launch with the template's id, so that a repeated call gives the same fleet, and a call after a refusal, which
-removes the template, asks anew. Templates cost nothing; they are removed two hours after the launch, and with the
-networks.
+removes the template, asks anew. Templates cost nothing; they are removed two hours after the launch, a day after it if
+its fleet is not known, and with the networks. Nothing that was asked for here is ever launched in another way: the
+token of a fleet is unknown to RunInstances, so there could be two machines.
 """
 
 from __future__ import annotations
@@ -12,32 +13,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from providers.aws.calls import INSTALL
-from providers.aws.codes import CODES, NO_FLEET, NO_TEMPLATE, TEMPLATE_EXISTS
+from providers.aws.codes import CODES, NO_FLEET, NO_TEMPLATE, TEMPLATE_EXISTS, USED_TOKEN
 from providers.aws.regions import pages_of
 from providers.aws.rows import REQUEST, TOKEN, tags_of
 from providers.aws.session import Connections, error_code, to_provider_error
 from providers.base import LaunchSpec
 from providers.clock import Clock
-from providers.errors import CapacityError, ConflictError, PermissionDeniedError, ProviderError, UnavailableError
+from providers.errors import (
+    CapacityError,
+    ConflictError,
+    NotTogetherError,
+    PermissionDeniedError,
+    ProviderError,
+    UnavailableError,
+)
 
 FLEET = "tradewind-fleet"
 """The tag of a template with the id of its fleet."""
 KEPT_S = 2 * 3600.0
+UNRESOLVED_KEPT_S = 24 * 3600.0
+"""Of a launch whose fleet is not known: without its template, a repeated call would launch again."""
+ONE_BY_ONE_S = 3600.0
+"""For so long after a refusal of fleets, launches name one offer each."""
 Place = tuple[str, str]
 """A subnet and an instance type."""
 SPOT_STRATEGY, ON_DEMAND_STRATEGY = "price-capacity-optimized", "prioritized"
 """For machines at about the same price: those that are least likely to be taken away; the first in our order."""
 
 
-MADE_FIRST = ("ec2:CreateLaunchTemplate", "ec2:CreateFleet", "iam:CreateServiceLinkedRole")
+NEEDED = (
+    "ec2:DescribeLaunchTemplates",
+    "ec2:CreateLaunchTemplate",
+    "ec2:CreateFleet",
+    "iam:CreateServiceLinkedRole",
+)
 """Permissions without which nothing is launched by a fleet."""
-
-
-class _NoFleetError(Exception):
-    """Nothing was launched, and no fleet will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +77,36 @@ class Fleets:
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._clock = connections, clock
+        self._refused_s: float | None = None
+
+    @property
+    def taken(self) -> bool:
+        """False for a while after the account could not have a fleet."""
+        return self._refused_s is None or self._clock.monotonic_s() - self._refused_s > ONE_BY_ONE_S
 
     def launch(self, request: FleetRequest) -> tuple[Place, list[str]] | None:
-        """Launch all machines by one of the overrides: (its subnet and type, EC2's ids in a fixed order). None if EC2
-        does not take such requests, or the account may not make them: then nothing was launched."""
+        """Launch all machines by one of the overrides: (its subnet and type, EC2's ids in a fixed order). None if the
+        token has launched already, by other overrides. Raises NotTogetherError."""
         try:
             return self._launched(request)
-        except _NoFleetError:
-            return None
+        except NotTogetherError:
+            self._refused_s = self._clock.monotonic_s()
+            raise
 
-    def _launched(self, request: FleetRequest) -> tuple[Place, list[str]]:
+    def _launched(self, request: FleetRequest) -> tuple[Place, list[str]] | None:
         spec, region = request.spec, request.region
-        record = self._recorded(request)
+        record, new = self._recorded(request)
         fleet = record.fleet
         found: Mapping[str, Any] = {}
         if not fleet:
-            with _taken():
+            try:
                 found = self._once(region).create_fleet(**_asked(request, record))
+            except Exception as error:
+                if not new and error_code(error) in USED_TOKEN:
+                    return None
+                if _not_taken(error):
+                    self._not_asked(region, record, error, new=new)
+                raise
             fleet = str(found["FleetId"])
         if not found.get("Instances") and not found.get("Errors"):
             with _accepted():
@@ -107,37 +133,60 @@ class Fleets:
 
     def tidy(self, install: str, region: str) -> None:
         """Remove the templates of launches that were made long ago."""
-        ec2, before_s = self._connections.client("ec2", region), self._clock.now_ms() / 1000 - KEPT_S
+        ec2, now_s = self._connections.client("ec2", region), self._clock.now_ms() / 1000
         own = [{"Name": f"tag:{INSTALL}", "Values": [install]}]
         for page in pages_of(ec2, "describe_launch_templates", Filters=own):
             for row in page["LaunchTemplates"]:
-                if row["CreateTime"].timestamp() < before_s:
+                kept_s = KEPT_S if tags_of(row).get(FLEET) else UNRESOLVED_KEPT_S
+                if now_s - row["CreateTime"].timestamp() > kept_s:
                     self._remove(region, row["LaunchTemplateId"])
 
-    def _recorded(self, request: FleetRequest) -> Record:
-        """The record of a launch, made if there is none. Raises ConflictError for another launch with this token."""
+    def _recorded(self, request: FleetRequest) -> tuple[Record, bool]:
+        """The record of a launch, made if there is none, and whether it is new: then nothing was launched. Raises
+        ConflictError for another launch with this token, and NotTogetherError."""
         spec, region = request.spec, request.region
-        tags = {INSTALL: spec.tags.get(INSTALL, ""), REQUEST: spec.fingerprint}
-        tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
         try:
-            with _taken():
-                made = self._once(region).create_launch_template(
-                    LaunchTemplateName=_name(spec.token),
-                    LaunchTemplateData=request.data,
-                    TagSpecifications=[{"ResourceType": "launch-template", "Tags": tagged}],
-                )
+            found = self._record(spec.token, region)
+            if found is None and (made := self._made(request)) is not None:
+                return made, True
         except Exception as error:
-            if error_code(error) not in TEMPLATE_EXISTS:
-                raise
-        else:
-            return Record(str(made["LaunchTemplate"]["LaunchTemplateId"]), "")
-        found = self._record(spec.token, region)
+            if _not_taken(error):
+                raise _not_together(error) from error
+            raise
+        found = found or self._record(spec.token, region)
         if found is None:
             raise UnavailableError(f"EC2 does not show yet what it knows of the token {spec.token}")
         record, before = found
         if before != spec.fingerprint:
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
-        return record
+        return record, False
+
+    def _made(self, request: FleetRequest) -> Record | None:
+        """A new record of a launch; None if there is one."""
+        spec = request.spec
+        tags = {INSTALL: spec.tags.get(INSTALL, ""), REQUEST: spec.fingerprint}
+        tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
+        try:
+            made = self._once(request.region).create_launch_template(
+                LaunchTemplateName=_name(spec.token),
+                LaunchTemplateData=request.data,
+                TagSpecifications=[{"ResourceType": "launch-template", "Tags": tagged}],
+            )
+        except Exception as error:
+            if error_code(error) not in TEMPLATE_EXISTS:
+                raise
+            return None
+        return Record(str(made["LaunchTemplate"]["LaunchTemplateId"]), "")
+
+    def _not_asked(self, region: str, record: Record, error: Exception, *, new: bool) -> NoReturn:
+        """Raise what it means that EC2 takes no fleet. An earlier call may have launched one all the same."""
+        if not new:
+            raise UnavailableError(
+                f"EC2 takes no fleet now, but may have taken one for this launch: {error}"
+            ) from error
+        with suppress(Exception):  # else it is removed a day later
+            self._remove(region, record.template)
+        raise _not_together(error) from error
 
     def _record(self, token: str, region: str) -> tuple[Record, str] | None:
         """The record of a launch, and the fingerprint of its request."""
@@ -172,10 +221,7 @@ class Fleets:
             raise UnavailableError("EC2 does not show yet what became of a fleet")
         with suppress(Exception):  # else the next call with this token is answered with this refusal
             self._remove(region, record.template)
-        refused = refusal(errors)
-        if not ids and (type(refused) is ProviderError or isinstance(refused, PermissionDeniedError)):
-            raise _NoFleetError
-        raise refused
+        raise refusal(errors)
 
     def _remove(self, region: str, template: str) -> None:
         try:
@@ -189,7 +235,9 @@ class Fleets:
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
-    """Why a fleet has launched nothing. Zones without capacity are expected, so any other reason comes first."""
+    """Why a fleet has launched nothing, which is said of all its offers: that one had no capacity, else what was said
+    of each. Of different reasons, or one that is not known, only asking for one offer at a time can tell whose it is.
+    """
     told: list[ProviderError] = []
     for each in errors:
         code, text = str(each.get("ErrorCode", "")), str(each.get("ErrorMessage", ""))
@@ -198,8 +246,19 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
         told.append(
             ProviderError(message) if meaning is None else meaning.kind(message, hint=meaning.hint, scope=meaning.scope)
         )
-    few = CapacityError("CreateFleet: EC2 launched too few machines", scope="zone")
-    return next((each for each in told if not isinstance(each, CapacityError)), next(iter(told), few))
+    if not told:
+        return CapacityError("CreateFleet: EC2 launched too few machines", scope="zone")
+    messages = "; ".join(dict.fromkeys(str(each) for each in told))
+    for reason in told:
+        if isinstance(reason, CapacityError):
+            return CapacityError(messages, hint=reason.hint, scope=reason.scope)
+    for reason in told:
+        if reason.retryable:
+            return reason
+    first, kinds = told[0], {type(each) for each in told}
+    if len(kinds) > 1 or not kinds.isdisjoint((ProviderError, PermissionDeniedError)):
+        return NotTogetherError(messages, hint=first.hint)
+    return first
 
 
 @contextmanager
@@ -211,16 +270,15 @@ def _accepted() -> Iterator[None]:
         raise UnavailableError(f"what became of a fleet cannot be looked up: {error}") from error
 
 
-@contextmanager
-def _taken() -> Iterator[None]:
-    """Raises _NoFleetError for a request that EC2 does not know, or that the account may not make."""
-    try:
-        yield
-    except Exception as error:
-        known = to_provider_error(error) if error_code(error) not in TEMPLATE_EXISTS else None
-        if type(known) is ProviderError or (isinstance(known, PermissionDeniedError) and known.action in MADE_FIRST):
-            raise _NoFleetError from error
-        raise
+def _not_taken(error: Exception) -> bool:
+    """Whether EC2 does not know such a request, or the account may not make it."""
+    known = to_provider_error(error)
+    return type(known) is ProviderError or (isinstance(known, PermissionDeniedError) and known.action in NEEDED)
+
+
+def _not_together(error: Exception) -> NotTogetherError:
+    known = to_provider_error(error)
+    return NotTogetherError(f"no fleets here: {known}", hint="" if known is None else known.hint)
 
 
 def _name(token: str) -> str:

@@ -109,10 +109,10 @@ class AwsProvider:
 
     def most_offers(self, _count: int) -> int:
         """See LaunchesAnywhere."""
-        return MOST_OFFERS
+        return MOST_OFFERS if self._fleets.taken else 1
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
-        """See LaunchesAnywhere. Where the account may not, or EC2 will not, launch fleets: of the first offer."""
+        """See LaunchesAnywhere. Never launches in another way than by a fleet: see providers.aws.fleets."""
         offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
         offer = offers[0]
         if any((each.region, each.spot) != (offer.region, offer.spot) for each in offers):
@@ -133,7 +133,7 @@ class AwsProvider:
             self._networks.forget(_install(spec), offer.region)
             raise
         if launched is None:
-            return Landed(spec.offer_id, self.launch(spec))
+            return self._landed_before(spec, offer.region)
         place, found = launched
         ids = tuple(instance_id(offer.region, {"InstanceId": each}) for each in found)
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
@@ -161,7 +161,7 @@ class AwsProvider:
             with self._converted(region):
                 ids = self._fleets.machines(token, region)
         except PermissionDeniedError as error:
-            if error.action != SEES_TEMPLATES:  # without it, there are no fleets
+            if error.action != SEES_TEMPLATES:  # without it, by the tag, which a machine keeps while it runs
                 raise
         by = {"Name": f"tag:{TOKEN}", "Values": [token]} if ids is None else {"Name": "instance-id", "Values": ids}
         return [replace(each, token=token) for each in (self._found(region, by) if ids != [] else [])]
@@ -361,6 +361,14 @@ class AwsProvider:
         if any(tags_of(row).get(REQUEST, spec.fingerprint) != spec.fingerprint for row in rows):
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return tuple(instance_id(region, row) for row in sorted(rows, key=lambda row: int(row["AmiLaunchIndex"])))
+
+    def _landed_before(self, spec: LaunchSpec, region: str) -> Landed:
+        """The machines of a token whose fleet was asked for in other zones: a subnet has been made or removed since.
+        Raises UnavailableError if EC2 does not show them."""
+        found = self._found(region, {"Name": f"tag:{TOKEN}", "Values": [spec.token]})
+        if len(found) != spec.count:
+            raise UnavailableError(f"EC2 does not show what it launched in other zones with the token {spec.token}")
+        return Landed(found[0].offer_id, tuple(sorted(each.id for each in found)))
 
     # --- asking ---
 

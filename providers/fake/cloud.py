@@ -32,9 +32,9 @@ class Behaviour:
 
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
-    in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also
-    of different types. `owned`: `max_instances` are all machines that there are, and no account's limit;
-    `vcpus_count`: it is a limit of vCPUs.
+    in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also of different types;
+    `not_together`: a launch that names several is refused. `owned`: `max_instances` are all machines that there are,
+    and no account's limit; `vcpus_count`: it is a limit of vCPUs.
     """
 
     boot_s: float = 30.0
@@ -49,6 +49,7 @@ class Behaviour:
     describe_every_s: float = 0.0
     most_offers: int = 1
     mixes_types: bool = False
+    not_together: bool = False
     owned: bool = False
     vcpus_count: bool = False
 

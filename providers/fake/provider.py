@@ -12,7 +12,14 @@ from typing import TypeVar
 from providers.base import Covered, Landed, LaunchSpec, Quota
 from providers.billing.charges import Usage
 from providers.clock import Clock
-from providers.errors import CapacityError, ProviderError, SetupError, ThrottledError, UnavailableError
+from providers.errors import (
+    CapacityError,
+    NotTogetherError,
+    ProviderError,
+    SetupError,
+    ThrottledError,
+    UnavailableError,
+)
 from providers.fake.cloud import NAME, FakeCloud
 from providers.fake.faults import Fault, Faults
 from providers.instance import Instance
@@ -50,6 +57,7 @@ class FakeProvider:
         self.cloud = FakeCloud(clock, seed=seed) if cloud is None else cloud
         self.faults = Faults(seed) if faults is None else faults
         self._clock = clock
+        self._one_by_one = False  # since a launch that named several offers was refused
 
     def offers(self) -> Sequence[Offer]:
         """The offers currently on sale."""
@@ -74,7 +82,7 @@ class FakeProvider:
 
     def most_offers(self, _count: int) -> int:
         """See LaunchesAnywhere: as set in the cloud's behaviour."""
-        return self.cloud.behaviour.most_offers
+        return 1 if self._one_by_one else self.cloud.behaviour.most_offers
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
         """See LaunchesAnywhere; raises the faults that are due. The offers are tried in order."""
@@ -83,6 +91,9 @@ class FakeProvider:
             if len(kinds) > 1:
                 raise SetupError(f"the offers of one launch differ in their type: {' '.join(sorted(kinds))}")
         accepted = self.cloud.accepted(spec.token)
+        if spec.also and self.cloud.behaviour.not_together and not accepted:
+            self._one_by_one = True
+            raise NotTogetherError("this cloud takes one offer at a time")
         return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from providers.base import LaunchesAnywhere, LaunchSpec
-from providers.errors import CapacityError, ConflictError, QuotaError, SetupError, UnavailableError
+from providers.errors import CapacityError, ConflictError, NotTogetherError, QuotaError, SetupError, UnavailableError
 from providers.instance import InstanceState
 from providers.testing.kit import Kit, raises
 
@@ -145,6 +145,16 @@ class Anywhere(Kit):
         if provider is None or not self.limit_quota(0):
             return
         assert raises(QuotaError, lambda: provider.launch_any(self.any_spec())).hint
+        self.advance(client.listing_lag_s)
+        assert not client.list_owned(self.install)
+
+    def test_offers_that_cannot_be_asked_for_together_are_asked_for_one_at_a_time(self) -> None:
+        """NotTogetherError, nothing is launched, and from then on a launch may name one offer."""
+        provider, client = self.connect_any(), self.connect()
+        if provider is None or not self.refuse_together():
+            return
+        raises(NotTogetherError, lambda: provider.launch_any(self.any_spec()))
+        assert provider.most_offers(1) == 1
         self.advance(client.listing_lag_s)
         assert not client.list_owned(self.install)
 

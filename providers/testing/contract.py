@@ -17,5 +17,6 @@ class ProviderContract(Launching, Ending, Trouble, Paying, Anywhere, Account):
 
     Required: `offer_id`, `connect`, `now_ms`, `advance`. Optional: the trouble that a test can arrange at its cloud
     (`limit_capacity`, `limit_quota`, `lose_reply`, `announce_end`, `take_away`, `other_offer_id`;
-    for LaunchesAnywhere `next_door`, `limit_capacity_next_door`, `other_type`, `limit_capacity_of_other_type`).
+    for LaunchesAnywhere `next_door`, `limit_capacity_next_door`, `other_type`, `limit_capacity_of_other_type`,
+    `refuse_together`).
     """

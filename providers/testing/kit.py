@@ -66,6 +66,10 @@ class Kit(ABC):
         """The account may have so many machines of `offer_id` at once from now on."""
         return False
 
+    def refuse_together(self) -> bool:
+        """The cloud refuses launches that name several offers from now on (LaunchesAnywhere)."""
+        return False
+
     def lose_reply(self, call: Literal["launch", "terminate"]) -> bool:
         """The next such call takes effect, and its answer is lost."""
         return False

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from providers.aws.codes import CODES, USED_TOKEN
-from providers.aws.fleets import KEPT_S
+from providers.aws.fleets import KEPT_S, ONE_BY_ONE_S, UNRESOLVED_KEPT_S
+from providers.aws.provider import AwsProvider
 from providers.aws.session import Connections
 from providers.base import LaunchSpec
 from providers.errors import (
@@ -23,6 +24,7 @@ from providers.errors import (
     ConflictError,
     CutOffError,
     NotFoundError,
+    NotTogetherError,
     PermissionDeniedError,
     ProviderError,
     QuotaError,
@@ -209,7 +211,9 @@ def test_each_refusal_has_its_class_and_launches_nothing(account: Account, actio
     for code in sorted({*ONE_OF_EACH.values(), *USED_TOKEN[:1]}):
         kind = CODES[code].kind
         if kind is PermissionDeniedError:
-            continue  # it is done without a fleet
+            continue  # then there are no fleets
+        if kind is ConflictError and action == "CreateFleet":
+            kind = UnavailableError  # it was asked for in other zones, say
         account.fails(action, answer=error(code, "said AWS", 400))
         with pytest.raises(ProviderError) as raised:
             provider.launch_any(anywhere())
@@ -237,28 +241,132 @@ def test_a_fleet_that_was_refused_in_each_zone_says_why(account: Account) -> Non
     assert len(provider.launch_any(anywhere()).instance_ids) == 1
 
 
-@pytest.mark.parametrize("code", ["UnauthorizedOperation", "SomethingNew"])
-def test_a_fleet_that_may_launch_nothing_is_done_without(account: Account, code: str) -> None:
+def refusing(account: Account, codes: dict[str, str], otherwise: str = "InsufficientInstanceCapacity") -> None:
+    """Fleets are refused with these codes for these types."""
+
     def refuse(region: str, asked: Any) -> list[str]:
-        raise Refused(code, "said AWS")
+        raise Refused(codes.get(asked["InstanceType"], otherwise), "said AWS")
 
     account.ec2.fleets.launch = refuse
-    assert account.connect().launch_any(anywhere()).offer_id == SPOT
-    assert len(account.ec2.instances) == 1
+
+
+def lands_alone(account: Account, provider: AwsProvider) -> None:
+    """One offer at a time is launched, for an hour; then fleets are tried again."""
+    assert provider.most_offers(1) == 1
+    assert not account.ec2.instances
     assert not templates(account)
+    (alone,) = provider.launch(spec(token="token-2"))
+    assert [each.id for each in account.connect().find("token-2", "us-east-1")] == [alone]
+    account.clock.advance(ONE_BY_ONE_S + 1)
+    assert provider.most_offers(1) > 1
 
 
-@pytest.mark.parametrize("what", ["not allowed", "unknown"])
-def test_an_account_that_may_not_have_such_fleets_gets_a_machine_in_the_first_zone(account: Account, what: str) -> None:
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "SomethingNew"])
+def test_a_fleet_that_may_launch_nothing_blames_no_offer(account: Account, code: str) -> None:
+    refusing(account, {}, code)
+    provider = account.connect()
+    with pytest.raises(NotTogetherError, match=code):
+        provider.launch_any(anywhere())
+    lands_alone(account, provider)
+
+
+@pytest.mark.parametrize("what", ["CreateFleet", "CreateLaunchTemplate", "DescribeLaunchTemplates", "unknown"])
+def test_an_account_that_may_not_have_such_fleets_asks_for_one_offer_at_a_time(account: Account, what: str) -> None:
+    provider = account.connect()
+    assert provider.most_offers(1) > 1
+    provider._networks.place("tw-1", "us-east-1", A)
     if what == "unknown":
         account.ec2.fleets.invalid = True
     else:
+        account.ec2.denied = {what}
+    with pytest.raises(NotTogetherError):
+        provider.launch_any(anywhere())
+    lands_alone(account, provider)
+
+
+@pytest.mark.parametrize("how", ["denied", "unknown"])
+def test_what_comes_after_a_lost_answer_does_not_launch_in_another_way(account: Account, how: str) -> None:
+    account.fails("CreateFleet", lost=True)
+    with pytest.raises(UnavailableError):
+        account.connect().launch_any(anywhere())
+    if how == "denied":
         account.ec2.denied = {"CreateFleet"}
+    else:
+        account.ec2.fleets.invalid = True
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="may have taken one"):
+            account.connect().launch_any(anywhere())
+    account.ec2.denied, account.ec2.fleets.invalid = set(), False
+    (machine,) = account.connect().find("token-1", "us-east-1")
+    assert account.connect().launch_any(anywhere()).instance_ids == (machine.id,)
+    assert len(account.ec2.instances) == 1
+
+
+def test_a_launch_that_may_no_longer_be_recorded_keeps_its_record(account: Account) -> None:
+    landed = account.connect().launch_any(anywhere())
+    account.ec2.denied = {"CreateLaunchTemplate"}
+    assert account.connect().launch_any(anywhere()) == landed
+
+
+def test_without_a_look_at_templates_a_machine_is_found_by_its_tag(account: Account) -> None:
+    landed = account.connect().launch_any(anywhere())
+    account.ec2.denied = {"DescribeLaunchTemplates"}
+    assert [each.id for each in account.connect().find("token-1", "us-east-1")] == list(landed.instance_ids)
+
+
+@pytest.mark.parametrize(
+    ("larger", "otherwise", "expected"),
+    [
+        ("VcpuLimitExceeded", "InsufficientInstanceCapacity", CapacityError),
+        ("InvalidAMIID.NotFound", "InsufficientInstanceCapacity", CapacityError),
+        ("SomethingNew", "InsufficientInstanceCapacity", CapacityError),
+        ("VcpuLimitExceeded", "VcpuLimitExceeded", QuotaError),
+        ("VcpuLimitExceeded", "InternalError", UnavailableError),
+        ("VcpuLimitExceeded", "InvalidAMIID.NotFound", NotTogetherError),
+    ],
+)
+def test_different_refusals_of_one_fleet_blame_no_offer_wrongly(
+    account: Account, larger: str, otherwise: str, expected: type[ProviderError]
+) -> None:
+    refusing(account, {"g5.2xlarge": larger}, otherwise)
+    with pytest.raises(ProviderError) as raised:
+        account.connect().launch_any(anywhere(also=SPOT.replace("g5.xlarge", "g5.2xlarge")))
+    assert type(raised.value) is expected
+    if expected is not UnavailableError:
+        assert larger in str(raised.value)
+
+
+def test_a_subnet_that_is_gone_after_a_lost_answer_is_no_conflict(account: Account) -> None:
+    ec2 = account.connections.client("ec2", "us-east-1")
+    place = account.connect()._networks.place("tw-1", "us-east-1", B)
+    fill(account, B)
+    account.fails("CreateFleet", lost=True)
+    with pytest.raises(UnavailableError):
+        account.connect().launch_any(anywhere())
+    ec2.delete_subnet(SubnetId=place[0])
     landed = account.connect().launch_any(anywhere())
     assert landed.offer_id == SPOT
+    (machine,) = account.ec2.instances.values()
+    tags, machine.row["Tags"] = machine.row["Tags"], []
+    with pytest.raises(UnavailableError, match="in other zones"):
+        account.connect().launch_any(anywhere())
+    machine.row["Tags"] = tags
     assert account.connect().launch_any(anywhere()) == landed
     assert len(account.ec2.instances) == 1
-    assert [each.id for each in account.connect().find("token-1", "us-east-1")] == list(landed.instance_ids)
+
+
+def test_the_record_of_a_launch_whose_fleet_is_not_known_is_kept_for_a_day(account: Account) -> None:
+    account.fails("CreateFleet", lost=True)
+    with pytest.raises(UnavailableError):
+        account.connect().launch_any(anywhere(time_to_live_s=HOUR_S))
+    account.clock.advance(UNRESOLVED_KEPT_S - 60)
+    account.connect().list_owned("tw-1")
+    assert account.connect().launch_any(anywhere(time_to_live_s=HOUR_S))
+    assert len(account.ec2.instances) == 1
+    account.ec2.fleets.templates[templates(account)[0]]["row"]["Tags"].pop()
+    account.clock.advance(120)
+    account.connect().list_owned("tw-1")
+    assert not templates(account)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -287,7 +395,7 @@ def test_a_record_that_is_not_shown_yet_is_asked_for_again(account: Account) -> 
     absent = error("InvalidLaunchTemplateName.NotFoundException", "does not exist", 400)
     provider = account.connect()
     provider._networks.place("tw-1", "us-east-1", A)  # it looks for templates too
-    account.fails("DescribeLaunchTemplates", answer=absent)
+    account.fails("DescribeLaunchTemplates", answer=absent, times=None)
     with pytest.raises(UnavailableError, match="does not show yet"):
         provider.launch_any(anywhere())
     assert len(account.ec2.instances) == 1

@@ -136,6 +136,10 @@ class TestAws(ProviderContract):
         self.ec2.capacity[LARGER.name, ZONE, True] = machines
         return True
 
+    def refuse_together(self) -> bool:
+        self.ec2.denied = {"CreateFleet"}
+        return True
+
     def limit_quota(self, machines: int) -> bool:
         self.ec2.quota["All G and VT Spot Instance Requests"] = machines * KIND.vcpu
         return True

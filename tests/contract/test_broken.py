@@ -14,6 +14,7 @@ from providers.errors import (
     CapacityError,
     ConflictError,
     NotFoundError,
+    NotTogetherError,
     ProviderError,
     QuotaError,
     SetupError,
@@ -397,6 +398,16 @@ class AsksOneZone(Sound):
         return super().launch_any(replace(spec, also=()))
 
 
+class LaunchesOneAlone(Sound):
+    """Without saying that it cannot ask for several."""
+
+    def launch_any(self, spec: LaunchSpec) -> Landed:
+        try:
+            return super().launch_any(spec)
+        except NotTogetherError:
+            return super().launch_any(replace(spec, also=()))
+
+
 class LaunchesInEachZone(Sound):
     def launch_any(self, spec: LaunchSpec) -> Landed:
         for number, other in enumerate(spec.also):
@@ -518,6 +529,7 @@ FAILS: dict[str, type[FakeProvider]] = {
     "types_are_mixed_only_where_the_provider_says_so": MixesTypesWithoutSayingSo,
     "where_no_zone_has_room_it_is_capacity_and_the_token_is_not_used_up": SaysNothingOfCapacity,
     "a_quota_is_none_of_capacity_in_any_zone": TakesQuotaForCapacityAnywhere,
+    "offers_that_cannot_be_asked_for_together_are_asked_for_one_at_a_time": LaunchesOneAlone,
     "the_same_token_for_another_launch_anywhere_is_a_conflict": TakesAnyOffersForAToken,
     "offers_are_distinct_in_a_fixed_order_and_say_whose_they_are": OffersTwice,
     "every_offer_has_one_price_in_force": HasNoPrice,

@@ -40,6 +40,10 @@ class FakeContract(ProviderContract):
         self.cloud.behaviour = replace(self.cloud.behaviour, max_instances=machines)
         return True
 
+    def refuse_together(self) -> bool:
+        self.cloud.behaviour = replace(self.cloud.behaviour, not_together=True)
+        return True
+
     def lose_reply(self, call: str) -> bool:
         self.faults.inject(call, Fault.LOST_REPLY)
         return True

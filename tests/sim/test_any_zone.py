@@ -93,6 +93,24 @@ def test_where_no_zone_has_room_none_is_asked_again_and_another_region_is_tried(
     finished(home, job)
 
 
+def test_where_offers_cannot_be_asked_for_together_none_is_blamed_and_each_is_asked_for(install: Install) -> None:
+    prices = [(offer, usd(f"1.0{number}")) for number, offer in enumerate(ZONES)]
+    home = install(catalog=tuple(prices), behaviour=replace(ANY, not_together=True))
+    full(home, ZONES[:2])
+    job = home.submit()
+    began_s = home.clock.monotonic_s()
+    home.until(lambda: rented(home, job), stride_s=TICK_S)
+    assert home.clock.monotonic_s() - began_s <= 10 * TICK_S
+    assert said_of(home, "refused") == [offer.id for offer in ZONES[:2]]
+    first, *later = home.migrations(job)
+    assert first.also
+    assert not any(each.also for each in later)
+    assert [each.offer_id for each in later] == [offer.id for offer in ZONES[:3]]
+    assert len({each.token for each in (first, *later)}) == 4
+    assert not home.events(job, "placement.wasted")
+    finished(home, job)
+
+
 @pytest.mark.parametrize("edge", ["after launch", "before step provision>ready", "after step provision>ready"])
 def test_a_death_between_the_launch_and_its_record_loses_nothing(home: SimulatedInstallation, edge: str) -> None:
     home.injector.when = lambda name: name == edge

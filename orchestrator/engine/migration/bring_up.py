@@ -28,7 +28,7 @@ from orchestrator.errors import LimitError, SiteError
 from orchestrator.model import Job, Member, Migration, Run, Step
 from orchestrator.nodes.boot.launching import Remote
 from providers.base import Landed, LaunchesAnywhere, LaunchSpec
-from providers.errors import CapacityError, ConflictError, PriceError, ProviderError, QuotaError
+from providers.errors import CapacityError, ConflictError, NotTogetherError, PriceError, ProviderError, QuotaError
 from providers.instance import EndReason, InstanceState
 from providers.offer import provider_of
 from providers.traits import shares_host
@@ -220,7 +220,8 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
                 tx.add_availability(offer_id, ctx.now_ms, "refused", move.target.id, str(error))
     # An earlier call without an answer may still create a machine, whatever this answer says.
     refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
-    return abort(ctx, move, str(error), at_once=no_room, refused=refused)
+    one_by_one = isinstance(error, NotTogetherError)  # which is no offer's fault
+    return abort(ctx, move, str(error), at_once=no_room or one_by_one, refused=refused)
 
 
 def ready(ctx: Context, move: Move) -> bool:
