@@ -73,7 +73,8 @@ def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
 def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
     budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
-    return f"together about {amount(view.cost_nano_usd)}{budget}; the last job ends after about {takes} (estimates)"
+    ends = f"the last job ends after about {takes}"
+    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without starts and interruptions)"
 
 
 def _late(view: GroupPlanView) -> str:
