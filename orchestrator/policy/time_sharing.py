@@ -50,7 +50,7 @@ class Given:
     that it must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a
     machine, as planned. `machines` there are."""
 
-    has_turn: frozenset[str]
+    has_turn: tuple[str, ...]
     not_now: Mapping[str, tuple[str, ...]]
     give_way: tuple[str, ...]
     share: Mapping[str, float]
@@ -101,7 +101,7 @@ def take_turns(
     holding = [each for each in contenders if each.holds is not None]
     give_way = tuple(each.job_id for each in holding if each.holds not in may.get(each.job_id, ()))
     share = dict(zip((each.job_id for each in contenders), given.shares.sum(axis=1).tolist(), strict=True))
-    return Given(frozenset(given.way), not_now, give_way, share, int(_machines(room)))
+    return Given(tuple(sorted(given.way)), not_now, give_way, share, int(_machines(room)))
 
 
 def _ways(market: Market) -> list[list[int]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +55,16 @@ def anywhere(offer_id: str = SPOT, also: str = NEXT_DOOR, **options: Any) -> Lau
 
 def fill(account: Account, zone: str, machines: int = 0) -> None:
     account.ec2.capacity["g5.xlarge", zone, True] = machines
+
+
+@contextmanager
+def without_subnet(account: Account, zone: str) -> Iterator[None]:
+    """The networks are those of all tests of the module."""
+    provider = account.connect(regions=("us-east-1",))
+    subnet, _ = provider._networks.place("tw-1", "us-east-1", zone)
+    account.connections.client("ec2", "us-east-1").delete_subnet(SubnetId=subnet)
+    yield
+    account.connect(regions=("us-east-1",)).set_up("tw-1", lambda _: None)
 
 
 def templates(account: Account) -> list[str]:
@@ -337,21 +349,19 @@ def test_different_refusals_of_one_fleet_blame_no_offer_wrongly(
 
 
 def test_a_subnet_that_is_gone_after_a_lost_answer_is_no_conflict(account: Account) -> None:
-    ec2 = account.connections.client("ec2", "us-east-1")
-    place = account.connect()._networks.place("tw-1", "us-east-1", B)
     fill(account, B)
     account.fails("CreateFleet", lost=True)
     with pytest.raises(UnavailableError):
         account.connect().launch_any(anywhere())
-    ec2.delete_subnet(SubnetId=place[0])
-    landed = account.connect().launch_any(anywhere())
-    assert landed.offer_id == SPOT
-    (machine,) = account.ec2.instances.values()
-    tags, machine.row["Tags"] = machine.row["Tags"], []
-    with pytest.raises(UnavailableError, match="in other zones"):
-        account.connect().launch_any(anywhere())
-    machine.row["Tags"] = tags
-    assert account.connect().launch_any(anywhere()) == landed
+    with without_subnet(account, B):
+        landed = account.connect().launch_any(anywhere())
+        assert landed.offer_id == SPOT
+        (machine,) = account.ec2.instances.values()
+        tags, machine.row["Tags"] = machine.row["Tags"], []
+        with pytest.raises(UnavailableError, match="in other zones"):
+            account.connect().launch_any(anywhere())
+        machine.row["Tags"] = tags
+        assert account.connect().launch_any(anywhere()) == landed
     assert len(account.ec2.instances) == 1
 
 
@@ -394,7 +404,8 @@ def test_a_record_that_is_not_shown_yet_is_asked_for_again(account: Account) -> 
     account.connect().launch_any(anywhere())
     absent = error("InvalidLaunchTemplateName.NotFoundException", "does not exist", 400)
     provider = account.connect()
-    provider._networks.place("tw-1", "us-east-1", A)  # it looks for templates too
+    for zone in (A, B):
+        provider._networks.place("tw-1", "us-east-1", zone)  # it looks for templates too
     account.fails("DescribeLaunchTemplates", answer=absent, times=None)
     with pytest.raises(UnavailableError, match="does not show yet"):
         provider.launch_any(anywhere())
@@ -410,12 +421,10 @@ def test_another_request_with_the_token_is_a_conflict(account: Account) -> None:
 
 
 def test_a_zone_whose_subnet_was_not_made_yet_is_left_out(account: Account) -> None:
-    ec2 = account.connections.client("ec2", "us-east-1")
-    place = account.connect()._networks.place("tw-1", "us-east-1", B)
-    ec2.delete_subnet(SubnetId=place[0])
-    assert account.connect().launch_any(anywhere()).offer_id == SPOT
-    with pytest.raises(SetupError):
-        account.connect().launch_any(anywhere(NEXT_DOOR, SPOT, token="token-2"))
+    with without_subnet(account, B):
+        assert account.connect().launch_any(anywhere()).offer_id == SPOT
+        with pytest.raises(SetupError):
+            account.connect().launch_any(anywhere(NEXT_DOOR, SPOT, token="token-2"))
 
 
 @pytest.mark.parametrize(
