@@ -1,7 +1,7 @@
 """Claim: jobs that share owned machines each get the part of the time that the plan gives them, and all finish.
 
     python -m benchmarks.time_slicing            30 jobs on 4 machines, 40 turns; some minutes
-    python -m benchmarks.time_slicing --quick    6 jobs on 2 machines, 12 turns
+    python -m benchmarks.time_slicing --quick    5 jobs on 2 machines, 10 turns
 
 The engine runs in virtual time on simulated machines that count as owned; trainers are simulated. A turn is 60 s, and
 to change machines takes about 8 s of that, far more than of turns of ten minutes. What each job was to have is the mean
@@ -103,10 +103,10 @@ def one_round(fairness: Fairness) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="6 jobs on 2 machines, 12 turns")
+    parser.add_argument("--quick", action="store_true", help="5 jobs on 2 machines, 10 turns")
     parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
-    jobs, machines, rounds = (6, 2, 12) if options.quick else (30, 4, 40)
+    jobs, machines, rounds = (5, 2, 10) if options.quick else (30, 4, 40)
     claims = []
     for fairness in PROGRAMS:
         distance, unfinished, ended, wrong = shared(fairness, jobs, machines, rounds)
