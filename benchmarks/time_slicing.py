@@ -16,6 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import get_args
 
 import benchmarks._one_thread  # noqa: F401  isort: skip
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from benchmarks._claims import Claim, show
 from orchestrator.model import Job, JobSpec, Run
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import PROGRAMS, Contender, Fairness, turns
+from orchestrator.policy.groups.time_slices import Contender, Fairness, turns
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
@@ -63,7 +64,7 @@ def shared(fairness: Fairness, jobs: int, machines: int, rounds: int) -> tuple[f
         seen: set[int] = set()
         while len(seen) < rounds:
             home.tick(1.0)
-            known = home.plane._ctx.turns
+            known = home.plane._ctx.round
             if known.given is not None and known.number not in seen:
                 seen.add(known.number or 0)
                 for job_id, share in known.given.share.items():
@@ -108,7 +109,7 @@ def main() -> int:
     options = parser.parse_args()
     jobs, machines, rounds = (5, 2, 10) if options.quick else (30, 4, 40)
     claims = []
-    for fairness in PROGRAMS:
+    for fairness in get_args(Fairness):
         distance, unfinished, ended, wrong = shared(fairness, jobs, machines, rounds)
         case = f"{fairness}, {jobs} jobs on {machines} machines (simulated)"
         claims += [
@@ -117,7 +118,7 @@ def main() -> int:
             Claim(f"{case}: jobs that did not finish", unfinished, "jobs", 0),
             Claim(f"{case}: steps lost, machines left, ledgers that differ", wrong, "findings", 0),
         ]
-    for fairness in PROGRAMS:
+    for fairness in get_args(Fairness):
         what = f"{fairness}: one round of {JOBS:,} jobs over {CLASSES} classes"
         claims.append(Claim(f"{what}, CPU time", one_round(fairness), "s", PASS_S))
     return show("Turns on owned machines", claims, as_json=options.json)

@@ -21,7 +21,7 @@ Decision = Callable[[Collection], Floats]
 """The shares (jobs, ways) of the jobs that have not ended."""
 HOUR_S, DAY_H = 3600.0, 24
 LATE_S = 1.0
-"""A job that is late by less than this is on time: the solver is no more exact."""
+"""Seconds. A job that is late by less counts as on time, because the solver is not more precise than that."""
 HARDLY = 1e-6
 """The part of a job's steps, or of a need, that counts as none."""
 
@@ -78,7 +78,8 @@ def played(group: Group, usd_per_h: Floats, quotas: tuple[Quota, ...], decide: D
 def _waiting(
     group: Group, going: np.ndarray, left: Floats, now_s: float, price: Floats, quotas: tuple[Quota, ...]
 ) -> Collection:
-    """What a decision sees. Whoever can be on time by no plan is to run as fast as possible."""
+    """The collection at the time of a decision. A job that no plan can finish on time gets the earliest deadline that
+    it can still meet."""
     rate = group.rate[going]
     least_s = left[going] / rate.max(axis=1)
     deadline_s = np.maximum(group.deadline_s[going] - now_s, least_s)

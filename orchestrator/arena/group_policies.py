@@ -20,17 +20,16 @@ from orchestrator.arena.rounds import ROUND_S, Cluster
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.policy.groups import Collection, Program, Supply, solve
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
-from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
-from orchestrator.policy.groups.policies.in_order import first_in_first_out, shortest_first
-from orchestrator.policy.groups.policies.throughput import throughput_per_dollar, total_throughput
+from orchestrator.policy.groups.policies.named import PROGRAMS
+from orchestrator.policy.groups.policies.throughput import throughput_per_dollar
 from orchestrator.policy.groups.policies.water_filling import water_filling
 from orchestrator.policy.groups.problem import Floats
 
-LEAST_COST = "least-cost"
+LEAST_COST = "cheapest"
 RESTART_S = 255.0
 """Wall seconds from the request of a machine to the first step there: what clouds take for one with a GPU."""
 LATE_S = 1.0
-"""A job that ends so soon after its deadline is on time."""
+"""Seconds. A job that is late by less counts as on time."""
 _KIND = re.compile(r"([^=@,\s]+)=(0*[1-9]\d{0,6})(?:@(\d+(?:\.\d*)?|\.\d+))?")
 Done = Callable[[int, int], None]
 """Called with how many jobs have ended, and how many there are."""
@@ -41,17 +40,12 @@ def _solved(program: Callable[[Collection], Program]) -> Callable[[Collection], 
 
 
 POLICIES: Mapping[str, Callable[[Collection], Floats]] = {
-    "max-min": _solved(max_min_fairness),
-    "max-min-agnostic": lambda jobs: solve(max_min_fairness(jobs.agnostic()), central=True).shares,
+    **{name: _solved(program) for name, program in PROGRAMS.items()},
+    "max-min-fairness-agnostic": lambda jobs: solve(max_min_fairness(jobs.agnostic()), central=True).shares,
     "water-filling": lambda jobs: water_filling(jobs).shares,
-    "finish-time": _solved(finish_time_fairness),
-    "makespan": _solved(makespan),
-    "throughput": _solved(total_throughput),
     "throughput-per-dollar": _solved(throughput_per_dollar),
-    "fifo": _solved(first_in_first_out),
-    "shortest-first": _solved(shortest_first),
 }
-"""Of a shared cluster: the shares (jobs, kinds of GPU)."""
+"""Those of group files, and others to compare them with. Of a shared cluster: the shares (jobs, kinds of GPU)."""
 ALL = (*POLICIES, LEAST_COST)
 
 

@@ -87,7 +87,7 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
             for name in needed:
                 if name not in columns:
                     near = did_you_mean(name, columns) or f"it has {', '.join(columns) or 'no columns'}"
-                    raise refused(path, 1, name, "there is no such column", near)
+                    raise refused(path, 1, name, "the column is missing", near)
             for row in reader:
                 if None in row:
                     raise refused(path, reader.line_num, "", f"there are more values than the {len(columns)} columns")

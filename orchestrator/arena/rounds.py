@@ -1,8 +1,8 @@
 """Simulates a fixed cluster that jobs share in rounds, under any policy for collections of jobs.
 
 The mechanism is that of Gavel (policy.groups.rounds), in rounds of 360 s. Types are filled from the first to the last.
-A round ends with its last job. Shares are computed anew at the start of a round, if a job arrived or ended, 1,920 s
-after the last time or later. As there, checkpoints cost nothing. The results agree with Gavel's own simulator
+A round ends with its last job. Shares are recomputed at the start of a round if a job has arrived or ended, but at most
+every 1,920 s. As in Gavel, checkpoints cost nothing. The results agree with Gavel's own simulator
 (tests/unit/arena/test_rounds.py).
 """
 

@@ -1,4 +1,5 @@
-"""Completion of job ids and names, in well under 100 ms: reads the store's file with the standard library alone.
+"""Completion of the ids and names of jobs and groups, in well under 100 ms: reads the store's file with the standard
+library alone.
 
 It runs at every press of TAB, so it loads neither the SDK nor SQLAlchemy, and any trouble means "no suggestion".
 """
@@ -11,35 +12,28 @@ from pathlib import Path
 
 def jobs(incomplete: str) -> list[tuple[str, str]]:
     """(id or name, help) of the newest jobs that begin with `incomplete`."""
-    path = _database()
-    if path is None:
-        return []
-    try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.05) as connection:
-            rows = connection.execute("SELECT id, name, state FROM job ORDER BY id DESC LIMIT 200").fetchall()
-    except sqlite3.Error:
-        return []
-    found: dict[str, str] = {}
-    for job_id, name, state in rows:
-        found.setdefault(name, state)
-        found.setdefault(job_id, f"{name}, {state}")
-    return [(word, text) for word, text in found.items() if word.startswith(incomplete)]
+    return _newest("SELECT id, name, state FROM job ORDER BY id DESC LIMIT 200", incomplete)
 
 
 def groups(incomplete: str) -> list[tuple[str, str]]:
     """(id or name, help) of the newest groups that begin with `incomplete`."""
+    return _newest("SELECT id, name, policy FROM job_group ORDER BY id DESC LIMIT 200", incomplete)
+
+
+def _newest(query: str, incomplete: str) -> list[tuple[str, str]]:
+    """The ids and names among the (id, name, help) of a query that begin with `incomplete`, each with its help."""
     path = _database()
     if path is None:
         return []
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.05) as connection:
-            rows = connection.execute("SELECT id, name, policy FROM job_group ORDER BY id DESC LIMIT 200").fetchall()
+            rows = connection.execute(query).fetchall()
     except sqlite3.Error:
         return []
     found: dict[str, str] = {}
-    for group_id, name, policy in rows:
-        found.setdefault(name, policy)
-        found.setdefault(group_id, f"{name}, {policy}")
+    for number, name, text in rows:
+        found.setdefault(name, text)
+        found.setdefault(number, f"{name}, {text}")
     return [(word, text) for word, text in found.items() if word.startswith(incomplete)]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.config.clouds import AwsProvider, AzureProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
@@ -203,12 +203,13 @@ class Policy:
         number(above=0),
         "3600",
     )
-    time_sharing: str = setting(
+    time_sharing: Literal["none", "max-min-fairness", "finish-time-fairness"] = setting(
         "none",
         "Whether jobs take turns on machines that you own where there are more jobs than machines, and what is fair "
-        "then: `max-min` (equal parts) or `finish-time` (equal delays). `none`: a job keeps its machine until it ends.",
-        one_of("none", "max-min", "finish-time"),
-        '"max-min"',
+        "then: `max-min-fairness` (equal parts) or `finish-time-fairness` (equal delays). With `none` a job keeps its "
+        "machine until it ends.",
+        one_of("none", "max-min-fairness", "finish-time-fairness"),
+        '"max-min-fairness"',
     )
     turn_s: float = setting(600.0, "How long such a turn lasts.", number(least=1.0), "1800")
 

@@ -13,7 +13,7 @@ from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs.pausing import gives_way, pause
+from orchestrator.engine.jobs.pausing import halted, pause
 from orchestrator.engine.jobs.quarantine import lift
 from orchestrator.engine.migration import manual, wasted
 from orchestrator.engine.migration.intent import open_migration
@@ -114,12 +114,12 @@ def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | No
 def _pause(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     before = takewhile(lambda each: each.id != command.id, tx.open_commands())
     earlier = [each for each in before if each.kind == "resume" and each.job_id == job.id]
-    halted = job.state in ("paused", "pausing") and not (job.state == "pausing" and gives_way(tx, job))
-    if halted and not earlier:
+    stopped = halted(tx, job)
+    if stopped and not earlier:
         raise UsageError(f"{job.name} is already {job.state}")
     for each in earlier:
         tx.close_command(each.id, f"refused: a later command paused {job.name} again")
-    if not halted:
+    if not stopped:
         current = snapshot.current_run(tx.runs(job_id=job.id))
         pause(ctx, tx, job, current, f"requested by {command.actor}", actor=command.actor)
     return "pausing"

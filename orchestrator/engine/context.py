@@ -74,9 +74,9 @@ def _nothing(_where: str, _about: str) -> None:
 
 
 @dataclass
-class Turns:
-    """The turns on owned machines (engine.jobs.time_sharing): `number` of the round, the jobs with their states for
-    which they were `given` (`seen`); None where there is a machine for each."""
+class Round:
+    """The present round on owned machines (engine.jobs.time_sharing): its `number`, the turns that were `given` (None
+    where there is a machine for each job), and for which jobs in which states (`seen`)."""
 
     number: int | None = None
     seen: frozenset[tuple[str, str]] = frozenset()
@@ -91,9 +91,9 @@ class Context:
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), and on which offer, and the `turns` of jobs that share machines. `announced` are notices that a
-    run's machine reported, not its provider: when (market ms) it will be taken away. `risks` are what runs were told
-    last (engine.jobs.risk). `crossing` and
+    (monotonic seconds), and on which offer, and the `round` of jobs that share machines. `announced` are preemption
+    notices that machines reported themselves: by run, when (market ms) its machine will be taken away. `risks` are what
+    runs were told last (engine.jobs.risk). `crossing` and
     `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
     """
 
@@ -111,7 +111,7 @@ class Context:
     speeds: SpeedReader = field(default_factory=partial(SpeedReader, unreadable=lambda *_: None))
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
-    turns: Turns = field(default_factory=Turns)
+    round: Round = field(default_factory=Round)
     announced: dict[str, int] = field(default_factory=dict)
     risks: dict[str, Risk] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing

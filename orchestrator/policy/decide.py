@@ -150,19 +150,12 @@ def considered(
         demand.job.spec,
         None if running is None or running.leaving else market.row(running.offer_id),
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
-        home=_home(demand, running),
+        home=demand.home(None if running is None else running.offer_id),
         excluded=[offer_id for offer_id, _ in demand.excluded],
         target=None if move is None else market.row(move.to),
         setup_s=demand.setup_s,
     )
     return filtered, forecast_of(demand, filtered.pool, perf, running)
-
-
-def _home(demand: Demand, running: Running | None) -> str | None:
-    """The provider where a job runs or where its newest checkpoint is; None if neither."""
-    if running is not None:
-        return provider_of(running.offer_id)
-    return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
 
 
 def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Hashable:

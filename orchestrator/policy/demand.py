@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.market import Location
 from orchestrator.model import Job, Reason
+from providers.offer import provider_of
 
 TIME_TOLERANCE = 0.03
 """`fastest` counts finishes up to this share later than the earliest as equally early: the last percent of speed often
@@ -45,6 +46,12 @@ class Demand:
     def gap_s(self) -> float:
         """Market seconds without training during a move, not counting the transfer of its checkpoint."""
         return 2 * self.checkpoint_s if self.handover_s is None else self.handover_s
+
+    def home(self, offer_id: str | None) -> str | None:
+        """The provider of `offer_id`, where the job runs, or where its newest checkpoint is; None if neither."""
+        if offer_id is not None:
+            return provider_of(offer_id)
+        return None if self.checkpoint_at is None else self.checkpoint_at[0]
 
     @property
     def nodes(self) -> int:

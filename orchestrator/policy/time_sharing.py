@@ -19,7 +19,6 @@ from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.rounds import Room
 from orchestrator.policy.groups.time_slices import Contender, Fairness, turns
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
-from providers.offer import provider_of
 
 TAKEN = (
     NONE,
@@ -132,10 +131,6 @@ def _machines(room: Room) -> float:
     return float(min(per_way.sum(), *room.most[room.covers.all(axis=1)].tolist()))
 
 
-def _home(demand: Demand) -> str | None:
-    return None if demand.checkpoint_at is None else demand.checkpoint_at[0]
-
-
 def _contender(
     demand: Demand,
     past: History,
@@ -152,7 +147,7 @@ def _contender(
         spec,
         None,
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
-        home=provider_of(past.on) if past.on is not None else _home(demand),
+        home=demand.home(past.on),
         excluded=[offer_id for offer_id, _ in demand.excluded],
         target=None,
         setup_s=demand.setup_s,

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.errors import UsageError
 from orchestrator.model import Job
+from orchestrator.services.caller import Caller
+from orchestrator.services.jobs.commands import resume
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, DEAR, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
@@ -19,7 +22,7 @@ Install = Callable[..., SimulatedInstallation]
 
 
 def owned(install: Install, machines: int, **overrides: Any) -> SimulatedInstallation:
-    settings = {"policy.time_sharing": "max-min", "policy.turn_s": TURN_S, **overrides}
+    settings = {"policy.time_sharing": "max-min-fairness", "policy.turn_s": TURN_S, **overrides}
     behaviour = replace(BRISK, max_instances=machines, owned=True)
     return install(catalog=((CHEAP, usd("0.01")),), behaviour=behaviour, overrides=settings)
 
@@ -36,7 +39,7 @@ def states(home: SimulatedInstallation, *jobs: Job) -> list[str]:
     return [home.job(job).state for job in jobs]
 
 
-@pytest.mark.parametrize("fairness", ["max-min", "finish-time"])
+@pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])
 def test_more_jobs_than_machines_take_turns_and_all_finish(install: Install, fairness: str) -> None:
     home = owned(install, 2, **{"policy.time_sharing": fairness})
     jobs = [home.submit(f"job-{number}", steps=130) for number in range(4)]
@@ -77,7 +80,7 @@ def test_rented_machines_are_not_shared(install: Install) -> None:
 
 def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(install: Install) -> None:
     """A job that has its turn starts on the machine that is best for it, and its start is not given up for another."""
-    settings = {"policy.time_sharing": "max-min", "policy.turn_s": TURN_S}
+    settings = {"policy.time_sharing": "max-min-fairness", "policy.turn_s": TURN_S}
     behaviour = replace(BRISK, max_instances=1, owned=True)
     catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
@@ -95,6 +98,8 @@ def test_a_user_who_stops_a_job_while_it_gives_way_is_obeyed(install: Install, k
     first, second = home.submit("first", steps=300), home.submit("second", steps=60)
     home.until(lambda: "pausing" in states(home, first, second))
     (giving,) = [job for job in (first, second) if home.job(job).state == "pausing"]
+    with pytest.raises(UsageError, match="not paused"):
+        resume(home.installation, giving.id, caller=Caller("me"))
     answer = home.ask(kind, giving)
     home.until(lambda: home.job(giving).state in ("paused", "cancelled"))
     assert "refused" not in str(home.answer(answer))

@@ -1,7 +1,7 @@
 """Group budgets: the budget of a group is divided among its jobs, so that no job can spend what another one has.
 
 Each job keeps to its own part, as to any budget (spending_limits), and the parts never add up to more than the whole.
-A job that has ended needs no more than what it paid: the rest may be given to others.
+What a job did not spend by its end is free for the others.
 """
 
 from __future__ import annotations

@@ -29,6 +29,11 @@ def gives_way(tx: Tx, job: Job) -> bool:
     return reported is not None and reported.data.get("turn") is True
 
 
+def halted(tx: Tx, job: Job) -> bool:
+    """Whether a job is paused or pausing, and not only until its next turn."""
+    return job.state == "paused" or (job.state == "pausing" and not gives_way(tx, job))
+
+
 def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
     """Record that the job holds no machine any more. `why` defaults to the reason for which pausing began."""
     if why is None and gives_way(tx, job):

@@ -1,7 +1,7 @@
 """Time sharing: carries out the turns on owned machines (policy.time_sharing).
 
-Turns are given anew at the end of each round, and within one when a job comes or goes; then nobody has to give way. All
-that counts is in the store, so another control plane gives the same turns.
+Turns are assigned at the end of each round. When a job arrives or ends within a round, they are assigned again, but no
+job that runs is interrupted. They follow from what is in the store, so another control plane assigns the same turns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from orchestrator.engine.context import Context, Turns
+from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import give_way
@@ -26,14 +26,13 @@ LEAST_TURN = 0.5
 LATER = "other jobs have their turns there now"
 AGAIN_S = 1.0
 """Wall seconds between two looks within a round."""
-FAIRNESS: Mapping[str, Fairness] = {"max-min": "max-min", "finish-time": "finish-time"}
 
 
 def share_time(ctx: Context) -> bool:
     """Give turns if it is time to. Returns whether a job has to give way."""
     policy = ctx.installation.config.policy
-    fairness = FAIRNESS.get(policy.time_sharing)
-    if fairness is None:
+    fairness = policy.time_sharing
+    if fairness == "none":
         return False
     number = int(ctx.now_ms // (policy.turn_s * 1000))
     jobs = {
@@ -42,14 +41,14 @@ def share_time(ctx: Context) -> bool:
         if job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
     }
     seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
-    before = ctx.turns
+    before = ctx.round
     if number == before.number and (seen == before.seen or not ctx.due("turns", AGAIN_S)):
         return False
-    ctx.turns = Turns(number, seen)
+    ctx.round = Round(number, seen)
     if len(jobs) < 2:
         return False
     if number == before.number:
-        least_s = inf  # within a round nobody gives way
+        least_s = inf  # within a round, no job is interrupted
     elif before.number is None:
         least_s = policy.turn_s  # the first look of this control plane: the round may have begun long ago
     else:
@@ -57,7 +56,7 @@ def share_time(ctx: Context) -> bool:
     with ctx.installation.store.read() as tx:
         able = {job_id: job for job_id, job in jobs.items() if predecessors.waits_for(tx, job) is None}
         given = _given(ctx, tx, able, fairness, least_s)
-    ctx.turns = Turns(number, seen, given)
+    ctx.round = Round(number, seen, given)
     return given is not None and any([_gives_way(ctx, job_id, given) for job_id in given.give_way])
 
 
@@ -100,14 +99,14 @@ def _history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> His
 
 def at_its_turn(ctx: Context, demand: Demand) -> Demand:
     """The demand without the owned machines that others have until the next round."""
-    offers = () if ctx.turns.given is None else ctx.turns.given.not_now.get(demand.job.id, ())
+    offers = () if ctx.round.given is None else ctx.round.given.not_now.get(demand.job.id, ())
     later = tuple((offer_id, LATER) for offer_id in offers if offer_id not in dict(demand.excluded))
     return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
 
 
 def why_later(ctx: Context, job: Job) -> str | None:
     """Why a job that runs nowhere has to wait for others on owned machines; None if it has not."""
-    given = ctx.turns.given
+    given = ctx.round.given
     if given is None or job.id not in given.not_now:
         return None
     if job.id in given.has_turn:
@@ -117,8 +116,9 @@ def why_later(ctx: Context, job: Job) -> str | None:
 
 def _told(ctx: Context, job_id: str, given: Given) -> str:
     policy = ctx.installation.config.policy
+    fairness = policy.time_sharing.removesuffix("-fairness")
     return (
-        f"{len(given.share)} jobs share {given.machines} of your machines ({policy.time_sharing} fairness, turns of "
+        f"{len(given.share)} jobs share {given.machines} of your machines ({fairness} fairness, turns of "
         f"{policy.turn_s / 60:g} min; its part is {given.share[job_id]:.0%} of a machine's time)"
     )
 

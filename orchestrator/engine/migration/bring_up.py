@@ -6,7 +6,6 @@ The intent, a row with a deterministic token, is stored before the launch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +17,7 @@ from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import at_its_offer, land, launch_key, named, with_machines
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
-from orchestrator.engine.migration.limits import check_limits
+from orchestrator.engine.migration.limits import check_limits, within_limits
 from orchestrator.engine.migration.move import Move, abort, step, voided
 from orchestrator.engine.migration.revalidate import still_pays
 from orchestrator.engine.migration.wasted import Cause
@@ -90,27 +89,15 @@ def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None
     is stored then; None if it is at another step. Raises LimitError."""
     disk_gb = _disk_gb(ctx, migration, move.job)
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-
-        def check(offer_id: str) -> None:
-            check_limits(ctx, tx, offer_id, nodes=move.target.nodes, besides=move.target.id)
-
-        check(migration.offer_id)
-        also = migration.also
+        nodes, run_id, also = move.target.nodes, move.target.id, migration.also
+        check_limits(ctx, tx, migration.offer_id, nodes=nodes, besides=run_id)
         if not migration.attempt:
-            also = tuple(each for each in also if _allowed(check, each))
+            also = within_limits(ctx, tx, also, nodes=nodes, besides=run_id)
         ctx.waited_s(f"launching/{migration.id}")
         tried = migration.attempt + 1
         if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb, also=also):
             return None
     return replace(migration, attempt=tried, disk_gb=disk_gb, also=also)
-
-
-def _allowed(check: Callable[[str], None], offer_id: str) -> bool:
-    try:
-        check(offer_id)
-    except LimitError:
-        return False
-    return True
 
 
 def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
@@ -220,7 +207,7 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
                 tx.add_availability(offer_id, ctx.now_ms, "refused", move.target.id, str(error))
     # An earlier call without an answer may still create a machine, whatever this answer says.
     refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
-    one_by_one = isinstance(error, NotTogetherError)  # which is no offer's fault
+    one_by_one = isinstance(error, NotTogetherError)  # decide again at once, with one offer
     return abort(ctx, move, str(error), at_once=no_room or one_by_one, refused=refused)
 
 

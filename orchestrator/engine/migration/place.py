@@ -8,7 +8,6 @@ the plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
@@ -20,7 +19,7 @@ from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.time_sharing import at_its_turn, why_later
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
-from orchestrator.engine.migration.limits import check_limits, keep_a_place
+from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits
 from orchestrator.engine.migration.move import MAX_PAUSE_S
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
@@ -286,13 +285,8 @@ def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ..
     """The further offers that the launch may take, as far as one call can, within all limits."""
     offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
     provider = ctx.installation.providers.get(provider_of(offer_id))
-    found = list[str]()
-    for each in together(provider, offer_id, placement.also, nodes):
-        with suppress(LimitError):
-            check_limits(ctx, tx, each, nodes=nodes)
-            if spending_limits.refuses(ctx, job, each) is None:
-                found.append(each)
-    return tuple(found)
+    able = within_limits(ctx, tx, together(provider, offer_id, placement.also, nodes), nodes=nodes)
+    return tuple(each for each in able if spending_limits.refuses(ctx, job, each) is None)
 
 
 def _reason(placement: Placement, source: Run | None) -> Reason:

@@ -9,12 +9,11 @@ Ties are broken in this order: stay put, then the cheapest way, then the offer's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.errors import InfeasibleError
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
@@ -25,13 +24,10 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
 from orchestrator.policy.groups.policies.cost import late, least_cost, on_time
-from orchestrator.policy.groups.policies.fairness import max_min_fairness
-from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
-from orchestrator.policy.groups.policies.in_order import first_in_first_out, shortest_first
-from orchestrator.policy.groups.policies.throughput import total_throughput
+from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
-from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason, RejectionReasons
+from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
 
 STAY, BY_ORDER = 1e-5, 1e-9
 """By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
@@ -95,15 +91,6 @@ class Joint:
 
 _NEED_A_LIMIT = frozenset({"max-min-fairness", "finish-time-fairness"})
 """Policies that compare with an equal part of all machines, so there must be a number of them."""
-Policy = Callable[[Collection], Program]
-_POLICIES: Mapping[GroupPolicy, Policy] = {
-    "max-min-fairness": max_min_fairness,
-    "finish-time-fairness": finish_time_fairness,
-    "makespan": makespan,
-    "max-throughput": total_throughput,
-    "shortest-job-first": shortest_first,
-    "first-in-first-out": first_in_first_out,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +167,7 @@ def joint(
         else:
             jobs = _finite(question, jobs) if policy in _NEED_A_LIMIT else jobs
             need = on_time(jobs)
-            program = _POLICIES[policy](jobs)
+            program = PROGRAMS[policy](jobs)
             program = replace(program, at_least=need) if need.any() else program
             found = solve(program, limit_s=limit_s)
     except InfeasibleError as error:
@@ -215,17 +202,13 @@ def _rates(
         rows.add(here)
     found = {row: rate.value for row in rows if (rate := forecast.estimates.get(int(kinds[row]))) is not None}
     if not found:
-        over = [row for row in np.flatnonzero(_over_quota(filtered.rejection_reasons)).tolist() if row in market.rooms]
+        full = np.flatnonzero(np.isin(filtered.rejection_reasons, OVER_QUOTA)).tolist()
+        over = [row for row in full if row in market.rooms]
         why = f": {why_over_quota(market.rooms[over[0]], demand.nodes)}" if over else ""
         raise InfeasibleError(
             f"{name}: no offer fits it now{why}",
             hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",
         )
-    return found
-
-
-def _over_quota(reasons: RejectionReasons) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(reasons, [RejectionReason.QUOTA, RejectionReason.QUOTA_IN_USE])
     return found
 
 

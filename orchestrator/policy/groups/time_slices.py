@@ -8,26 +8,20 @@ however small its share is. Among equals, whoever has waited longest is next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
+from orchestrator.policy.groups.collection import Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
 from orchestrator.policy.groups.entitlement import alone
-from orchestrator.policy.groups.policies.fairness import max_min_fairness
-from orchestrator.policy.groups.policies.finishing import finish_time_fairness
+from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
-from orchestrator.policy.groups.program import Program
 from orchestrator.policy.groups.rounds import Room, Standing, next_round
 
-Fairness = Literal["max-min", "finish-time"]
-PROGRAMS: Mapping[Fairness, Callable[[Collection], Program]] = {
-    "max-min": max_min_fairness,
-    "finish-time": finish_time_fairness,
-}
+Fairness = Literal["max-min-fairness", "finish-time-fairness"]
 WINDOW = 20
 """Rounds that count for what a job had: within so many, its part of the time is even with its share."""
 

@@ -62,6 +62,14 @@ NONE = np.int8(0)
 LAST_MISFIT = np.int8(RejectionReason.MEMORY)
 """Up to this reason, an offer cannot run the job at all."""
 
+OVER_QUOTA = (
+    RejectionReason.QUOTA,
+    RejectionReason.TOO_FEW_MACHINES,
+    RejectionReason.QUOTA_IN_USE,
+    RejectionReason.MACHINES_IN_USE,
+)
+"""Reasons that a quota of the account, or the number of machines that the user owns, gives."""
+
 SHUT_FOR_A_WHILE = (
     RejectionReason.STALE_PRICE,
     RejectionReason.QUOTA_IN_USE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
-from orchestrator.engine.jobs.pausing import gives_way
+from orchestrator.engine.jobs.pausing import halted
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
@@ -30,7 +30,7 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     with installation.store.write() as tx:
         job = _living(tx, ref)
         resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
-        if job.state in ("paused", "pausing") and not resuming and not (job.state == "pausing" and gives_way(tx, job)):
+        if halted(tx, job) and not resuming:
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
     return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
@@ -46,7 +46,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         broke = tx.job_facts(job.id).quarantine
         if broke is None:
             job = _living(tx, ref)
-        if job.state not in ("paused", "pausing") and not (broke is not None and job.state in TERMINAL):
+        if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, caller.actor)
     if job.state == "pausing":

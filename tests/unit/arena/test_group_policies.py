@@ -41,15 +41,15 @@ def test_every_policy_ends_every_job_and_pays_what_it_uses() -> None:
 
 def test_late_jobs_are_counted() -> None:
     jobs = trace([[1.0], [1.0]], [2.0, 2.0], [2.5, 2.5])
-    assert results(jobs, "only=1", "fifo")["fifo"].late == 1
-    assert results(jobs, "only=2", "fifo")["fifo"].late == 0
+    assert results(jobs, "only=1", "first-in-first-out")["first-in-first-out"].late == 1
+    assert results(jobs, "only=2", "first-in-first-out")["first-in-first-out"].late == 0
 
 
 def test_a_job_of_more_weight_ends_first() -> None:
     jobs = trace([[1.0], [1.0]], [2.0, 2.0], [3.0, np.inf], weight=[9.0, 1.0])
-    assert results(jobs, "only=1", "max-min")["max-min"].late == 0
+    assert results(jobs, "only=1", "max-min-fairness")["max-min-fairness"].late == 0
     even = trace([[1.0], [1.0]], [2.0, 2.0], [3.0, np.inf])
-    assert results(even, "only=1", "max-min")["max-min"].late == 1
+    assert results(even, "only=1", "max-min-fairness")["max-min-fairness"].late == 1
 
 
 def test_progress_is_told() -> None:
@@ -57,20 +57,22 @@ def test_progress_is_told() -> None:
     backtest(
         trace([[1.0]] * 2, [1.0, 2.0], [9.0, 9.0]),
         cluster_of("only=1"),
-        ("fifo", LEAST_COST),
+        ("first-in-first-out", LEAST_COST),
         lambda name: lambda ended, jobs: told.append((name, ended, jobs)),
     )
     assert told[-1] == (LEAST_COST, 2, 2)
-    assert ("fifo", 1, 2) in told
+    assert ("first-in-first-out", 1, 2) in told
 
 
 def test_names_and_clusters_are_read() -> None:
     assert named("") == ALL
-    assert named("fifo, max-min,fifo") == ("fifo", "max-min")
+    assert named("makespan, max-min-fairness,makespan") == ("makespan", "max-min-fairness")
     assert cluster_of("v100=8@0.74, k80=24") == {"v100": (8, 0.74), "k80": (24, 0.0)}
 
 
-@pytest.mark.parametrize(("policies", "hint"), [("max-mim", 'did you mean "max-min"?'), ("xyzzy", "finish-time")])
+@pytest.mark.parametrize(
+    ("policies", "hint"), [("makspan", 'did you mean "makespan"?'), ("xyzzy", "finish-time-fairness")]
+)
 def test_an_unknown_policy_is_refused(policies: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         named(policies)
@@ -91,5 +93,5 @@ def test_a_job_that_is_too_large_for_the_cluster_is_refused() -> None:
         "large", Arrivals(jobs.jobs.at_s, jobs.jobs.rate, np.array([8.0]), jobs.jobs.steps), jobs.deadline_s
     )
     with pytest.raises(UsageError, match="takes 8 GPUs, and the cluster has 4"):
-        results(large, "only=4", "fifo")
+        results(large, "only=4", "first-in-first-out")
     assert results(large, "only=4", LEAST_COST)[LEAST_COST].late == 0

@@ -93,22 +93,22 @@ def of_jobs(trace, rates, *more):
 
 def test_policies_for_collections_of_jobs_are_one_row_each(jobs, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    done = of_jobs(*jobs, "--policy", "max-min,finish-time,least-cost")
+    done = of_jobs(*jobs, "--policy", "max-min-fairness,finish-time-fairness,cheapest")
     assert done.exit_code == 0, done.output
     assert "trace: 3 jobs, 2 with a deadline; 1 v100, 1 k80" in done.stdout
     rows = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
-    assert [row for row in rows if row in ("max-min", "finish-time", "least-cost")] == [
-        "max-min",
-        "finish-time",
-        "least-cost",
-        "least-cost",  # what it is, below the table
+    assert [row for row in rows if row in ("max-min-fairness", "finish-time-fairness", "cheapest")] == [
+        "max-min-fairness",
+        "finish-time-fairness",
+        "cheapest",
+        "cheapest",  # what it is, below the table
     ]
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert "\x1b" not in done.output
 
 
 def test_their_json_has_a_schema(jobs):
-    document = json.loads(of_jobs(*jobs, "--policy", "fifo", "--output", "json").stdout)
+    document = json.loads(of_jobs(*jobs, "--policy", "first-in-first-out", "--output", "json").stdout)
     assert document["schema"] == "tradewind/backtest-jobs/v1"
     assert (document["jobs"], document["with_deadline"]) == (3, 2)
     assert document["cluster"] == {"v100": 1, "k80": 1}
@@ -120,7 +120,7 @@ def test_their_json_has_a_schema(jobs):
 
 
 def test_a_cluster_without_prices_has_no_cost(jobs):
-    done = of_jobs(*jobs, "--policy", "fifo", "--cluster", "v100=1")
+    done = of_jobs(*jobs, "--policy", "first-in-first-out", "--cluster", "v100=1")
     assert done.exit_code == 0, done.output
     assert "$" not in done.stdout
 
@@ -137,7 +137,7 @@ def test_a_malformed_trace_is_refused_with_file_line_and_field(jobs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--policy", "max-mim"), 'did you mean "max-min"?'),
+        (("--policy", "makspan"), 'did you mean "makespan"?'),
         (("--cluster", "v100"), "v100=8@0.74"),
         (("--paper", "."), "name a scenario"),
     ],
@@ -150,15 +150,15 @@ def test_options_that_make_no_sense_are_refused(jobs, arguments, said):
 
 def test_throughputs_are_beside_the_trace_or_named(jobs):
     trace, rates = jobs
-    done = tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "fifo")
+    done = tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "first-in-first-out")
     assert done.exit_code == 3
     assert "throughputs.csv" in done.output
     assert "--throughputs" in done.output.replace("\n    ", " ")
     rates.rename(rates.with_name("throughputs.csv"))
-    assert tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "fifo").exit_code == 0
+    assert tradewind("--jobs", trace, "--cluster", "v100=1", "--policy", "first-in-first-out").exit_code == 0
 
 
 def test_the_example_can_be_played():
     example = MARKET.parents[1] / "job-traces" / "jobs.csv"
-    document = json.loads(tradewind("--jobs", example, "--policy", "least-cost", "--output", "json").stdout)
+    document = json.loads(tradewind("--jobs", example, "--policy", "cheapest", "--output", "json").stdout)
     assert (document["jobs"], document["with_deadline"], document["policies"][0]["late"]) == (12, 6, 0)

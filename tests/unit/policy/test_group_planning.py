@@ -131,6 +131,15 @@ def test_a_quota_below_the_need_of_one_job_is_named(case: DecisionCase) -> None:
         planned(case, 1, quota(0, "slow"))
 
 
+@pytest.mark.parametrize(("limit", "used", "why"), [(2, 2, "all 2 machines"), (0, 0, "there are 0 machines")])
+def test_owned_machines_that_are_in_use_or_too_few_are_named(
+    case: DecisionCase, limit: int, used: int, why: str
+) -> None:
+    case.offer("desk", 1.0)
+    with pytest.raises(InfeasibleError, match=f"job-0.*{why}"):
+        planned(case, 1, replace(quota(limit, "desk", used=used), owned=True))
+
+
 def test_jobs_without_speed_or_steps_are_named(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
     with pytest.raises(InfeasibleError, match=r"job-0: no throughput"):

@@ -131,14 +131,11 @@ def _quota(worth: QuotaWorth) -> str:
     starts = f"let {clean(', '.join(worth.starts[:NAMED]))}{others} start now" if worth.starts else ""
     saves = f"save about {amount(worth.saving_nano_usd)} (estimate)" if worth.saving_nano_usd > 0 else ""
     taken = f" and {worth.taken} planned or on their way" if worth.taken else ""
-    if worth.owned:
-        unit = "machine" if worth.limit == 1 else "machines"
-    used = f"{worth.limit} {unit}, {worth.used} in use{taken}"
     would = " and ".join(each for each in (starts, saves) if each)
+    whose = f"your quota {clean(worth.name)} at {worth.cloud}, {clean(worth.scope)}"
     if worth.owned:
-        return f"your machines on {clean(worth.scope)} ({used}): {worth.more} more would {would}"
-    quota = f"your quota {clean(worth.name)} at {worth.cloud}, {clean(worth.scope)} ({used})"
-    return f"{quota}: {worth.more} more would {would}"
+        whose, unit = f"your machines on {clean(worth.scope)}", "machine" if worth.limit == 1 else "machines"
+    return f"{whose} ({worth.limit} {unit}, {worth.used} in use{taken}): {worth.more} more would {would}"
 
 
 def _change(possible: Enabling) -> str:

@@ -24,7 +24,7 @@ def room(*machines: int) -> Room:
 
 
 def played(
-    jobs: list[Contender], machines: Room, rounds: int, fairness: Fairness = "max-min"
+    jobs: list[Contender], machines: Room, rounds: int, fairness: Fairness = "max-min-fairness"
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, int]]]:
     """(shares of the first plan, the part of the time that each job had of each way, who ran in each round)."""
     had: list[list[tuple[int, int]]] = []
@@ -53,7 +53,7 @@ def test_thirty_jobs_share_four_machines_evenly() -> None:
     assert np.abs(had - shares).max() < 0.02
 
 
-@pytest.mark.parametrize("fairness", ["max-min", "finish-time"])
+@pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])
 def test_jobs_have_their_shares_of_each_kind_of_machine(fairness: Fairness) -> None:
     """Who gains most from the fast machines has more of them."""
     jobs = [job(f"j{n}", 1.0, 4.0 if n < 4 else 1.2) for n in range(10)]
@@ -71,14 +71,14 @@ def test_a_job_of_twice_the_weight_has_twice_the_time() -> None:
 
 def test_where_there_are_machines_for_all_everybody_keeps_its_own() -> None:
     jobs = [job("a", 1.0, 1.0, holds=0), job("b", 1.0, 1.0, holds=1), job("c", 1.0, 1.0, holds=1)]
-    assert turns(jobs, room(1, 2), "max-min", ROUND_S).way == {"a": 0, "b": 1, "c": 1}
+    assert turns(jobs, room(1, 2), "max-min-fairness", ROUND_S).way == {"a": 0, "b": 1, "c": 1}
 
 
 def test_who_has_just_begun_keeps_its_turn() -> None:
     jobs = [job("a", 1.0, holds=0, keeps=True), job("b", 1.0)]
     tired = replace(jobs[0], had_s=np.array([3000.0]), there_s=3000.0)
-    assert turns([tired, jobs[1]], room(1), "max-min", ROUND_S).way == {"a": 0}
-    assert turns([replace(tired, keeps=False), jobs[1]], room(1), "max-min", ROUND_S).way == {"b": 0}
+    assert turns([tired, jobs[1]], room(1), "max-min-fairness", ROUND_S).way == {"a": 0}
+    assert turns([replace(tired, keeps=False), jobs[1]], room(1), "max-min-fairness", ROUND_S).way == {"b": 0}
 
 
 def test_a_gang_has_its_turn_whole() -> None:
@@ -93,7 +93,7 @@ def test_a_gang_has_its_turn_whole() -> None:
     st.lists(st.tuples(st.integers(1, 3), st.floats(0.1, 10), st.floats(0.1, 10)), min_size=2, max_size=6),
     st.integers(3, 5),
     st.integers(0, 3),
-    st.sampled_from(["max-min", "finish-time"]),
+    st.sampled_from(["max-min-fairness", "finish-time-fairness"]),
 )
 def test_whatever_there_is_nobody_starves_and_no_limit_is_passed(
     drawn: list[tuple[int, float, float]], some: int, more: int, fairness: Fairness
