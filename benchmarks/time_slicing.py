@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks._claims import Claim, show
 from orchestrator.model import Job, JobSpec, Run
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import Contender, Fairness, turns
+from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, turns
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
@@ -94,11 +94,11 @@ def one_round(fairness: Fairness) -> float:
         Contender(f"job-{n}", speed[n], 1, 1e5 * (1 + n), 1e3 * n, 1e4, 60.0 * n, np.zeros(CLASSES), 1e4)
         for n in range(JOBS)
     ]
-    room = Room(np.eye(CLASSES, dtype=bool), np.full(CLASSES, 10.0))
+    room = Room(np.eye(CLASSES), np.full(CLASSES, 10.0))
     begun = time.process_time()
-    found = turns(jobs, room, fairness, TURN_S)
+    found = turns(jobs, fair_shares(jobs, room, fairness), room, TURN_S)
     spent = time.process_time() - begun
-    assert len(found.way) == 10 * CLASSES
+    assert len(found) == 10 * CLASSES
     return spent
 
 

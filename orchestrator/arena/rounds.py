@@ -60,7 +60,7 @@ class Cluster:
         self._left, self._ended = jobs.steps.copy(), np.full(shape[0], np.nan)
         self._share, self._owed, self._had = np.zeros(shape), np.zeros(shape), np.full(shape, CREDIT_S)
         self._alone_s, self._alone_rate, self._then = np.zeros(shape[0]), np.ones(shape[0]), jobs.steps.copy()
-        self._room = Room(np.eye(shape[1], dtype=bool), supply.gpus)
+        self._room = Room(np.eye(shape[1]), supply.gpus)
         self._now_s, self._solved_s, self._usd, self._solved = 0.0, -np.inf, 0.0, 0
 
     def run(self, done: Callable[[int, int], None] = lambda _ended, _jobs: None) -> Outcome:

@@ -22,6 +22,7 @@ from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Event, Job, JobState, Migration, Run, RunState, new_id
 from orchestrator.model.ids import RandomBits
+from orchestrator.policy.group_turns import Parts
 from orchestrator.policy.time_sharing import Given
 from orchestrator.store import Command, Leadership, Quarantined, Tx
 from providers.base import Provider
@@ -75,12 +76,15 @@ def _nothing(_where: str, _about: str) -> None:
 
 @dataclass
 class Round:
-    """The present round on owned machines (engine.jobs.time_sharing): its `number`, the turns that were `given` (None
-    where there is a machine for each job), and for which jobs in which states (`seen`)."""
+    """The present round on owned machines (engine.jobs.time_sharing) or of a group (engine.jobs.group_turns): its
+    `number`, the turns that were `given` (None where each job may go wherever it wants), for which jobs in which states
+    (`seen`), `why` in words, by job, and the `parts` of the time that a group's plan gives its jobs."""
 
     number: int | None = None
     seen: frozenset[tuple[str, str]] = frozenset()
     given: Given | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
+    parts: Parts = field(default_factory=dict)
 
 
 @dataclass
@@ -91,7 +95,8 @@ class Context:
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), and on which offer, and the `round` of jobs that share machines. `announced` are preemption
+    (monotonic seconds), and on which offer, the `round` of jobs that share machines, and the `group_rounds` by group.
+    `announced` are preemption
     notices that machines reported themselves: by run, when (market ms) its machine will be taken away. `risks` are what
     runs were told last (engine.jobs.risk). `crossing` and
     `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
@@ -112,6 +117,7 @@ class Context:
     calls: Calls = field(default_factory=Calls)
     places: dict[str, tuple[float, str]] = field(default_factory=dict)
     round: Round = field(default_factory=Round)
+    group_rounds: dict[str, Round] = field(default_factory=dict)
     announced: dict[str, int] = field(default_factory=dict)
     risks: dict[str, Risk] = field(default_factory=dict)
     crossing: Callable[[str, str], None] = _nothing
@@ -151,6 +157,7 @@ class Context:
         work, now_s = self.work, self.installation.clock.monotonic_s()
         alive = {*work.jobs, *(migration.id for migration in work.migrations), *(run.id for run in work.runs)}
         alive |= {instance_id for run in work.runs for instance_id in run.instance_ids}
+        alive |= {job.group_id for job in work.jobs.values() if job.group_id is not None}
 
         def needed(key: str, at_s: float) -> bool:
             if key.startswith(FAULT_KEY):
@@ -160,6 +167,7 @@ class Context:
         self.pacing = {key: at_s for key, at_s in self.pacing.items() if needed(key, at_s)}
         self.announced = {run_id: at_ms for run_id, at_ms in self.announced.items() if run_id in alive}
         self.risks = {run_id: risk for run_id, risk in self.risks.items() if run_id in alive}
+        self.group_rounds = {group: each for group, each in self.group_rounds.items() if group in alive}
 
     @property
     def now_ms(self) -> int:

@@ -17,6 +17,7 @@ from orchestrator.engine.billing.comparisons import compare
 from orchestrator.engine.commands import commands
 from orchestrator.engine.compartment import Compartment, concerns_all, contained, strike
 from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.group_turns import share_quotas
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.risk import tell_risks
 from orchestrator.engine.jobs.stopping import stop_as_asked
@@ -86,6 +87,7 @@ class ControlPlane:
             self._look()
         self._part("risks", lambda: tell_risks(ctx))
         before_moves = self._part("time sharing", lambda: share_time(ctx))
+        before_moves |= self._part("group turns", lambda: share_quotas(ctx))
         before_moves |= self._part("stopping", lambda: stop_as_asked(ctx))
         before_moves |= self._part("standby", lambda: stand_by(ctx))
         before_moves |= self._part("placement", self._place)

@@ -152,6 +152,7 @@ def considered(
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
         home=demand.home(None if running is None else running.offer_id),
         excluded=[offer_id for offer_id, _ in demand.excluded],
+        reserved=demand.reserved,
         target=None if move is None else market.row(move.to),
         setup_s=demand.setup_s,
     )

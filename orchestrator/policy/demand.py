@@ -25,7 +25,8 @@ class Demand:
     that keeps them, "" if it is not known, None if it is in no cloud (a store with an address of its own). `setup_s` is
     the time that setting up its environment adds to each machine's start, within a factor of two. `idle_s` is for how
     long (market seconds) it has run nowhere: since it last trained or was submitted or resumed; 0 while it runs.
-    `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now.
+    `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now; `reserved` are
+    the offers that other jobs have now, in their turns. The job may stay on one where it runs.
     """
 
     job: Job
@@ -41,6 +42,7 @@ class Demand:
     setup_s: float = 0.0
     idle_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()
+    reserved: frozenset[str] = frozenset()
 
     @property
     def gap_s(self) -> float:

@@ -17,7 +17,7 @@ from orchestrator.market import Market, of_machines
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import Contender, Fairness, turns
+from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, turns
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 
 TAKEN = (
@@ -45,12 +45,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The turns until the next round: `has_turn`, the jobs that run or may start; `not_now`, by job, the owned offers
-    that it must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a
-    machine, as planned. `machines` there are."""
+    """The turns until the next round: `has_turn`, the jobs that run or may start; `not_now`, by job, the offers that it
+    must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a machine, as
+    planned. At most `machines` jobs, or machines, have turns at a time."""
 
     has_turn: tuple[str, ...]
-    not_now: Mapping[str, tuple[str, ...]]
+    not_now: Mapping[str, frozenset[str]]
     give_way: tuple[str, ...]
     share: Mapping[str, float]
     machines: int
@@ -88,19 +88,20 @@ def take_turns(
             contenders.append(found)
     if not contenders:
         return None
-    given = turns(contenders, room, rules.fairness, rules.round_s)
-    if len(given.way) == len(contenders):
+    shares = fair_shares(contenders, room, rules.fairness)
+    way = turns(contenders, shares, room, rules.round_s)
+    if len(way) == len(contenders):
         return None
     instead = _instead(room)
-    may = {each.job_id: instead[given.way[each.job_id]] for each in contenders if each.job_id in given.way}
+    may = {each.job_id: instead[way[each.job_id]] for each in contenders if each.job_id in way}
     not_now = {
-        each.job_id: tuple(offer_id for offer_id, way in way_of.items() if way not in may.get(each.job_id, ()))
+        each.job_id: frozenset(offer_id for offer_id, at in way_of.items() if at not in may.get(each.job_id, ()))
         for each in contenders
     }
     holding = [each for each in contenders if each.holds is not None]
     give_way = tuple(each.job_id for each in holding if each.holds not in may.get(each.job_id, ()))
-    share = dict(zip((each.job_id for each in contenders), given.shares.sum(axis=1).tolist(), strict=True))
-    return Given(tuple(sorted(given.way)), not_now, give_way, share, int(_machines(room)))
+    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    return Given(tuple(sorted(way)), not_now, give_way, share, int(_machines(room)))
 
 
 def _ways(market: Market) -> list[list[int]]:
@@ -116,19 +117,20 @@ def _room(market: Market, ways: Sequence[Sequence[int]], most_machines: int) -> 
     """How many machines there are, in use or not."""
     limits = {each.name: each.most for rows in ways for each in market.rooms[rows[0]]}
     covers = [[any(each.name == name for each in market.rooms[rows[0]]) for rows in ways] for name in limits]
-    return Room(np.array([*covers, [True] * len(ways)]), np.array([*limits.values(), most_machines], dtype=float))
+    each = np.array([*covers, [True] * len(ways)], dtype=float)
+    return Room(each, np.array([*limits.values(), most_machines], dtype=float))
 
 
 def _instead(room: Room) -> list[frozenset[int]]:
     """By way, those that a job may use in its turn there: they count in no other limit."""
-    ways = range(room.covers.shape[1])
-    return [frozenset(other for other in ways if (room.covers[:, other] <= room.covers[:, way]).all()) for way in ways]
+    covers = room.each > 0
+    ways = range(covers.shape[1])
+    return [frozenset(other for other in ways if (covers[:, other] <= covers[:, way]).all()) for way in ways]
 
 
 def _machines(room: Room) -> float:
     """How many machines there are in all ways, at most."""
-    per_way = np.where(room.covers, room.most[:, None], np.inf).min(axis=0)
-    return float(min(per_way.sum(), *room.most[room.covers.all(axis=1)].tolist()))
+    return float(min(room.machines.sum(), *room.most[(room.each > 0).all(axis=1)].tolist()))
 
 
 def _contender(
@@ -156,7 +158,7 @@ def _contender(
     able = np.array([any(reasons[row] in TAKEN for row in rows) for rows in ways])
     if holds is not None:
         able[holds] = True
-    able &= np.where(room.covers, room.most[:, None], np.inf).min(axis=0) >= demand.nodes
+    able &= room.machines >= demand.nodes
     if not able.any():
         return None
     kinds = [market.listing.kinds[int(market.listing.kind[rows[0]])] for rows in ways]

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
-from orchestrator.engine.jobs.pausing import give_way
+from orchestrator.engine.jobs.reserved import end_turns
 from orchestrator.model import Job, Run
-from orchestrator.policy import Demand
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
 from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
 from orchestrator.store import Tx
 
 LEAST_TURN = 0.5
 """Of a round: a turn that began later is not over with it."""
-LATER = "other jobs have their turns there now"
 AGAIN_S = 1.0
 """Wall seconds between two looks within a round."""
 
@@ -56,8 +53,10 @@ def share_time(ctx: Context) -> bool:
     with ctx.installation.store.read() as tx:
         able = {job_id: job for job_id, job in jobs.items() if predecessors.waits_for(tx, job) is None}
         given = _given(ctx, tx, able, fairness, least_s)
-    ctx.round = Round(number, seen, given)
-    return given is not None and any([_gives_way(ctx, job_id, given) for job_id in given.give_way])
+    if given is None:
+        return False
+    ctx.round = Round(number, seen, given, {job_id: _told(ctx, job_id, given) for job_id in given.share})
+    return end_turns(ctx, ctx.round, given.give_way)
 
 
 def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, least_s: float) -> Given | None:
@@ -68,7 +67,7 @@ def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, le
     if not known.market.owned.any():
         return None
     runs, window_s = tx.runs_of(jobs), WINDOW * config.policy.turn_s
-    past = {job_id: _history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
+    past = {job_id: history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
     owned = {known.market.ids[row] for row in known.market.owned.nonzero()[0].tolist()}
     rented = sum(run.nodes for run in ctx.work.runs if run.billed_to_ms is None and run.offer_id not in owned)
     most = max(config.limits.max_instances - rented, 0)
@@ -76,7 +75,8 @@ def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, le
     return take_turns(known.demands, past, known.market, known.perf, rules)
 
 
-def _history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> History:
+def history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> History:
+    """What a job had in the last `window_s` (market seconds)."""
     age_s = max(now_ms - job.submitted_at_ms, 0) / 1000
     had_s: dict[str, float] = defaultdict(float)
     from_ms, last_ms = now_ms - window_s * 1000, job.submitted_at_ms
@@ -97,23 +97,6 @@ def _history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> His
     )
 
 
-def at_its_turn(ctx: Context, demand: Demand) -> Demand:
-    """The demand without the owned machines that others have until the next round."""
-    offers = () if ctx.round.given is None else ctx.round.given.not_now.get(demand.job.id, ())
-    later = tuple((offer_id, LATER) for offer_id in offers if offer_id not in dict(demand.excluded))
-    return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
-
-
-def why_later(ctx: Context, job: Job) -> str | None:
-    """Why a job that runs nowhere has to wait for others on owned machines; None if it has not."""
-    given = ctx.round.given
-    if given is None or job.id not in given.not_now:
-        return None
-    if job.id in given.has_turn:
-        return "its turn has come: it starts as soon as one of your machines is free"
-    return f"waits for its turn: {_told(ctx, job.id, given)}"
-
-
 def _told(ctx: Context, job_id: str, given: Given) -> str:
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing.removesuffix("-fairness")
@@ -121,13 +104,3 @@ def _told(ctx: Context, job_id: str, given: Given) -> str:
         f"{len(given.share)} jobs share {given.machines} of your machines ({fairness} fairness, turns of "
         f"{policy.turn_s / 60:g} min; its part is {given.share[job_id]:.0%} of a machine's time)"
     )
-
-
-def _gives_way(ctx: Context, job_id: str, given: Given) -> bool:
-    with ctx.write() as tx:
-        job, current = tx.job(job_id), snapshot.current_run(tx.runs(job_id=job_id))
-        if job.state != "running" or current is None:
-            return False
-        why = f"its turn is over: {_told(ctx, job_id, given)}"
-        give_way(ctx, tx, job, current, why)
-    return True

@@ -16,7 +16,7 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.jobs.time_sharing import at_its_turn, why_later
+from orchestrator.engine.jobs.reserved import at_its_turn, why_later
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs.time_sharing import at_its_turn
+from orchestrator.engine.jobs.reserved import at_its_turn
 from orchestrator.engine.migration.move import Move, abort
 from orchestrator.model import VOLUNTARY, Migration, Plan, Run
 from orchestrator.policy import Underway, decide

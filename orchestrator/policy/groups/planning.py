@@ -9,7 +9,7 @@ Ties are broken in this order: stay put, then the cheapest way, then the offer's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -23,7 +23,8 @@ from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
-from orchestrator.policy.groups.policies.cost import late, least_cost, on_time
+from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.policies.cost import late, least_cost, of_time, on_time
 from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
@@ -89,7 +90,7 @@ class Joint:
         return max((each.duration_s for each in self.jobs), default=0.0)
 
 
-_NEED_A_LIMIT = frozenset({"max-min-fairness", "finish-time-fairness"})
+FAIR = frozenset({"max-min-fairness", "finish-time-fairness"})
 """Policies that compare with an equal part of all machines, so there must be a number of them."""
 
 
@@ -105,6 +106,8 @@ class Asked:
     quotas: tuple[QuotaName, ...]
     limited: tuple[bool, ...]
     """By way: whether a quota covers it."""
+    begins_s: Floats
+    """(jobs,): how long a job that runs nowhere takes to start, at least; its deadline counts from then."""
 
 
 def asked(
@@ -115,18 +118,27 @@ def asked(
     *,
     weights: Mapping[str, float] | None = None,
     limits: MoveLimits | None = None,
+    partly: bool = False,
 ) -> Asked:
     """The collection of these jobs on this market; `weights` by job id.
 
-    Raises InfeasibleError, naming the job, for one without known steps or speed, or with no offer that it may use.
+    Raises InfeasibleError, naming the job, for one without known steps or speed, or with no offer that it may use;
+    `partly`: such jobs are left out instead.
     """
     limits = MoveLimits() if limits is None else limits
     filters: dict[int, Filter] = {}
     rates: list[dict[int, float]] = []
+    planned: list[Demand] = []
     for demand in demands:
         if demand.nodes not in filters:
             filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
-        rates.append(_rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id)))
+        try:
+            rates.append(_rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id)))
+            planned.append(demand)
+        except InfeasibleError:
+            if not partly:
+                raise
+    demands = planned
     rows = sorted(
         {row for of_job in rates for row in of_job}, key=lambda row: (int(market.price[row]), market.ids[row])
     )
@@ -136,6 +148,8 @@ def asked(
         for row, value in of_job.items():
             rate[index, column[row]] = value
     names, quotas = _quotas(market, rows)
+    starts = zip(demands, rates, strict=True)
+    begins_s = np.array([_begins_s(each, ways, market, running.get(each.job.id)) for each, ways in starts])
     at, weight_of = market.at, weights or {}
     jobs = collection(
         rate,
@@ -144,30 +158,38 @@ def asked(
         steps=np.array([float((each.total_steps or 0) - each.done_steps) for each in demands]),
         weight=np.array([weight_of.get(each.job.id, each.job.weight) for each in demands]),
         age_s=np.array([max(at - each.job.submitted_at_ms, 0) / 1000 for each in demands]),
-        deadline_s=np.array([_due_s(each, at) for each in demands]),
+        deadline_s=np.array([_due_s(each, at) for each in demands]) - begins_s,
         quotas=quotas,
     )
     limited = tuple(row in market.rooms for row in rows)
-    return Asked(jobs, tuple(demands), tuple(rows), tuple(market.ids[row] for row in rows), names, limited)
+    return Asked(jobs, tuple(demands), tuple(rows), tuple(market.ids[row] for row in rows), names, limited, begins_s)
 
 
 def joint(
-    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = _NOWHERE, *, limit_s: float = 20.0
+    question: Asked,
+    policy: GroupPolicy,
+    running: Mapping[str, Running] = _NOWHERE,
+    *,
+    stays: Mapping[str, float] = MappingProxyType({}),
+    limit_s: float = 20.0,
 ) -> Joint:
-    """The plan of least cost, or that of another policy. Every plan was verified (engine.solve).
+    """The plan of least cost, or that of another policy. Every plan was verified (engine.solve). `stays`: by how much
+    faster, relatively, a job that runs is taken to be where it is, by job id; STAY for others.
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
     fairness if no quota limits the machines; LimitError after `limit_s` seconds of solving.
     """
-    jobs = _tied(question, running)
+    jobs = _tied(question, running, stays)
     _on_time(question)
     try:
         if policy == "cheapest":
             found, program = _cheapest(jobs, limit_s)
         else:
-            jobs = _finite(question, jobs) if policy in _NEED_A_LIMIT else jobs
+            jobs = _finite(question, jobs) if policy in FAIR else jobs
             need = on_time(jobs)
             program = PROGRAMS[policy](jobs)
+            if policy not in FAIR:  # of equally good plans, the cheapest
+                program = replace(program, terms=(*program.terms, of_time(program.problem)))
             program = replace(program, at_least=need) if need.any() else program
             found = solve(program, limit_s=limit_s)
     except InfeasibleError as error:
@@ -233,19 +255,23 @@ def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...],
     return names, quotas
 
 
+def _begins_s(demand: Demand, ways: Iterable[int], market: Market, running: Running | None) -> float:
+    return 0.0 if running is not None else float(market.startup_s[list(ways)].min()) + demand.setup_s
+
+
 def _due_s(demand: Demand, at_ms: int) -> float:
     due = demand.job.deadline_at_ms
     return np.inf if due is None else (due - at_ms) / 1000
 
 
-def _tied(question: Asked, running: Mapping[str, Running]) -> Collection:
-    """The collection, changed so little that only ties are broken: a job is faster where it runs, and each way costs
-    more than the one before it."""
+def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, float]) -> Collection:
+    """The collection, changed so little that only ties are broken: a job is faster where it runs (more so by `stays`),
+    and each way costs more than the one before it."""
     jobs, rate = question.jobs, question.jobs.rate.copy()
     for index, demand in enumerate(question.demands):
         here = running.get(demand.job.id)
         if here is not None and here.offer_id in question.ids:
-            rate[index, question.ids.index(here.offer_id)] *= 1 + STAY
+            rate[index, question.ids.index(here.offer_id)] *= 1 + stays.get(demand.job.id, STAY)
     usd_per_h = jobs.supply.usd_per_h * (1 + BY_ORDER * np.arange(len(question.rows)))
     return replace(jobs, rate=rate, supply=replace(jobs.supply, usd_per_h=usd_per_h))
 
@@ -291,7 +317,7 @@ def _on_time(question: Asked) -> None:
     if slower.size:
         slow = [
             f"{question.demands[int(job)].job.name} (takes {jobs.steps[job] / jobs.rate[job].max() / 3600:.3g} h "
-            f"on its fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left)"
+            f"on its fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left after its start)"
             for job in slower[:8]
         ]
         raise InfeasibleError(
@@ -300,8 +326,21 @@ def _on_time(question: Asked) -> None:
         )
 
 
+def less_late(question: Asked) -> Asked:
+    """The same with later deadlines, so that all can be met, and the least work is late."""
+    due = replace(question.jobs, deadline_s=np.maximum(question.jobs.deadline_s, 1.0))
+    need = on_time(due)
+    found = late(due, need)
+    reached = need.copy()
+    reached[found.jobs] -= found.missing * (1 + LEAST_SHARE)
+    with np.errstate(divide="ignore"):
+        deadline_s = np.where(need > 0, due.steps / np.maximum(reached, 0.0), np.inf)
+    return replace(question, jobs=replace(due, deadline_s=deadline_s))
+
+
 def _finite(question: Asked, jobs: Collection) -> Collection:
-    """The collection with as many machines of each way as its tightest quota leaves. Raises InfeasibleError where a way
+    """The collection with as many machines of each way as its tightest quota leaves, and what each job has done, valued
+    as if there had always been as many jobs as now. Raises InfeasibleError where a way
     has no quota: then nobody has to share."""
     unlimited = [name for name, limited in zip(question.ids, question.limited, strict=True) if not limited]
     if unlimited:
@@ -313,7 +352,9 @@ def _finite(question: Asked, jobs: Collection) -> Collection:
     for quota in jobs.quotas:
         each = np.ones(len(quota.ways)) if quota.each is None else quota.each
         most[quota.ways] = np.minimum(most[quota.ways], np.floor(quota.most / each))
-    return replace(jobs, supply=replace(jobs.supply, gpus=most))
+    jobs = replace(jobs, supply=replace(jobs.supply, gpus=most))
+    done = np.array([float(each.done_steps) for each in question.demands])
+    return replace(jobs, alone_s=done / alone(jobs))
 
 
 def _read(question: Asked, jobs: Collection, program: Program, found: Allocation, unit: float) -> Joint:

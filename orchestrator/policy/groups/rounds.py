@@ -33,10 +33,20 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """At most `most` (limits,) over the ways of each limit: `covers` (limits, ways)."""
+    """At most `most` (limits,) units of each limit, of which a machine of each way takes `each` (limits, ways); 0: the
+    limit does not cover it."""
 
-    covers: Bools
+    each: Floats
     most: Floats
+
+    @property
+    def machines(self) -> Floats:
+        """(ways,): how many machines of each way there can be, on its own; infinite where nothing limits them."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = np.where(self.each > 0, np.floor(self.most[:, None] / self.each), np.inf).min(
+                axis=0, initial=np.inf
+            )
+        return found
 
 
 def next_round(
@@ -49,14 +59,20 @@ def next_round(
     chosen, on = ([], []) if held is None else (held[0].tolist(), held[1].tolist())
     for job, way in zip(chosen, on, strict=True):
         free[job] = False
-        left[room.covers[:, way]] -= jobs.takes[job]
+        left -= room.each[:, way] * jobs.takes[job]
     priority = jobs.share / jobs.had
-    limits = [np.flatnonzero(column) for column in room.covers.T]
+    limits = [np.flatnonzero(column) for column in room.each.T]
+
+    def machines(way: int) -> float:
+        """How many more machines fit."""
+        at = limits[way]
+        return float((left[at] / room.each[at, way]).min(initial=np.inf))
+
     for each in passes:
         ways = list(each)
         keys = (-column[:, ways].ravel() for column in (jobs.share, jobs.owed, priority))
         can = jobs.able[:, ways].ravel()
-        within = np.array([left[limits[way]].min(initial=np.inf) for way in ways])
+        within = np.array([machines(way) for way in ways])
         for place in np.lexsort(tuple(keys)):
             job, number = divmod(int(place), len(ways))
             if (within <= 0).all():
@@ -64,8 +80,8 @@ def next_round(
             if can[place] and free[job] and jobs.takes[job] <= within[number]:
                 way = ways[number]
                 free[job] = False
-                left[limits[way]] -= jobs.takes[job]
-                within = np.array([left[limits[other]].min(initial=np.inf) for other in ways])
+                left -= room.each[:, way] * jobs.takes[job]
+                within = np.array([machines(other) for other in ways])
                 chosen.append(job)
                 on.append(way)
     return np.array(chosen, dtype=np.int64), np.array(on, dtype=np.int64)

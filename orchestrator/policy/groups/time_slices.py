@@ -18,10 +18,12 @@ from orchestrator.policy.groups.collection import Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
 from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.policies.named import PROGRAMS
-from orchestrator.policy.groups.problem import Floats
-from orchestrator.policy.groups.rounds import Room, Standing, next_round
+from orchestrator.policy.groups.problem import Floats, Integers
+from orchestrator.policy.groups.rounds import Bools, Room, Standing, next_round
 
 Fairness = Literal["max-min-fairness", "finish-time-fairness"]
+HARDLY = 1e-6
+"""Less of a machine is a rounding error of the solver."""
 WINDOW = 20
 """Rounds that count for what a job had: within so many, its part of the time is even with its share."""
 
@@ -33,7 +35,8 @@ class Contender:
     `rate` (ways,): steps/s, 0 where it cannot run; `takes`: machines at once; `steps` left and `done`; `age_s`: since
     it was submitted; `waited_s`: since it last trained or was submitted; `had_s` (ways,) and `there_s`: of the last
     WINDOW rounds, what it trained and for how long it was there. `holds` is the way in which it runs now; `keeps`: its
-    turn has just begun. `weight`: how many times the part of another it is entitled to.
+    turn is not over yet. `weight`: how many times the part of another it is entitled to. `urgent`: it would be late
+    without a turn.
     """
 
     job_id: str
@@ -48,43 +51,83 @@ class Contender:
     holds: int | None = None
     keeps: bool = False
     weight: float = 1.0
+    urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """`shares` (jobs, ways) of the time, by the policy, in the order of the contenders; `way`: of each job that has a
-    turn now, by job id."""
+def turns(
+    contenders: Sequence[Contender], shares: Floats, room: Room, round_s: float, able: Bools | None = None
+) -> Mapping[str, int]:
+    """Who has which machines until the next round: the way of each job that has a turn, by job id.
 
-    shares: Floats
-    way: Mapping[str, int]
-
-
-def turns(contenders: Sequence[Contender], room: Room, fairness: Fairness, round_s: float) -> Turns:
-    """Who has the machines until the next round. Every contender must be able to run in some way, in which there are as
-    many machines as it takes. Raises what `solve` raises."""
-    rate = np.array([each.rate for each in contenders])
+    `shares` (jobs, ways) of the time, in the order of the contenders; `able` (jobs, ways): where a job may have its
+    turn, by default wherever it can run. Urgent jobs come first, then those that keep their turns. If there is room for
+    all of them, nobody has to give way. Each way is first filled as far as the shares use it: else jobs whose share is
+    in several ways could all meet in one, and leave another empty.
+    """
     takes = np.array([float(each.takes) for each in contenders])
-    shares = _shares(contenders, rate, takes, room, fairness)
+    able = np.array([each.rate for each in contenders]) > 0 if able is None else able
     credit_s = round_s / 2
     waited_s = np.array([each.waited_s for each in contenders])
     there_s = np.maximum([each.there_s for each in contenders], waited_s)
     had = (np.array([each.had_s for each in contenders]) + credit_s) / (there_s[:, None] + 2 * credit_s)
     owed = np.broadcast_to(waited_s[:, None], shares.shape)
-    standing = Standing(shares, had, owed, rate > 0, takes)
+    standing, passes = Standing(shares, had, owed, able, takes), [range(shares.shape[1])]
+    planned = _as_planned(room, shares, takes)
     holders = [(job, each.holds) for job, each in enumerate(contenders) if each.holds is not None]
-    for held in (holders, [each for each in holders if contenders[each[0]].keeps]):
-        who, where = (np.array([each[column] for each in held], dtype=np.int64) for column in (0, 1))
-        jobs, ways = next_round(standing, room, [range(rate.shape[1])], (who, where))
+    urgent = np.array([each.urgent for each in contenders])
+    first = list[tuple[int, int]]()
+    if urgent.any():
+        held = _columns([each for each in holders if urgent[each[0]]])
+        of_urgent = replace(standing, able=standing.able & urgent[:, None])
+        first = list(zip(*(each.tolist() for each in next_round(of_urgent, room, passes, held)), strict=True))
+    for kept in (holders, [each for each in holders if contenders[each[0]].keeps]):
+        held = _columns(_beside(first, kept, room, takes))
+        jobs, ways = next_round(standing, room, passes, next_round(standing, planned, passes, held))
         if len(jobs) == len(contenders):
-            break  # there is room for all of them: nobody has to give way
+            break
     chosen = zip(jobs.tolist(), ways.tolist(), strict=True)
-    return Turns(shares, {contenders[job].job_id: way for job, way in chosen})
+    return {contenders[job].job_id: way for job, way in chosen}
 
 
-def _shares(contenders: Sequence[Contender], rate: Floats, takes: Floats, room: Room, fairness: Fairness) -> Floats:
-    """(jobs, ways). What a job has done is valued as if there had always been as many jobs as now."""
-    machines = np.where(room.covers, room.most[:, None], np.inf).min(axis=0)
-    limits = zip(room.covers, room.most.tolist(), strict=True)
+def _as_planned(room: Room, shares: Floats, takes: Floats) -> Room:
+    """The room, with as many machines of each way as the shares use, and at least as many as one of its jobs takes."""
+    used = np.ceil((shares * takes[:, None]).sum(axis=0) - HARDLY)
+    largest = np.where(shares > HARDLY, takes[:, None], 0.0).max(axis=0)
+    each = np.vstack([room.each, np.eye(len(used))])
+    return Room(each, np.concatenate([room.most, np.maximum(used, largest)]))
+
+
+def _beside(
+    first: Sequence[tuple[int, int]], kept: Sequence[tuple[int, int]], room: Room, takes: Floats
+) -> list[tuple[int, int]]:
+    """The `first`, and those of the `kept` for which they leave room."""
+    if not first:
+        return list(kept)
+    found, left = list(first), room.most.astype(float)
+    for job, way in first:
+        left -= room.each[:, way] * takes[job]
+    chosen = {job for job, _ in first}
+    for job, way in kept:
+        after = left - room.each[:, way] * takes[job]
+        if job not in chosen and (after[room.each[:, way] > 0] >= 0).all():
+            found.append((job, way))
+            left = after
+    return found
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
+    jobs, ways = (np.array([each[column] for each in pairs], dtype=np.int64) for column in (0, 1))
+    return jobs, ways
+
+
+def fair_shares(contenders: Sequence[Contender], room: Room, fairness: Fairness) -> Floats:
+    """(jobs, ways): the part of the time that a policy of fairness gives each. Every contender must be able to run in
+    some way, in which there are as many machines as it takes. What a job has done is valued as if there had always been
+    as many jobs as now. Raises what `solve` raises."""
+    rate = np.array([each.rate for each in contenders])
+    takes = np.array([float(each.takes) for each in contenders])
+    machines = room.machines
+    limits = zip(room.each, room.most.tolist(), strict=True)
     jobs = collection(
         rate,
         Supply(machines, np.zeros(len(machines))),
@@ -93,7 +136,8 @@ def _shares(contenders: Sequence[Contender], rate: Floats, takes: Floats, room: 
         steps=np.array([max(each.steps, 1.0) for each in contenders]),
         age_s=np.array([each.age_s for each in contenders]),
         quotas=tuple(
-            Quota(f"limit {number}", np.flatnonzero(ways), most) for number, (ways, most) in enumerate(limits)
+            Quota(f"limit {number}", np.flatnonzero(each), most, each[each > 0])
+            for number, (each, most) in enumerate(limits)
         ),
     )
     jobs = replace(jobs, alone_s=np.array([each.done for each in contenders]) / alone(jobs))

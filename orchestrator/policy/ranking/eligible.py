@@ -52,8 +52,9 @@ class RejectionReason(IntEnum):
     MACHINES_IN_USE = 16
     NO_CAPACITY = 17
     FAILED_LATELY = 18
-    DEADLINE = 19
-    BUDGET = 20
+    RESERVED = 19
+    DEADLINE = 20
+    BUDGET = 21
 
 
 NONE = np.int8(0)
@@ -76,6 +77,7 @@ SHUT_FOR_A_WHILE = (
     RejectionReason.MACHINES_IN_USE,
     RejectionReason.NO_CAPACITY,
     RejectionReason.FAILED_LATELY,
+    RejectionReason.RESERVED,
 )
 """Reasons that pass without anyone's doing: the last known price of such an offer is what it is expected to cost."""
 
@@ -95,6 +97,7 @@ _OVERLOOKED_WHERE_IT_IS = (
     RejectionReason.QUOTA_IN_USE,
     RejectionReason.MACHINES_IN_USE,
     RejectionReason.NO_CAPACITY,
+    RejectionReason.RESERVED,
 )
 
 
@@ -207,6 +210,7 @@ class Filter:
         shortfalls: Sequence[int] = (),
         home: str | None = None,
         excluded: Collection[str] = (),
+        reserved: frozenset[str] = frozenset(),
         target: int | None = None,
         setup_s: float = 0.0,
     ) -> Filtered:
@@ -216,19 +220,20 @@ class Filter:
         stale or doubted price, missing capacity or a quota: the job has the first at its price, and renting shows what
         the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if
         unknown.
-        `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately.
+        `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately, and
+        `reserved` those that other jobs have now. The job may stay on a reserved offer where it runs.
 
         Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
         simulated offers only if no real one fits. `setup_s` (see Demand) rejects nothing; it is passed on to the pool.
         """
         listing = self._market.listing
         simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
-        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
+        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated, reserved)
         filtered = self._known.get((key, setup_s))
         if filtered is None:
             reasons = self._reasons.get(key)
             if reasons is None:
-                reasons = self._reasons[key] = self._rejections(spec, shortfalls, simulated)
+                reasons = self._reasons[key] = self._rejections(spec, shortfalls, simulated, reserved)
             filtered = self._known[key, setup_s] = Filtered(self._market, reasons, setup_s=setup_s)
         had = [row for row in (current, target) if row is not None]
         failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
@@ -244,7 +249,9 @@ class Filter:
             rejection_reasons[row] = now
         return Filtered(self._market, rejection_reasons, current, target, setup_s, counted=counts)
 
-    def _rejections(self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None) -> RejectionReasons:
+    def _rejections(
+        self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None, reserved: frozenset[str]
+    ) -> RejectionReasons:
         listing = self._market.listing
         key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
         fixed = listing.known.get(key)
@@ -254,7 +261,11 @@ class Filter:
             if len(listing.known) >= _MOST_KNOWN:
                 listing.known.clear()
             listing.known[key] = fixed
-        return np.where(fixed == NONE, self._now_for(spec.resources.nodes), fixed)
+        found = np.where(fixed == NONE, self._now_for(spec.resources.nodes), fixed)
+        if reserved:
+            rows = [row for row in map(self._market.row, reserved) if row is not None]
+            found[rows] = np.where(found[rows] == NONE, np.int8(RejectionReason.RESERVED), found[rows])
+        return found
 
     def _now_for(self, machines: int) -> RejectionReasons:
         """The reasons that do not depend on the job, but for how many machines it needs."""

@@ -41,6 +41,7 @@ _TOPIC = {
     RejectionReason.MACHINES_IN_USE: "your machines, in use",
     RejectionReason.NO_CAPACITY: "no capacity",
     RejectionReason.FAILED_LATELY: "failed placements",
+    RejectionReason.RESERVED: "other jobs' turns",
     RejectionReason.DEADLINE: "deadline",
     RejectionReason.BUDGET: "budget",
 }
@@ -55,6 +56,7 @@ MAY_PASS = frozenset(
         RejectionReason.MACHINES_IN_USE,
         RejectionReason.NO_CAPACITY,
         RejectionReason.FAILED_LATELY,
+        RejectionReason.RESERVED,
     )
 )
 """The topics of rejections that may go away with time."""
@@ -92,6 +94,8 @@ def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ra
             return f"{over}, and {it}{_too_late(demand, forecast, row)}" if hopeless else over
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
+        case RejectionReason.RESERVED:
+            return "other jobs have their turns there now"
         case rejection_reason:
             kind = market.listing.kinds[int(market.listing.kind[row])]
             short = max(forecast.perf.shortfalls(demand.job, (kind,)), default=0)

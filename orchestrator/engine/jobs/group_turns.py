@@ -1,0 +1,111 @@
+"""Group turns: carries out the joint plan of each group (policy.group_turns) where quotas are too small for its jobs.
+
+The plan is made anew when a job of the group arrives, starts, stops or ends, at the end of each round, and now and then
+in between, because prices and capacity change. A round is as long as the time between two decisions
+(`policy.decide_every_s`). If a plan cannot be made in time, the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from orchestrator.engine.compartment import Compartment, contained
+from orchestrator.engine.context import Context, Round
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs import predecessors
+from orchestrator.engine.jobs.reserved import end_turns
+from orchestrator.engine.jobs.time_sharing import LEAST_TURN, history
+from orchestrator.model import Group, Job
+from orchestrator.policy.group_turns import GroupRules, GroupTurns, Parts, group_turns
+from orchestrator.policy.groups.time_slices import WINDOW
+from orchestrator.policy.time_sharing import Given, History
+from orchestrator.store import Tx
+
+AGAIN_MARKET_S, AGAIN_WALL_S = 60.0, 1.0
+"""Market seconds between two plans while nothing happens, but at least so many wall seconds."""
+LIMIT_S, PART = 2.0, 0.05
+"""A plan may take so many wall seconds, and all plans of a group together this part of the time."""
+
+
+def share_quotas(ctx: Context) -> bool:
+    """Make the plans that are due. Returns whether a job has to give way."""
+    groups: dict[str, list[Job]] = defaultdict(list)
+    for job_id, job in ctx.work.jobs.items():
+        able = job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
+        if job.group_id is not None and able:
+            groups[job.group_id].append(job)
+    return any(
+        [
+            contained(ctx, Compartment.DECIDE, partial(_share, ctx, group_id, jobs), False, about=f"group {group_id}")
+            for group_id, jobs in groups.items()
+        ]
+    )
+
+
+def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
+    clock, round_s = ctx.installation.clock, ctx.installation.config.policy.decide_every_s
+    number = int(ctx.now_ms // (round_s * 1000))
+    seen = frozenset((job.id, job.state) for job in jobs)
+    before = ctx.group_rounds.get(group_id, Round())
+    begun_s = clock.monotonic_s()
+    if begun_s < ctx.pacing.get(f"group-turns-after/{group_id}", -inf):
+        return False
+    again_s = max(AGAIN_WALL_S, AGAIN_MARKET_S / clock.factor)
+    if (number, seen) == (before.number, before.seen) and not ctx.due(f"group-turns/{group_id}", again_s):
+        return False
+    within = before.number is None or number == before.number  # within a round, no turn is over
+    with ctx.installation.store.read() as tx:
+        group = tx.group(group_id)
+        able = {job.id: job for job in jobs if predecessors.waits_for(tx, job) is None}
+        asked = _asked(ctx, tx, able) if len(able) > 1 else None
+    found = GroupTurns()
+    if asked is not None:
+        least_s = inf if within else LEAST_TURN * round_s
+        rules = GroupRules(
+            group.policy, round_s, least_s, again_s * clock.factor, snapshot.limits(ctx.installation.config), LIMIT_S
+        )
+        found = _found(ctx, group, asked, before.parts, rules)
+    took_s = clock.monotonic_s() - begun_s
+    ctx.pacing[f"group-turns-after/{group_id}"] = begun_s + took_s / PART
+    given = found.given
+    why = {} if given is None else {job_id: _told(group, found, given, job_id) for job_id in given.share}
+    ctx.group_rounds[group_id] = Round(number, seen, given, why, found.parts)
+    return given is not None and end_turns(ctx, ctx.group_rounds[group_id], given.give_way)
+
+
+def _asked(ctx: Context, tx: Tx, jobs: Mapping[str, Job]) -> tuple[snapshot.Inputs, Mapping[str, History]]:
+    config, now_ms = ctx.installation.config, ctx.now_ms
+    known = snapshot.inputs(
+        tx, now_ms, config, only=list(jobs), markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+    )
+    runs, window_s = tx.runs_of(jobs), WINDOW * config.policy.decide_every_s
+    return known, {job_id: history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
+
+
+def _found(
+    ctx: Context,
+    group: Group,
+    asked: tuple[snapshot.Inputs, Mapping[str, History]],
+    last: Parts,
+    rules: GroupRules,
+) -> GroupTurns:
+    known, past = asked
+    demands = known.demands
+    if ctx.installation.config.policy.time_sharing != "none":  # owned machines have rounds of their own
+        owned = frozenset(known.market.ids[row] for row in known.market.owned.nonzero()[0].tolist())
+        demands = tuple(replace(each, reserved=owned) for each in demands)
+    of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group.id}  # those that ended, too
+    held = [(run.offer_id, run.nodes) for run in ctx.work.runs if run.job_id in of_group and run.billed_to_ms is None]
+    return group_turns(demands, past, known.market, known.perf, known.running, held, rules, last)
+
+
+def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
+    older = ", made before, because the solver was not in time for another" if found.late else ""
+    return (
+        f"by the joint plan of group {group.name} ({group.policy}{older}), {given.machines} of its "
+        f"{len(given.share)} jobs have machines now; the part of this one is {given.share[job_id]:.0%} of the time"
+    )

@@ -1,0 +1,49 @@
+"""Reserved: the offers that a job must leave to others now, because those have their turns there: by the rounds on
+owned machines (time_sharing), or by the joint plan of its group (group_turns)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from orchestrator.engine.context import Context, Round
+from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs.pausing import give_way
+from orchestrator.model import Job
+from orchestrator.policy import Demand
+
+
+def at_its_turn(ctx: Context, demand: Demand) -> Demand:
+    """The demand without the offers that others have now."""
+    given = [each.given for each in _rounds(ctx, demand.job) if each.given is not None]
+    reserved = frozenset[str]().union(*(each.not_now.get(demand.job.id, ()) for each in given))
+    return replace(demand, reserved=reserved) if reserved else demand
+
+
+def why_later(ctx: Context, job: Job) -> str | None:
+    """Why a job that runs nowhere has to wait for others; None if it has not."""
+    for each in _rounds(ctx, job):
+        if each.given is not None and each.given.not_now.get(job.id):
+            has_turn = job.id in each.given.has_turn
+            now = "its turn has come: it starts as soon as a machine is free" if has_turn else "waits for its turn"
+            return f"{now}: {each.why[job.id]}" if job.id in each.why else now
+    return None
+
+
+def end_turns(ctx: Context, of: Round, jobs: Collection[str]) -> bool:
+    """Let these running jobs give way. Returns whether one has to."""
+    return any([_gives_way(ctx, job_id, of.why.get(job_id, "")) for job_id in jobs])
+
+
+def _rounds(ctx: Context, job: Job) -> list[Round]:
+    of_group = None if job.group_id is None else ctx.group_rounds.get(job.group_id)
+    return [ctx.round] if of_group is None else [ctx.round, of_group]
+
+
+def _gives_way(ctx: Context, job_id: str, why: str) -> bool:
+    with ctx.write() as tx:
+        job, current = tx.job(job_id), snapshot.current_run(tx.runs(job_id=job_id))
+        if job.state != "running" or current is None:
+            return False
+        give_way(ctx, tx, job, current, f"its turn is over: {why}")
+    return True

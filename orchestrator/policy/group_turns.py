@@ -1,0 +1,230 @@
+"""Group turns: which jobs of a group have the machines that quotas limit, as the group's joint plan says. Pure.
+
+The joint plan (groups.planning) gives each job a share of the time of each way, that is of a kind of machine under the
+same quotas. Rounds (groups.time_slices) turn the shares into machines. Where what the others have leaves no room for a
+job, the offers are reserved to them. Under `cheapest` a job decides freely among all the rest, so where no quota binds,
+each job is decided alone. Under the other policies it uses only the way that it was given, unless it has a deadline:
+its own forecast of risks and delays may need other ways then.
+
+Moves are counted: a job that runs is planned as if it were faster where it is, by what a move must gain and by the
+time that it takes. Under a policy of fairness jobs take turns, at most once a round. Under the others a job keeps its
+machine for as long as the plan has a use for it there, and gives way only to one that would be late otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.market import Market, rooms_without, units_taken
+from orchestrator.model import GroupPolicy
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked, joint, less_late
+from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.rounds import Bools, Room
+from orchestrator.policy.groups.time_slices import Contender, turns
+from orchestrator.policy.time_sharing import GAPS, Given, History
+
+URGENT = 0.9
+"""A job that must train for at least this part of the time until its deadline has its turn before others. The time that
+others need to give way, and twice its own start, are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """What a group asks for; the length of a round; `least_s`: a turn that has lasted so long may be over now;
+    `again_s`: turns are assigned again after so long at most; `limits` on moves; `limit_s`: how long the solver may
+    take (wall seconds)."""
+
+    policy: GroupPolicy
+    round_s: float
+    least_s: float
+    again_s: float
+    limits: MoveLimits
+    limit_s: float
+
+
+Parts = Mapping[str, Mapping[str, float]]
+"""By job id and offer id, the part of the time that a job spends there, as planned."""
+NO_PARTS: Parts = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTurns:
+    """The turns that are `given`, None where each job may go wherever it wants; the `parts` that they follow from; and
+    whether these are of an earlier plan, because the solver was `late`."""
+
+    given: Given | None = None
+    parts: Parts = field(default_factory=dict)
+    late: bool = False
+
+
+def group_turns(
+    demands: Sequence[Demand],
+    history: Mapping[str, History],
+    market: Market,
+    perf: PerfBook,
+    running: Mapping[str, Running],
+    held: Sequence[tuple[str, int]],
+    rules: GroupRules,
+    last: Parts = NO_PARTS,
+) -> GroupTurns:
+    """The turns of the jobs of a group. `history` by job id; `held` are the machines that the group has: pairs of
+    (offer id, how many); `last`: the parts of its last plan, which count if the solver needs longer than it may.
+
+    Jobs without known steps or speed, and those that no offer fits, are left out. Where not all can be on time, the
+    least work is late.
+    """
+    taken = units_taken(market.rooms, [(row, count) for offer, count in held if (row := market.row(offer)) is not None])
+    rooms = rooms_without(market.rooms, Counter({name: -units for name, units in taken.items()}))
+    question = asked(demands, market.with_fields(rooms=rooms), perf, running, limits=rules.limits, partly=True)
+    if len(question.demands) < 2 or not question.quotas:
+        return GroupTurns(parts=last)
+    try:
+        parts, late = _parts(question, running, rules), False
+    except LimitError:
+        parts, late = last, True
+    if not parts:
+        return GroupTurns(late=late)
+    shares = np.array([[parts.get(each.job.id, {}).get(way, 0.0) for way in question.ids] for each in question.demands])
+    room = _room(question)
+    contenders = _contenders(question, shares, history, rules)
+    may = question.jobs.rate > 0 if late or rules.policy in FAIR else shares > 0
+    way = turns(contenders, shares, room, rules.round_s, may)
+    given = _given(question, contenders, shares, way, room, market, free=rules.policy == "cheapest")
+    return GroupTurns(given, parts, late)
+
+
+def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules) -> Parts:
+    """Each job's parts of the time, as planned; none where the policy has nothing to share out. Raises LimitError."""
+    stays = {
+        each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
+        for each in question.demands
+    }
+    try:
+        plan = joint(question, rules.policy, running, stays=stays, limit_s=rules.limit_s)
+    except InfeasibleError:
+        try:
+            plan = joint(less_late(question), rules.policy, running, stays=stays, limit_s=rules.limit_s)
+        except InfeasibleError:
+            return NO_PARTS
+    return {each.job_id: {part.offer_id: part.share for part in each.parts} for each in plan.jobs}
+
+
+def _room(question: Asked) -> Room:
+    quotas = question.jobs.quotas
+    each = np.zeros((len(quotas), len(question.rows)))
+    for number, quota in enumerate(quotas):
+        each[number, quota.ways] = 1.0 if quota.each is None else quota.each
+    return Room(each, np.array([quota.most for quota in quotas]))
+
+
+def _contenders(
+    question: Asked, shares: Floats, history: Mapping[str, History], rules: GroupRules
+) -> tuple[Contender, ...]:
+    column = {offer_id: way for way, offer_id in enumerate(question.ids)}
+    most_gap_s = max(each.gap_s for each in question.demands)  # until others have given way
+    found = []
+    for index, demand in enumerate(question.demands):
+        past, jobs = history[demand.job.id], question.jobs
+        had_s = np.zeros(len(question.ids))
+        for offer_id, seconds in past.had_s.items():
+            if offer_id in column:
+                had_s[column[offer_id]] += seconds
+        holds = None if past.on is None else column.get(past.on)
+        if rules.policy in FAIR:
+            keeps = past.turn_s < max(rules.least_s, GAPS * demand.gap_s)
+        else:
+            keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
+        fastest_s = float(jobs.steps[index] / jobs.rate[index].max())
+        left_s = float(jobs.deadline_s[index] - question.begins_s[index]) - most_gap_s - rules.again_s
+        found.append(
+            Contender(
+                job_id=demand.job.id,
+                rate=jobs.rate[index],
+                takes=demand.nodes,
+                steps=float(max(jobs.steps[index], 1.0)),
+                done=float(demand.done_steps),
+                age_s=past.age_s,
+                waited_s=past.waited_s,
+                had_s=had_s,
+                there_s=past.there_s,
+                holds=holds,
+                keeps=keeps,
+                weight=demand.job.weight,
+                urgent=fastest_s >= URGENT * left_s,
+            )
+        )
+    return tuple(found)
+
+
+def _given(
+    question: Asked,
+    contenders: Sequence[Contender],
+    shares: Floats,
+    way: Mapping[str, int],
+    room: Room,
+    market: Market,
+    *,
+    free: bool,
+) -> Given | None:
+    """`free`: a job may use all that others leave, not only what it was given."""
+    full = _full(contenders, way, room)
+    places = _places(question, market)
+    not_now: dict[str, frozenset[str]] = {}
+    give_way = []
+    known: dict[bytes, frozenset[str]] = {}
+    for index, each in enumerate(contenders):
+        has = way.get(each.job_id)
+        chooses = has is not None and (free or np.isfinite(question.jobs.deadline_s[index]))
+        closed = full[index] if chooses else np.ones(len(question.ids), dtype=bool)
+        if has is not None:
+            closed[has] = False
+        if closed.any():
+            key = closed.tobytes()
+            if key not in known:
+                open_to_it = frozenset[str]().union(*(places[at] for at in np.flatnonzero(~closed)))
+                known[key] = frozenset[str]().union(*(places[at] for at in np.flatnonzero(closed))) - open_to_it
+            not_now[each.job_id] = known[key]
+        if each.holds is not None and closed[each.holds]:
+            give_way.append(each.job_id)
+    if not any(not_now.values()):
+        return None
+    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    return Given(tuple(sorted(way)), not_now, tuple(give_way), share, len(way))
+
+
+def _full(contenders: Sequence[Contender], way: Mapping[str, int], room: Room) -> Bools:
+    """(jobs, ways): where what the others have leaves no room for a job."""
+    left = room.most.astype(float)
+    for each in contenders:
+        if each.job_id in way:
+            left -= room.each[:, way[each.job_id]] * each.takes
+    found = np.zeros((len(contenders), room.each.shape[1]), dtype=bool)
+    for index, each in enumerate(contenders):
+        there = left.copy()
+        if each.job_id in way:
+            there += room.each[:, way[each.job_id]] * each.takes
+        found[index] = ((there[:, None] < room.each * each.takes) & (room.each > 0)).any(axis=0)
+    return found
+
+
+def _places(question: Asked, market: Market) -> list[frozenset[str]]:
+    """By way: the offers with the same kind of hardware under the same quotas."""
+
+    def key(row: int) -> tuple[object, ...]:
+        return int(market.listing.kind[row]), tuple(each.name for each in market.rooms.get(row, ()))
+
+    found: dict[tuple[object, ...], set[str]] = defaultdict(set)
+    keys = [key(row) for row in question.rows]
+    wanted = set(keys)
+    for row in range(len(market)):
+        if (its := key(row)) in wanted:
+            found[its].add(market.ids[row])
+    return [frozenset(found[each]) for each in keys]

@@ -1,0 +1,126 @@
+"""The control plane carries out the joint plan of a group where a quota of rented machines is too small for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import LimitError
+from orchestrator.model import Group, GroupPolicy, Job, JobSpec
+from orchestrator.policy import group_turns
+from providers.money import usd
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth, train_spec
+from tests.sim.test_time_sharing import trained_s
+
+ROUND_S = 60.0
+Install = Callable[..., SimulatedInstallation]
+
+
+def rented(install: Install, machines: int, **overrides: Any) -> SimulatedInstallation:
+    return install(
+        catalog=((CHEAP, usd("1.00")),),
+        behaviour=replace(BRISK, max_instances=machines),
+        overrides={"policy.decide_every_s": ROUND_S, **overrides},
+    )
+
+
+def grouped(home: SimulatedInstallation, policy: GroupPolicy, count: int, steps: int) -> list[Job]:
+    """Jobs that do not wait for each other."""
+    now = home.clock.now_ms()
+    group = Group("group_A", "sweep", policy, "default", "me", now, None)
+    specs = [JobSpec(f"job-{number}", train_spec(steps)) for number in range(count)]
+    jobs = [Job(f"job_{number}", spec, "me", now, "queued", group.id) for number, spec in enumerate(specs)]
+    with home.installation.store.write() as tx:
+        tx.add_group(group)
+        for job in jobs:
+            tx.add_job(job)
+    return jobs
+
+
+def gave_way(home: SimulatedInstallation, jobs: list[Job]) -> list[str]:
+    return [each.message for job in jobs for each in home.events(job, "job.gave_way")]
+
+
+@pytest.mark.parametrize("policy", ["max-min-fairness", "finish-time-fairness"])
+def test_under_a_policy_of_fairness_jobs_take_turns_on_rented_machines(install: Install, policy: GroupPolicy) -> None:
+    home = rented(install, 2)
+    jobs = grouped(home, policy, 4, 80)
+    home.run_for(3 * ROUND_S)
+    had = [trained_s(home, job) for job in jobs]
+    assert max(had) - min(had) <= 1.5 * ROUND_S, had
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in jobs} == {"finished"}
+    assert any(f"group sweep ({policy}), 2 of its 4 jobs have machines now" in each for each in gave_way(home, jobs))
+    assert any("waits for its turn" in each.message for job in jobs for each in home.events(job, "job.waits"))
+    check_truth(home)
+
+
+@pytest.mark.parametrize("policy", ["cheapest", "makespan"])
+def test_under_other_policies_a_job_keeps_its_machine_until_it_is_done(install: Install, policy: GroupPolicy) -> None:
+    home = rented(install, 2)
+    jobs = grouped(home, policy, 4, 40)
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in jobs} == {"finished"}
+    assert [len(home.runs(job)) for job in jobs] == [1] * 4
+    assert gave_way(home, jobs) == []
+    check_truth(home)
+
+
+@pytest.mark.parametrize("policy", ["cheapest", "max-min-fairness"])
+def test_a_job_that_would_be_late_has_the_machine_in_time(install: Install, policy: GroupPolicy) -> None:
+    home = rented(install, 1, **{"policy.decide_every_s": 86_400.0})
+    (first,) = grouped(home, policy, 1, 300)
+    home.until_state(first, "running")
+    now = home.clock.now_ms()
+    late = Job("job_late", JobSpec("late", train_spec(40), deadline_s=240.0), "me", now, "queued", first.group_id)
+    with home.installation.store.write() as tx:
+        tx.add_job(late)
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in (first, late)} == {"finished"}
+    assert max(run.training_to_ms or 0 for run in home.runs(late)) <= (home.job(late).deadline_at_ms or 0)
+    assert len(gave_way(home, [first])) == 1
+    check_truth(home)
+
+
+def test_a_control_plane_that_starts_anew_goes_on_with_the_turns(install: Install) -> None:
+    home = rented(install, 1)
+    jobs = grouped(home, "max-min-fairness", 3, 60)
+    for _ in range(8):
+        home.run_for(ROUND_S / 3)
+        home.tick(down_s=1.0)
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in jobs} == {"finished"}
+    check_truth(home)
+
+
+def test_where_the_solver_is_not_in_time_the_last_plan_counts_and_it_is_said(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = rented(install, 1)
+    jobs = grouped(home, "cheapest", 3, 40)
+
+    def told() -> list[str]:
+        return [each.message for job in jobs for each in home.events(job, "job.waits")]
+
+    home.until(lambda: any("by the joint plan" in each for each in told()))
+
+    def too_late(*_args: object, **_kwargs: object) -> None:
+        raise LimitError("the solver found no certified answer within 2 s")
+
+    monkeypatch.setattr(group_turns, "joint", too_late)
+    home.until(lambda: any("the solver was not in time" in each for each in told()))
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in jobs} == {"finished"}
+    check_truth(home)
+
+
+def test_jobs_outside_the_group_share_the_quota_with_it(install: Install) -> None:
+    home = rented(install, 2)
+    alone = home.submit("alone", steps=100)
+    jobs = grouped(home, "cheapest", 3, 60)
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in (alone, *jobs)} == {"finished"}
+    check_truth(home)

@@ -1,0 +1,171 @@
+"""The joint plan of a group, carried out: who has the machines that a quota limits, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.market import Listing, Market, rooms
+from orchestrator.model import GROUP_POLICIES, GroupPolicy
+from orchestrator.policy import Demand, MoveLimits, Running
+from orchestrator.policy.group_turns import GroupRules, group_turns
+from orchestrator.policy.time_sharing import Given, History
+from providers.base import Covered, Quota
+from tests.unit.policy.conftest import DecisionCase
+
+HOUR_STEPS = 3600  # at one step per second
+DAY_S = 86_400.0
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def case() -> DecisionCase:
+    return DecisionCase(startup_s=0.0)
+
+
+def quota(limit: int, *types: str, used: int = 0, unit: str = "machines") -> Quota:
+    return Quota("machines", "eu-1", limit, used, Covered(unit, instance_types=types))  # type: ignore[arg-type]
+
+
+def job(case: DecisionCase, name: str, *, hours: float = 100.0, **fields: object) -> Demand:
+    return Demand(case.job(name, **fields), round(hours * HOUR_STEPS))  # type: ignore[arg-type]
+
+
+def given(
+    case: DecisionCase,
+    demands: Sequence[Demand],
+    *quotas: Quota,
+    policy: GroupPolicy = "cheapest",
+    on: Mapping[str, str] | None = None,
+    had_h: Mapping[str, float] | None = None,
+    least_s: float = DAY_S / 2,
+) -> Given | None:
+    """`on`: by name, the offer where a job runs, for a day unless `had_h` says otherwise."""
+    listing, on, had_h = Listing.of(case.offers), on or {}, had_h or {}
+    market = Market.as_of(
+        case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": quotas})
+    )
+    history, running = {}, {}
+    for each in demands:
+        name, offer = each.job.name, on.get(each.job.name)
+        had_s = 3600 * had_h.get(name, 24.0 if offer else 0.0)
+        waited_s = 0.0 if offer else DAY_S
+        history[each.job.id] = History(DAY_S, waited_s, DAY_S, {offer: had_s} if offer else {}, offer, had_s)
+        if offer is not None:
+            running[each.job.id] = Running(offer, case.now - round(1000 * had_s))
+    rules = GroupRules(policy, DAY_S, least_s, 60.0, MoveLimits(), 20.0)
+    held = [(offer, 1) for offer in on.values()]
+    return group_turns(demands, history, market, case.perf(), running, held, rules).given
+
+
+def kept_off(found: Given | None, demands: Sequence[Demand]) -> dict[str, set[str]]:
+    """By name, the offers that a job must leave to others."""
+    assert found is not None
+    return {each.job.name: set(found.not_now.get(each.job.id, ())) for each in demands}
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_where_no_quota_covers_an_offer_each_job_is_decided_alone(case: DecisionCase, policy: GroupPolicy) -> None:
+    case.offer("cheap", 1.0)
+    assert given(case, [job(case, "a"), job(case, "b")], policy=policy) is None
+
+
+def test_under_cheapest_a_quota_with_room_for_all_reserves_nothing(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    case.offer("dear", 2.0)
+    assert given(case, [job(case, "a"), job(case, "b")], quota(2, "cheap")) is None
+
+
+def test_the_job_that_gains_most_has_the_last_machine_and_the_others_are_free_elsewhere(case: DecisionCase) -> None:
+    cheap = case.offer("cheap", 1.0)
+    dear = case.offer("dear", 4.0)
+    jobs = [job(case, "short", hours=1.0), job(case, "long", hours=200.0)]
+    found = kept_off(given(case, jobs, quota(1, "cheap")), jobs)
+    assert sorted(found.values(), key=len) == [set(), {cheap}]
+    assert dear not in found["short"] | found["long"]
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_no_more_jobs_than_a_quota_allows_have_a_turn(case: DecisionCase, policy: GroupPolicy) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [job(case, name) for name in "abcde"]
+    found = given(case, jobs, quota(2, "only"), policy=policy)
+    waiting = [name for name, offers in kept_off(found, jobs).items() if only in offers]
+    assert len(waiting) == 3
+    assert found is not None
+    assert len(found.has_turn) == 2
+
+
+def test_vcpus_are_counted_as_the_quota_counts_them(case: DecisionCase) -> None:
+    case.offer("only", 1.0)  # of 4 vCPUs
+    jobs = [job(case, name) for name in "abc"]
+    found = given(case, jobs, quota(11, "only", unit="vcpus"))
+    assert found is not None
+    assert len(found.has_turn) == 2
+
+
+def test_what_the_group_has_counts_as_its_own(case: DecisionCase) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [job(case, name) for name in "abc"]
+    found = given(case, jobs, quota(2, "only", used=2), on={"a": only, "b": only})
+    assert found is not None
+    assert (set(found.has_turn), found.give_way) == ({jobs[0].job.id, jobs[1].job.id}, ())
+
+
+@pytest.mark.parametrize("policy", [each for each in GROUP_POLICIES if "fairness" not in each])
+def test_a_job_keeps_its_machine_unless_the_policy_is_about_fairness(case: DecisionCase, policy: GroupPolicy) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [job(case, "has"), job(case, "waits")]
+    found = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"has": only})
+    assert found is not None
+    assert (found.has_turn, found.give_way) == ((jobs[0].job.id,), ())
+
+
+@pytest.mark.parametrize("policy", ["max-min-fairness", "finish-time-fairness"])
+def test_under_a_policy_of_fairness_a_turn_ends_with_its_round(case: DecisionCase, policy: GroupPolicy) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [job(case, "has"), job(case, "waits")]
+    found = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"has": only})
+    assert found is not None
+    assert (found.has_turn, found.give_way) == ((jobs[1].job.id,), (jobs[0].job.id,))
+    within = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"has": only}, least_s=float("inf"))
+    assert within is not None
+    assert (within.has_turn, within.give_way) == ((jobs[0].job.id,), ())
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_who_would_be_late_has_the_machine_at_once(case: DecisionCase, policy: GroupPolicy) -> None:
+    only = case.offer("only", 1.0)
+    first, late = job(case, "first"), job(case, "late", hours=10.0, deadline_at_ms=case.now + round(10.5 * HOUR_MS))
+    found = given(
+        case, [first, late], quota(1, "only", used=1), policy=policy, on={"first": only}, least_s=float("inf")
+    )
+    assert found is not None
+    assert (found.has_turn, found.give_way) == ((late.job.id,), (first.job.id,))
+
+
+def test_jobs_that_are_late_already_do_not_spoil_the_plan_of_the_others(case: DecisionCase) -> None:
+    only = case.offer("only", 1.0)
+    other, late = job(case, "other"), job(case, "late", hours=10.0, deadline_at_ms=case.now - HOUR_MS)
+    found = given(case, [other, late], quota(1, "only"), policy="cheapest")
+    assert kept_off(found, [other, late]) == {"other": {only}, "late": set()}
+
+
+def test_jobs_of_unknown_speed_are_left_out(case: DecisionCase) -> None:
+    case.offer("only", 1.0)
+    jobs = [job(case, name) for name in "abc"]
+    unknown = replace(jobs[2], total_steps=None)
+    found = given(case, [*jobs[:2], unknown], quota(1, "only"))
+    assert found is not None
+    assert unknown.job.id not in found.not_now
+
+
+def test_other_policies_keep_each_job_to_what_it_was_given(case: DecisionCase) -> None:
+    """Alone, both would take the cheaper machine; the most throughput needs both machines."""
+    slow = case.offer("slow", 1.0, gpu="T4")
+    fast = case.offer("fast", 5.0, gpu="H100")
+    jobs = [job(case, name, rates={"T4": 1.0, "H100": 4.0}) for name in "ab"]
+    found = kept_off(given(case, jobs, quota(1, "fast"), quota(9, "slow"), policy="max-throughput"), jobs)
+    assert sorted(found.values(), key=sorted) == [{fast}, {slow}]
