@@ -27,6 +27,7 @@ from orchestrator.policy.groups.policies.cost import late, least_cost, on_time
 from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
+from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
 
 STAY, BY_ORDER = 1e-5, 1e-9
@@ -34,6 +35,8 @@ STAY, BY_ORDER = 1e-5, 1e-9
 far less than what is known about speeds and prices."""
 LEAST_SHARE = 1e-4
 """Smaller shares of a job's time are rounding errors of the solver."""
+MOST_S = 20.0
+"""How long solving may take."""
 LONGER, TRIES = 2.0, 12
 """Jobs without a deadline end within a horizon, which is made so much longer, so often, until the quotas suffice."""
 _NOWHERE: Mapping[str, Running] = MappingProxyType({})
@@ -70,13 +73,17 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`."""
+    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`.
+
+    `stopped_after_s`: the solver was stopped then, before it had the best plan; None if it ended by itself.
+    """
 
     jobs: tuple[JobPlan, ...]
     value: float
     bound: float
     gap: float
     worths: tuple[Worth, ...]
+    stopped_after_s: float | None = None
 
     @property
     def cost_usd(self) -> float:
@@ -152,27 +159,30 @@ def asked(
 
 
 def joint(
-    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = _NOWHERE, *, limit_s: float = 20.0
+    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = _NOWHERE, *, until: TimeLimit | None = None
 ) -> Joint:
     """The plan of least cost, or that of another policy. Every plan was verified (engine.solve).
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
-    fairness if no quota limits the machines; LimitError after `limit_s` seconds of solving.
+    fairness if no quota limits the machines; LimitError if there is no plan by the end of `until`, MOST_S from now if
+    it is not given.
     """
+    until = TimeLimit(MOST_S) if until is None else until
     jobs = _tied(question, running)
     _on_time(question)
     try:
         if policy == "cheapest":
-            found, program = _cheapest(jobs, limit_s)
+            found, program = _cheapest(jobs, until)
         else:
             jobs = _finite(question, jobs) if policy in _NEED_A_LIMIT else jobs
             need = on_time(jobs)
             program = PROGRAMS[policy](jobs)
             program = replace(program, at_least=need) if need.any() else program
-            found = solve(program, limit_s=limit_s)
+            found = solve(program, until=until)
     except InfeasibleError as error:
         raise _conflict(question, jobs, error) from error
-    return _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+    plan = _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+    return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
 
 def _rates(
@@ -250,7 +260,7 @@ def _tied(question: Asked, running: Mapping[str, Running]) -> Collection:
     return replace(jobs, rate=rate, supply=replace(jobs.supply, usd_per_h=usd_per_h))
 
 
-def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
+def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
     """The least cost. Jobs without a deadline end within the shortest horizon, of a few, that the quotas allow."""
     per_step = np.where(jobs.rate > 0, jobs.usd_per_h / np.maximum(jobs.rate, 1e-300), np.inf)
     cheapest = np.argmin(per_step, axis=1)
@@ -258,7 +268,7 @@ def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
     for last in range(TRIES, 0, -1):
         try:
             program = least_cost(jobs, horizon_s=horizon_s)
-            return solve(program, limit_s=limit_s), program
+            return solve(program, until=until), program
         except InfeasibleError:
             if last == 1:
                 raise

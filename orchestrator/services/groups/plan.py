@@ -137,6 +137,7 @@ def _view(
         bound=found.bound,
         gap=found.gap,
         worths=tuple(_worth(each, group.policy) for each in found.worths),
+        stopped_after_s=found.stopped_after_s,
     )
 
 

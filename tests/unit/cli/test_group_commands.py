@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from orchestrator.cli import complete
+from orchestrator.policy.groups import Allocation, Program, planning, solve
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 Run = Callable[..., Result]
 GROUP = """\
@@ -46,6 +49,25 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["schema"] == "tradewind/group-plan/v1"
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+
+
+@pytest.mark.usefixtures("group")
+def test_a_plan_of_a_solver_that_was_stopped_says_so(tradewind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["stopped_after_s"] is None
+
+    def stopped(program: Program, until: TimeLimit) -> Allocation:
+        found = solve(program, until=until)
+        (certificate,) = found.certificates
+        return replace(found, certificates=(replace(certificate, bound=certificate.value / 1.0304),), in_time=False)
+
+    monkeypatch.setattr(planning, "solve", stopped)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind("plan", "group.yaml").stdout
+    assert "the solver was stopped after 20 s; this plan is within 3.1 % of the best" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    assert document["stopped_after_s"] == 20.0
+    assert document["gap"] == pytest.approx(0.0304)
 
 
 def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> None:
