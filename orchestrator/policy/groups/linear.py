@@ -175,8 +175,10 @@ def _run(engine: Any, until: TimeLimit) -> tuple[Floats, Floats, bool]:
     left_s = until.left_s
     if left_s <= 0:
         raise OutOfTime(until)
-    engine.setOptionValue("time_limit", engine.getRunTime() + left_s)  # the solver counts its runs before, too
+    before_s = engine.getRunTime()  # of its earlier runs: the solver counts them, too
+    engine.setOptionValue("time_limit", before_s + left_s)
     engine.run()
+    until.spend(engine.getRunTime() - before_s)
     status, found = engine.getModelStatus(), engine.getSolution()
     feasible = engine.getInfo().primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
     if status == highspy.HighsModelStatus.kTimeLimit:

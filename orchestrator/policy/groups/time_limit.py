@@ -1,26 +1,27 @@
-"""How long solving may take in all, over as many calls of the solver as it needs."""
+"""How long solving may take in all, over as many runs of the solver as it needs. The solver measures its time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-DEFAULT_S = 60.0
-
 
 class TimeLimit:
-    """So many `seconds` from now, on `clock` (seconds from any start)."""
+    """So many `seconds` of solving. What a part of it spends, it spends, too."""
 
-    def __init__(self, seconds: float = DEFAULT_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = 60.0, *, whole: TimeLimit | None = None) -> None:
         self.seconds = seconds
-        self._clock = clock
-        self._end_s = clock() + seconds
+        self._whole = whole
+        self._spent_s = 0.0
 
     @property
     def left_s(self) -> float:
         """How many seconds are left, at least 0."""
-        return max(self._end_s - self._clock(), 0.0)
+        return max(self.seconds - self._spent_s, 0.0)
+
+    def spend(self, seconds: float) -> None:
+        """The solver has run for so long."""
+        self._spent_s += seconds
+        if self._whole is not None:
+            self._whole.spend(seconds)
 
     def part(self, share: float) -> TimeLimit:
-        """A limit of its own: the part `share` of what is left."""
-        return TimeLimit(share * self.left_s, self._clock)
+        """The part `share` of what is left."""
+        return TimeLimit(share * self.left_s, whole=self)
