@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from orchestrator.errors import InfeasibleError
+from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
@@ -23,7 +23,7 @@ from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
-from orchestrator.policy.groups.policies.cost import late, least_cost, on_time
+from orchestrator.policy.groups.policies.cost import HARDLY, late, least_cost, on_time
 from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
@@ -39,7 +39,7 @@ MOST_S = 20.0
 """How long solving may take."""
 LONGER, TRIES = 2.0, 12
 """Jobs without a deadline end within a horizon, which is made so much longer, so often, until the quotas suffice."""
-_NOWHERE: Mapping[str, Running] = MappingProxyType({})
+NOWHERE: Mapping[str, Running] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def asked(
     demands: Sequence[Demand],
     market: Market,
     perf: PerfBook,
-    running: Mapping[str, Running] = _NOWHERE,
+    running: Mapping[str, Running] = NOWHERE,
     *,
     weights: Mapping[str, float] | None = None,
     limits: MoveLimits | None = None,
@@ -159,7 +159,7 @@ def asked(
 
 
 def joint(
-    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = _NOWHERE, *, until: TimeLimit | None = None
+    question: Asked, policy: GroupPolicy, running: Mapping[str, Running] = NOWHERE, *, until: TimeLimit | None = None
 ) -> Joint:
     """The plan of least cost, or that of another policy. Every plan was verified (engine.solve).
 
@@ -279,7 +279,10 @@ def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
 def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> InfeasibleError:
     """Which jobs cannot all be on time, and how long they would take instead."""
     need = on_time(jobs)
-    found = late(jobs, need) if need.any() else None
+    try:
+        found = late(jobs, need, TimeLimit(MOST_S)) if need.any() else None
+    except LimitError:
+        return error
     if found is None or not found.jobs.size:
         return error
     names = []
@@ -287,9 +290,11 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
         instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
-    quotas = ", ".join(each.name for each in jobs.quotas)
+    prices = found.prices[len(found.prices) - len(jobs.quotas) :]
+    quotas = ", ".join(each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY)
+    more = f"; and {len(names) - 8} more" if len(names) > 8 else ""
     return InfeasibleError(
-        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}",
+        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}{more}",
         hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
     )
 
