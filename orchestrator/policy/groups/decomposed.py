@@ -28,7 +28,7 @@ from orchestrator.policy.groups.exact import rates
 from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.mixing import Mixed, choose
 from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage
-from orchestrator.policy.groups.priced import PricedRatio, PricedTotal
+from orchestrator.policy.groups.priced import OVER, PricedRatio, PricedTotal
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.program import Allocation, Certificate, Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -60,8 +60,9 @@ OF_SAMPLE = 0.25
 def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | None = None) -> Allocation:
     """An answer whose certified gap is at most `gap`, for a program of one term and without pairs.
 
-    When the time is up: a certified answer with a larger gap, or OutOfTime if there is none. Raises Contradiction if
-    the limits cannot all be kept.
+    When the time is up: a certified answer with a larger gap, or OutOfTime if there is none. Also not `in_time`: the
+    answer for a ratio in which a job is slower than it must be; it cannot be used. Raises Contradiction if the limits
+    cannot all be kept.
     """
     until = TimeLimit() if until is None else until
     (term,) = program.terms
@@ -92,7 +93,8 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | 
         if certificate.gap <= gap or not in_time:
             break
     answer = _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
-    return replace(answer, in_time=in_time)
+    kept = bool((answer.rates >= floor * (1 - OVER)).all())  # else the scale has made some job slower than it must be
+    return replace(answer, in_time=in_time and kept)
 
 
 def _sampled(

@@ -1,7 +1,7 @@
 """What would make an impossible plan possible, one change at a time, and what the plan would cost then: estimates.
 
-- Later deadlines: the smallest delay, the same for all jobs that are late. To the engine that is a ratio: the number z
-  for which every job ends within z of its deadline (needs.Finishing), as small as can be.
+- Later deadlines: the smallest delay, the same for all jobs, and the same for those alone that are late. To the engine
+  that is a ratio: the number z for which every job ends within z of its deadline (needs.Finishing), as small as can be.
 - More of one quota: the least use of it with which all deadlines are met within the other quotas, rounded up to whole
   machines. Only quotas with a price in the program of least lateness count: by weak duality, more of another one alone
   does not help.
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.market import Market, QuotaName, Room
@@ -24,15 +25,18 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Quota, problem_of
 from orchestrator.policy.groups.engine import solve
+from orchestrator.policy.groups.exact import Ratios
 from orchestrator.policy.groups.linear import OutOfTime
 from orchestrator.policy.groups.needs import Finishing
 from orchestrator.policy.groups.planning import LEAST_SHARE, NOWHERE, Asked, asked, joint
 from orchestrator.policy.groups.policies.cost import HARDLY, fast_enough, late, on_time
 from orchestrator.policy.groups.problem import Floats
-from orchestrator.policy.groups.program import Allocation, Program, Ratio, Total
+from orchestrator.policy.groups.program import Allocation, Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
 
-SEARCH_S = 10.0
+Flags = NDArray[np.bool_]
+
+SEARCH_S = 20.0
 """How long the solver may search for all ways out together."""
 MOST_TRIED = 6
 """Quotas, those that help most per unit first; each costs a program, and a plan or two."""
@@ -40,6 +44,8 @@ OF_DELAY = 0.5
 """The part of the time for the delay of the deadlines."""
 A_LOT = 1_000_000
 """Units of a quota that are more than enough."""
+PRECISE = 1e-4
+"""How precise the smallest delay is, relatively to the time until the latest deadline: it is rounded up anyway."""
 ROUNDING = 1e-6
 """So little more than a whole number is a whole number."""
 STEPS_S = ((100.0, 1.0), (5400.0, 60.0), (172_800.0, 360.0), (math.inf, 8640.0))
@@ -72,7 +78,7 @@ class WaysOut:
     """Each of `later` and `raised` is enough alone; more of a quota in `not_enough` alone is not. `unknown`: there was
     no time for these; `delay_unknown`: nor for the delay."""
 
-    later: Later | None = None
+    later: tuple[Later, ...] = ()
     raised: tuple[Raised, ...] = ()
     not_enough: tuple[QuotaName, ...] = ()
     unknown: tuple[QuotaName, ...] = ()
@@ -100,7 +106,7 @@ def ways_out(
     except InfeasibleError:
         return WaysOut()
     search = _Search(question, policy, running, tuple(rooms[name] for name in question.quotas))
-    later, delay_unknown = None, False
+    later, delay_unknown = tuple[Later, ...](), False
     try:
         later = search.later(until.part(OF_DELAY))
     except LimitError:
@@ -169,24 +175,38 @@ class _Search:
         quotas = tuple(replace(each, most=float(most)) for each, most in zip(jobs.quotas, units, strict=True))
         return replace(self.question, jobs=replace(jobs, rate=rate, quotas=quotas))
 
-    def later(self, until: TimeLimit) -> Later | None:
-        """The smallest delay of the deadlines of the jobs that are late. None if no deadline is to blame. Raises
-        LimitError."""
+    def later(self, until: TimeLimit) -> tuple[Later, ...]:
+        """The smallest delay of all deadlines, if it is smaller than that of the jobs that are late alone; and that
+        one, if there is time. Nothing if no deadline is to blame. Raises LimitError."""
         there = self.within(self.units)
         if there is None:
-            return None
+            return ()
+        named = np.zeros(len(there.jobs), dtype=bool)
+        named[late(there.jobs, on_time(there.jobs), until).jobs] = True
+        if not named.any():
+            return ()
+        every = np.isfinite(there.jobs.deadline_s)
+        found = self._delayed(there, every, until)
+        if named[every].all():
+            return (found,)
+        try:
+            alone = self._delayed(there, named, until)
+        except LimitError:
+            return (found,)
+        return (alone,) if alone.delay_s <= found.delay_s else (found, alone)
+
+    def _delayed(self, there: Asked, named: Flags, until: TimeLimit) -> Later:
+        """The smallest delay of the deadlines of the jobs in `named` (jobs,)."""
         jobs = there.jobs
         need = on_time(jobs)
-        named = np.zeros(len(jobs), dtype=bool)
-        named[late(jobs, need, until).jobs] = True
-        if not named.any():
-            return None
         base = max(float(jobs.deadline_s[named].max()), 0.0)  # so that z, the delay and this, is above 0
         age_s = np.where(named, base - jobs.deadline_s, 0.0)
         problem, _ = problem_of(jobs)
-        ratio = Ratio(Finishing(np.where(named, jobs.steps, 0.0), age_s, np.ones(len(jobs))))
-        found = _solved(Program(problem, (ratio,), np.where(named, 0.0, need * (1 - HARDLY))), until)
-        delay_s = _rounded_up(found.certificates[0].value - base)
+        needs = Finishing(np.where(named, jobs.steps, 0.0), age_s, np.ones(len(jobs)))
+        found = Ratios(problem, until=until, same=PRECISE).best(needs, np.where(named, 0.0, need * (1 - HARDLY)))
+        if not found.in_time:
+            raise OutOfTime(until)
+        delay_s = _rounded_up(found.certificate.value - base)
         deadline_s = np.where(named, jobs.deadline_s + delay_s, jobs.deadline_s)
         cost_usd = self._cost_usd(replace(there, jobs=replace(jobs, deadline_s=deadline_s)), until)
         names = tuple(there.demands[int(job)].job.name for job in np.flatnonzero(named))
@@ -254,7 +274,7 @@ class _Search:
         return joint(question, self.policy, self.running, until=until).cost_usd
 
 
-def _fits(question: Asked, units: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _fits(question: Asked, units: Floats) -> Flags:
     """(jobs, ways): whether so much of each quota (quotas,) has room for all machines of the job."""
     fits = np.ones(question.jobs.rate.shape, dtype=bool)
     for quota, most in zip(question.jobs.quotas, units, strict=True):

@@ -17,7 +17,7 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
     relaxations = _relaxations(found)
     if not relaxations:
         return error
-    enough = [] if found.later is None else [_later(found.later)]
+    enough = [_later(each) for each in found.later]
     raised = sorted(found.raised, key=lambda each: each.cost_usd)
     enough += [_raised(each) for each in raised]
     lines = []
@@ -26,7 +26,7 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
         lines += [f"{one} (estimates, for the whole group):", *(f"  {each}" for each in enough)]
     if found.not_enough:
         lines.append(f"not enough alone: more {_listed([_name(each) for each in found.not_enough], 'quotas')}")
-    unknown = ["a later deadline"] if found.delay_unknown else []
+    unknown = ["later deadlines"] if found.delay_unknown else []
     unknown += [f"more {_name(each)}" for each in found.unknown]
     if unknown:
         lines.append(f"not worked out in time: {_listed(unknown, 'changes')}")
@@ -38,10 +38,9 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
 
 def _relaxations(found: WaysOut) -> list[Relaxation]:
     relaxations = []
-    if found.later is not None:
-        later = found.later
+    for later in found.later:
         relaxations.append(Relaxation(True, later.jobs, later.delay_s, cost_nano_usd=_nano(later.cost_usd)))
-    elif found.delay_unknown:
+    if found.delay_unknown:
         relaxations.append(Relaxation(None))
     for each in found.raised:
         name = each.quota

@@ -30,7 +30,7 @@ def test_without_any_way_out_the_error_stays_as_it_is() -> None:
 def test_ways_are_listed_with_what_they_cost_the_cheapest_quota_first() -> None:
     later = Later(("a", "b"), True, 2.4 * 3600, 31.2)
     raised = Raised(name(unit="vcpus"), 96, 29.1), Raised(name("G"), 12, 27.0)
-    assert hint(WaysOut(later, raised)) == [
+    assert hint(WaysOut((later,), raised)) == [
         "each of these changes is enough alone (estimates, for the whole group):",
         "  all deadlines 2.4 h later: about $31.20 in total",
         "  12 instead of 8 G instances in aws/us-east-1: about $27.00 in total",
@@ -51,7 +51,7 @@ def test_ways_are_listed_with_what_they_cost_the_cheapest_quota_first() -> None:
     ],
 )
 def test_whose_deadlines_and_how_much_later(later: Later, words: str) -> None:
-    assert hint(WaysOut(later)) == ["this change is enough (estimates, for the whole group):", f"  {words}"]
+    assert hint(WaysOut((later,))) == ["this change is enough (estimates, for the whole group):", f"  {words}"]
 
 
 def test_machines_that_are_owned_are_no_quota() -> None:
@@ -66,7 +66,7 @@ def test_what_is_not_enough_and_what_is_not_known_is_said() -> None:
     )
     assert lines == [
         "not enough alone: more P instances in aws/us-east-1, G instances in aws/us-east-1",
-        "not worked out in time: a later deadline, more A instances in aws/us-east-1, "
+        "not worked out in time: later deadlines, more A instances in aws/us-east-1, "
         "more B instances in aws/us-east-1 and 2 other changes",
         "to see the plan with another quota: --what-if quota.CLOUD.SCOPE.NAME=LIMIT",
     ]
@@ -75,7 +75,7 @@ def test_what_is_not_enough_and_what_is_not_known_is_said() -> None:
 def test_programs_read_the_same_from_the_error() -> None:
     later = Later(("a",), True, 45.0, 1.5)
     error = with_ways_out(
-        ERROR, WaysOut(later, (Raised(name(), 12, 2.0),), (name("G"),), (name("F"),), delay_unknown=False)
+        ERROR, WaysOut((later,), (Raised(name(), 12, 2.0),), (name("G"),), (name("F"),), delay_unknown=False)
     )
     assert str(error) == str(ERROR)
     assert [(each.enough, each.jobs, each.quota, each.delay_s, each.limit) for each in error.relaxations] == [

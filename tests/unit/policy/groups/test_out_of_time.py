@@ -26,7 +26,7 @@ from orchestrator.policy.groups import (
 from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import solve_exactly
 from orchestrator.policy.groups.linear import OutOfTime
-from orchestrator.policy.groups.policies.cost import least_cost
+from orchestrator.policy.groups.policies.cost import least_cost, on_time
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
 from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -137,6 +137,17 @@ def test_a_large_total_ends_with_its_last_round() -> None:
     assert found
     assert not any(each.in_time for each in found)
     assert found[-1].certificates[0].gap < 1e-6
+
+
+def test_a_large_ratio_with_deadlines_is_solved_exactly_if_its_scale_would_break_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = different(500)
+    program = replace(max_min_fairness(jobs), at_least=on_time(jobs) * 0.7)
+    assert not solve_decomposed(program).in_time
+    monkeypatch.setattr(engine, "LARGE", 0)
+    found = solve(program)
+    assert (found.in_time, found.certificates[0].gap < 1e-6) == (True, True)
 
 
 def test_each_engine_has_its_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,44 +73,34 @@ def test_two_jobs_on_one_machine_need_an_hour_more_or_a_machine_more(case: Decis
     case.offer("p5", 2.0)
     jobs = [job(case, "a", 1, 1.1), job(case, "b", 1, 1.1)]
     out = found(case, jobs, quota("p5", 1))
-    assert out.later is not None
-    assert set(out.later.jobs) <= {"a", "b"}
-    assert out.later.delay_s == pytest.approx(0.9 * H, rel=0.02)
-    assert out.later.cost_usd == pytest.approx(4.0, rel=0.02)
+    later = out.later[-1]
+    assert (later.jobs, later.all_deadlines) == (("a", "b"), True)
+    assert later.delay_s == pytest.approx(0.9 * H, rel=0.02)
+    assert later.cost_usd == pytest.approx(4.0, rel=0.02)
     assert [(each.quota[1].name, each.limit) for each in out.raised] == [("p5 instances", 2)]
     assert out.raised[0].cost_usd == pytest.approx(4.0, rel=0.02)
     assert (out.not_enough, out.unknown, out.delay_unknown) == ((), (), False)
 
 
-def test_the_delay_is_the_smallest_and_is_shared_by_the_jobs_that_are_late(case: DecisionCase) -> None:
+def test_the_delay_is_the_smallest_of_all_deadlines_and_of_those_that_are_late_alone(case: DecisionCase) -> None:
     case.offer("p5", 2.0)
-    jobs = [job(case, "first", 1, 1.05), job(case, "a", 2, 2.1), job(case, "b", 3, 2.9), job(case, "free", 1, None)]
-    there = market(case, [quota("p5", 1)])
-    out = found(case, jobs, quota("p5", 1))
-    assert out.later is not None
+    hours = {"first": (1.0, 1.05), "a": (2.0, 2.1), "b": (3.0, 2.9), "c": (3.0, 40.0)}
+    jobs = [job(case, name, *given) for name, given in hours.items()]
+    there = market(case, [quota("p5", 2)])
+    every, alone = found(case, jobs, quota("p5", 2)).later
+    assert (every.all_deadlines, len(every.jobs)) == (True, 4)
+    assert (alone.all_deadlines, len(alone.jobs) < 4) == (False, True)
+    assert every.delay_s < alone.delay_s
 
-    def possible(delay_s: float) -> bool:
-        assert out.later is not None
-        later = [
-            job(case, each.job.name, (each.total_steps or 0) / HOUR_STEPS, None)
-            if each.job.deadline_at_ms is None
-            else job(
-                case,
-                each.job.name,
-                (each.total_steps or 0) / HOUR_STEPS,
-                (each.job.deadline_at_ms - case.now) / 1000 / H
-                + (delay_s / H if each.job.name in out.later.jobs else 0),
-            )
-            for each in jobs
-        ]
-        try:
-            joint(asked(later, there, case.perf()), "cheapest")
-        except InfeasibleError:
-            return False
-        return True
+    def cost(later: Later, delay_s: float) -> float:
+        more_h = {name: delay_s / H if name in later.jobs else 0.0 for name in hours}
+        delayed = [job(case, name, work, due + more_h[name]) for name, (work, due) in hours.items()]
+        return joint(asked(delayed, there, case.perf()), "cheapest").cost_usd
 
-    assert possible(out.later.delay_s)
-    assert not possible(out.later.delay_s - 400)
+    for later in (every, alone):
+        assert cost(later, later.delay_s) == pytest.approx(later.cost_usd, rel=1e-3)
+        with pytest.raises(InfeasibleError):
+            cost(later, later.delay_s - (360 if later.delay_s < 48 * H else 8640))
 
 
 def test_the_costs_of_two_ways_differ_and_a_quota_that_does_not_help_alone_is_said(case: DecisionCase) -> None:
@@ -132,7 +122,7 @@ def test_where_two_quotas_bind_one_alone_is_not_enough(case: DecisionCase) -> No
     out = found(case, jobs, quota("p5", 1), quota("g6", 1))
     assert out.raised == ()
     assert sorted(name[1].name for name in out.not_enough) == ["g6 instances", "p5 instances"]
-    assert isinstance(out.later, Later)
+    assert out.later
 
 
 def test_units_are_those_of_whole_machines_and_what_is_in_use_counts(case: DecisionCase) -> None:
@@ -148,7 +138,7 @@ def test_a_quota_of_nothing_hides_an_offer_that_would_be_fast_enough(case: Decis
     hurried = job(case, "hurried", 2, 1.0, rates={"SIM-M": 1.0, "SIM-L": 4.0})
     out = found(case, [hurried], quota("p5", 0))
     assert [(each.quota[1].name, each.limit) for each in out.raised] == [("p5 instances", 1)]
-    assert out.later == Later(("hurried",), True, pytest.approx(H, rel=0.05), pytest.approx(2.0, rel=0.05))
+    assert out.later == (Later(("hurried",), True, pytest.approx(H, rel=0.05), pytest.approx(2.0, rel=0.05)),)
 
 
 def test_a_quota_below_the_need_of_one_job_has_to_be_that_large(case: DecisionCase) -> None:
@@ -158,7 +148,7 @@ def test_a_quota_below_the_need_of_one_job_has_to_be_that_large(case: DecisionCa
     assert {each.quota[1].name: each.limit for each in out.raised} == {"p5 instances": 4, "g6 instances": 4}
     costs = {each.quota[1].name: each.cost_usd for each in out.raised}
     assert costs["g6 instances"] == pytest.approx(1.5 * costs["p5 instances"])
-    assert out.later is None
+    assert out.later == ()
 
 
 def test_a_gang_with_a_deadline_needs_all_its_machines_at_once(case: DecisionCase) -> None:
@@ -172,16 +162,16 @@ def test_nothing_helps_a_job_that_is_too_slow_everywhere_but_a_later_deadline(ca
     case.offer("p5", 2.0)
     out = found(case, [job(case, "slow", 10, 1.0)], quota("p5", 1))
     assert (out.raised, out.not_enough, out.unknown) == ((), (), ())
-    assert out.later is not None
-    assert out.later.delay_s == pytest.approx(9 * H, rel=0.05)
+    assert out.later
+    assert out.later[-1].delay_s == pytest.approx(9 * H, rel=0.05)
 
 
 def test_a_deadline_that_has_passed_can_be_later_too(case: DecisionCase) -> None:
     case.offer("p5", 2.0)
     out = found(case, [job(case, "a", 1, -1.0), job(case, "b", 1, -2.0)])
-    assert out.later is not None
-    assert out.later.all_deadlines
-    assert out.later.delay_s == pytest.approx(3 * H, rel=0.05)
+    assert out.later
+    assert out.later[-1].all_deadlines
+    assert out.later[-1].delay_s == pytest.approx(3 * H, rel=0.05)
 
 
 def test_other_policies_have_ways_out_too(case: DecisionCase) -> None:
@@ -190,7 +180,7 @@ def test_other_policies_have_ways_out_too(case: DecisionCase) -> None:
     for policy in ("makespan", "max-min-fairness"):
         out = found(case, jobs, quota("p5", 1), policy=policy)
         assert [each.limit for each in out.raised] == [2]
-        assert out.later is not None
+        assert out.later
 
 
 def test_other_mistakes_have_no_way_out(case: DecisionCase) -> None:
@@ -203,9 +193,9 @@ def test_when_the_time_is_up_the_rest_is_unknown(case: DecisionCase, monkeypatch
     case.offer("p5", 2.0)
     jobs = [job(case, "a", 1, 1.1), job(case, "b", 1, 1.1)]
     out = found(case, jobs, quota("p5", 1), seconds=0.0)
-    assert (out.later, out.raised, out.delay_unknown) == (None, (), True)
+    assert (out.later, out.raised, out.delay_unknown) == ((), (), True)
     assert [name[1].name for name in out.unknown] == ["p5 instances"]
     monkeypatch.setattr(module, "MOST_TRIED", 0)
     out = found(case, jobs, quota("p5", 1))
     assert [name[1].name for name in out.unknown] == ["p5 instances"]
-    assert out.later is not None
+    assert out.later
