@@ -291,7 +291,8 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
     prices = found.prices[len(found.prices) - len(jobs.quotas) :]
-    quotas = ", ".join(each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY)
+    binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
+    quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # a way's own limit may have the price instead
     more = f"; and {len(names) - 8} more" if len(names) > 8 else ""
     return InfeasibleError(
         f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}{more}",
