@@ -109,7 +109,7 @@ def ways_out(
     later, delay_unknown = tuple[Later, ...](), False
     try:
         later = search.later(until.part(OF_DELAY))
-    except LimitError:
+    except (LimitError, InfeasibleError):  # the latter: some policies count whole machines, which takes longer yet
         delay_unknown = True
     try:
         binding = search.binding(until)
@@ -177,7 +177,8 @@ class _Search:
 
     def later(self, until: TimeLimit) -> tuple[Later, ...]:
         """The smallest delay of all deadlines, if it is smaller than that of the jobs that are late alone; and that
-        one, if there is time. Nothing if no deadline is to blame. Raises LimitError."""
+        one, if there is time. Nothing if no deadline is to blame. Raises LimitError, and InfeasibleError
+        where the delay turns out not to be enough."""
         there = self.within(self.units)
         if there is None:
             return ()
@@ -191,7 +192,7 @@ class _Search:
             return (found,)
         try:
             alone = self._delayed(there, named, until)
-        except LimitError:
+        except (LimitError, InfeasibleError):
             return (found,)
         return (alone,) if alone.delay_s <= found.delay_s else (found, alone)
 

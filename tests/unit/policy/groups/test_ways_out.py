@@ -183,6 +183,16 @@ def test_other_policies_have_ways_out_too(case: DecisionCase) -> None:
         assert out.later
 
 
+def test_a_delay_that_turns_out_not_to_be_enough_is_unknown(
+    case: DecisionCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.offer("p5", 2.0)
+    monkeypatch.setattr(module, "_rounded_up", lambda delay_s: delay_s / 2)
+    out = found(case, [job(case, "a", 1, 1.1), job(case, "b", 1, 1.1)], quota("p5", 1))
+    assert (out.later, out.delay_unknown) == ((), True)
+    assert len(out.raised) == 1
+
+
 def test_other_mistakes_have_no_way_out(case: DecisionCase) -> None:
     case.offer("p5", 2.0)
     assert found(case, [job(case, "a", 1, 9.0, rates={})], quota("p5", 1)) == WaysOut()
