@@ -43,6 +43,7 @@ from orchestrator.policy.groups.policies.finishing import finish_time_fairness, 
 from orchestrator.policy.groups.policies.throughput import throughput_per_dollar, throughput_per_dollar_on_time
 from orchestrator.policy.groups.policies.water_filling import water_filling
 from orchestrator.policy.groups.problem import summed
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
 WAYS = ("k80", "p100", "v100")
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         if policy is least_cost and not options.quick:
             seconds, found = least(partial(solve, least_cost(jobs), gap=1e-4), runs=1)
             claims += answered(f"10,000 different jobs x 30 offers, {name}, precise", seconds, found, 10.0, gap=1e-4)
-            plain, same = least(partial(solve_exactly, least_cost(jobs), limit_s=600), runs=1)
+            plain, same = least(partial(solve_exactly, least_cost(jobs), until=TimeLimit(600)), runs=1)
             claims += compared(f"10,000 different jobs x 30 offers, {name}", plain, same, found, within=1e-4)
     notes = [table.source, f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"]
     return show("Collections of jobs", claims, as_json=options.json, notes=notes)

@@ -177,10 +177,32 @@ class OutputError(TradewindError):
     exit_code = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A change that alone may make a plan possible: the deadlines of `jobs` (names) `delay_s` later, or `limit` in
+    place of `instead_of` for a `quota` (named as for `--what-if`).
+
+    `enough`: whether it is; None if there was no time to find out. `cost_nano_usd`: of the plan then, an estimate.
+    """
+
+    enough: bool | None
+    jobs: tuple[str, ...] = ()
+    delay_s: float | None = None
+    quota: str = ""
+    limit: int | None = None
+    instead_of: int | None = None
+    cost_nano_usd: int | None = None
+
+
 class InfeasibleError(TradewindError):
-    """No offer meets the objective and the constraints. Exit code 6."""
+    """No offer meets the objective and the constraints; `relaxations` are ways out, if they were looked for. Exit code
+    6."""
 
     exit_code = 6
+
+    def __init__(self, message: str, *, hint: str = "", relaxations: Sequence[Relaxation] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.relaxations = tuple(relaxations)
 
 
 class StalePlanError(TradewindError):

@@ -42,13 +42,15 @@ With `--output json` the error is part of the document on stdout, and the exit c
     "hint": "",
     "problems": [
       {"file": "job.yaml", "line": 4, "column": 3, "field": "resources.gpu", "message": "...", "hint": "..."}
-    ]
+    ],
+    "relaxations": []
   }
 }
 ```
 
-`type` is the SDK's error class. `problems` lists every mistake in a file; `line` and `column` are `null` if unknown. A
-command that also has a result (`doctor`, `plan`, `wait`) adds `error` to the result's document.
+`type` is the SDK's error class. `problems` lists every mistake in a file; `line` and `column` are `null` if unknown.
+`relaxations` are ways to make a [group's plan](groups.md#what-is-refused) possible. A command that also has a result
+(`doctor`, `plan`, `wait`) adds `error` to the result's document.
 """
 
 

@@ -15,10 +15,11 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import OutputError, SpecError, TradewindError
+from orchestrator.errors import InfeasibleError, OutputError, SpecError, TradewindError
 
 if TYPE_CHECKING:
     from orchestrator.formats.documents import View
@@ -125,6 +126,7 @@ def _expected(error: Exception) -> bool:
 def _error(error: Exception, code: int) -> dict[str, Any]:
     """An error as JSON types."""
     problems: tuple[Any, ...] = error.problems if isinstance(error, SpecError) else ()
+    relaxations = error.relaxations if isinstance(error, InfeasibleError) else ()
     if isinstance(error, TradewindError):
         message, hint = str(error), error.hint
     elif _expected(error):  # of the parser of options
@@ -148,6 +150,7 @@ def _error(error: Exception, code: int) -> dict[str, Any]:
             }
             for each in problems
         ],
+        "relaxations": [asdict(each) for each in relaxations],
     }
 
 

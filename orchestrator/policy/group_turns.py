@@ -28,6 +28,7 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked, joint, less_late
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
+from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.time_slices import Contender, turns
 from orchestrator.policy.time_sharing import GAPS, Given, History
 
@@ -40,7 +41,7 @@ others need to give way, and twice its own start, are not counted."""
 class GroupRules:
     """What a group asks for; the length of a round; `least_s`: a turn that has lasted so long may be over now;
     `again_s`: turns are assigned again after so long at most; `limits` on moves; `limit_s`: how long the solver may
-    take (wall seconds)."""
+    take."""
 
     policy: GroupPolicy
     round_s: float
@@ -107,11 +108,12 @@ def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules) -
         each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
         for each in question.demands
     }
+    until = TimeLimit(rules.limit_s)
     try:
-        plan = joint(question, rules.policy, running, stays=stays, limit_s=rules.limit_s)
+        plan = joint(question, rules.policy, running, stays=stays, until=until)
     except InfeasibleError:
         try:
-            plan = joint(less_late(question), rules.policy, running, stays=stays, limit_s=rules.limit_s)
+            plan = joint(less_late(question), rules.policy, running, stays=stays, until=until)
         except InfeasibleError:
             return NO_PARTS
     return {each.job_id: {part.offer_id: part.share for part in each.parts} for each in plan.jobs}

@@ -12,21 +12,26 @@ A ratio becomes a total: to meet the needs a little below the bound, at the leas
 
 If the certified gap of a total is not small enough, all groups choose together, again and again, each time with more
 candidates (column generation); that ends at the optimum.
+
+When the time is up, the best answer so far is returned; at first, that is each job's cheapest mix, if the limits have
+room for them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orchestrator.policy.groups.exact import rates
-from orchestrator.policy.groups.linear import Contradiction
+from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.mixing import Mixed, choose
 from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage
-from orchestrator.policy.groups.priced import PricedRatio, PricedTotal
-from orchestrator.policy.groups.problem import Floats, Integers, Problem
+from orchestrator.policy.groups.priced import OVER, PricedRatio, PricedTotal
+from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.program import Allocation, Certificate, Program, Total
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +53,18 @@ AIMS = (0.7, 0.85)
 """A ratio is aimed at so far from its bound, as parts of the gap that is allowed: what is left is for what groups
 lose."""
 ROUNDS = 20
+OF_SAMPLE = 0.25
+"""The part of the time that the prices of the sample may take. Without them, every limit is free at first."""
 
 
-def solve_decomposed(program: Program, *, gap: float = 5e-3, limit_s: float = 60.0) -> Allocation:
+def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | None = None) -> Allocation:
     """An answer whose certified gap is at most `gap`, for a program of one term and without pairs.
 
-    Raises Contradiction if the limits cannot all be kept, and OutOfTime.
+    When the time is up: a certified answer with a larger gap, or OutOfTime if there is none. Also not `in_time`: the
+    answer for a ratio in which a job is slower than it must be; it cannot be used. Raises Contradiction if the limits
+    cannot all be kept.
     """
+    until = TimeLimit() if until is None else until
     (term,) = program.terms
     problem = one_class_each(program.problem)
     floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
@@ -63,38 +73,66 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, limit_s: float = 60
     if isinstance(term, Total):
         value = term.value[program.problem.class_of] * (-1.0 if term.most else 1.0)
         total = PricedTotal(problem, value, floor)
-        prices = total.sampled(np.sort(lot[: FOR_TOTALS.sample]), limit_s)
-        found = _chosen(total, prices, order, FOR_TOTALS, gap, limit_s)
+        prices = _sampled(total.sampled, problem, lot[: FOR_TOTALS.sample], until)
+        found, in_time = _chosen(total, prices, order, FOR_TOTALS, gap, until)
         if total.gap(found) == np.inf:
+            if not in_time:
+                raise OutOfTime(until)
             raise Contradiction("the limits contradict each other", hint="relax a deadline, a budget or a quota")
         sign = -1.0 if term.most else 1.0
         certificate = Certificate(sign * total.reached(found), sign * total.bound, total.prices, total.weights)
-        return _allocation(problem, program.problem.class_of, found, 1.0, certificate)
+        answer = _allocation(problem, program.problem.class_of, found, 1.0, certificate)
+        return replace(answer, in_time=in_time)
     ratio = PricedRatio(problem, term.needs, floor)
-    ratio.bounded(ratio.sampled(np.sort(lot[: FOR_RATIOS.sample]), limit_s))
+    ratio.bounded(_sampled(ratio.sampled, problem, lot[: FOR_RATIOS.sample], until))
     for aim in AIMS:
         total = ratio.aimed(aim * gap)
-        found = _chosen(total, np.zeros(len(problem.most)), order, FOR_RATIOS, np.inf, limit_s)
+        found, in_time = _chosen(total, np.zeros(len(problem.most)), order, FOR_RATIOS, np.inf, until)
         ratio.bounded(total.inside + total.prices)
         certificate = ratio.certificate(found)
-        if certificate.gap <= gap:
+        if certificate.gap <= gap or not in_time:
             break
-    return _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
+    answer = _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
+    kept = bool((answer.rates >= floor * (1 - OVER)).all())  # else the scale has made some job slower than it must be
+    return replace(answer, in_time=in_time and kept)
 
 
-def _chosen(work: PricedTotal, prices: Floats, order: Integers, effort: Effort, gap: float, limit_s: float) -> Mixed:
-    """First by groups; then, while the gap is too large, all together."""
+def _sampled(
+    prices_of: Callable[[Integers, TimeLimit], Floats], problem: Problem, jobs: Integers, until: TimeLimit
+) -> Floats:
+    try:
+        return prices_of(np.sort(jobs), until.part(OF_SAMPLE))
+    except OutOfTime:
+        return np.zeros(len(problem.most))
+
+
+def _chosen(
+    work: PricedTotal, prices: Floats, order: Integers, effort: Effort, gap: float, until: TimeLimit
+) -> tuple[Mixed, bool]:
+    """First by groups; then, while the gap is too large, all together. (The best by then, whether there was time.)"""
     chance = np.random.default_rng(1)
     around = [work.beside(prices, effort.beside * chance.standard_normal(len(prices))) for _ in range(effort.times)]
     ways = work.problem.rate.shape[1]
     candidates = joined([work.bounded(prices), *(work.mixes(each) for each in around)], ways)
-    found = _by_groups(work, candidates, order, effort, limit_s)
-    for _ in range(ROUNDS):
-        if not work.gap(found) > gap:
-            return found
-        more = joined([found.candidates, work.bounded(found.prices)], ways)
-        found = choose(work, more, work.problem.most, limit_s)
-    return found
+    best = _alone(work)
+    try:
+        best = found = _by_groups(work, candidates, order, effort, until)
+        for _ in range(ROUNDS):
+            if not work.gap(best) > gap:
+                break
+            more = joined([found.candidates, work.bounded(found.prices)], ways)
+            found = choose(work, more, work.problem.most, until)
+            best = min(found, best, key=work.gap)
+    except OutOfTime:
+        return best, False
+    return best, True
+
+
+def _alone(work: PricedTotal) -> Mixed:
+    """Each job follows its cheapest mix at the best prices so far, whether or not the limits have room for all."""
+    mixes = work.mixes(work.prices)
+    _, limit, amount = usage(work.problem, mixes)
+    return Mixed(mixes, np.ones(len(mixes)), summed(limit, amount, len(work.prices)), work.prices)
 
 
 def _dealt(problem: Problem) -> Integers:
@@ -110,7 +148,7 @@ def _dealt(problem: Problem) -> Integers:
     return order
 
 
-def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort: Effort, limit_s: float) -> Mixed:
+def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort: Effort, until: TimeLimit) -> Mixed:
     """Each group chooses with its part of the limits and what is left over; its prices then bring more candidates."""
     problem = work.problem
     groups = np.array_split(order, max(1, round(len(order) / effort.group)))
@@ -128,10 +166,10 @@ def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort:
     done: list[Mixed] = []
     for number, jobs in enumerate(groups):
         most = parts[number] * problem.most + left
-        part = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, limit_s)
+        part = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, until)
         for _ in range(effort.passes):
             more = work.mixes_of(part.prices, np.sort(jobs))
-            part = choose(work, joined([part.candidates, more], problem.rate.shape[1]), most, limit_s)
+            part = choose(work, joined([part.candidates, more], problem.rate.shape[1]), most, until)
         left = work.left_over(most, part.used)
         used = used + part.used
         done.append(part)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import rates, solve_exactly
+from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.program import Allocation, Program, Ratio
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 LARGE = 30_000
 """From so many ways of all classes on, a program is decomposed."""
 TOLERANCE = 1e-6
 """How much of a limit, a job's time or a need an answer may miss, relatively: ten times the solver's own."""
+
+FIRST = 0.75
+"""The part of the time for the engine that fits the program; the rest is for the other one, if the first needs more."""
+TELLING = 1.0
+"""An answer that was cut off and may be further from its bound, relatively, is as good as none: most have this gap from
+the start."""
 
 
 class Uncertified(AssertionError):
@@ -19,21 +31,55 @@ class Uncertified(AssertionError):
     used."""
 
 
-def solve(program: Program, *, gap: float = 5e-3, central: bool = False, limit_s: float = 60.0) -> Allocation:
+def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: TimeLimit | None = None) -> Allocation:
     """The best answer, exactly; of a large program of jobs that all differ, one within `gap` of the best, certified.
 
     `central`: where many answers are the best, one in their middle, which spares nobody's time without need.
-    Raises InfeasibleError if the limits contradict each other, and LimitError after `limit_s`.
+    When the time of `until` is up: the best answer of both engines, not `in_time`, whose certificate holds, too.
+    Raises InfeasibleError if the limits contradict each other, and LimitError if the time is up and no answer has a
+    certificate that says something.
     """
-    problem = program.problem
-    if problem.pairs is None and len(program.terms) == 1 and np.count_nonzero(problem.rate) > LARGE:
-        found = solve_decomposed(program, gap=gap, limit_s=limit_s)
-        if found.certificates[0].gap > gap:  # a ratio that limits of some jobs only decide
-            found = solve_exactly(program, limit_s=limit_s)
-    else:
-        found = solve_exactly(program, central=central, limit_s=limit_s)
-    verify(program, found)
-    return found
+    until, problem = TimeLimit() if until is None else until, program.problem
+    exactly = partial(solve_exactly, program, central=central)
+    if problem.pairs is not None or len(program.terms) > 1:
+        whole = _answer(program, exactly, until)
+        if whole is None:
+            raise OutOfTime(until)
+        return whole
+    decomposed = partial(solve_decomposed, program, gap=gap)
+    large = np.count_nonzero(problem.rate) > LARGE
+    found = _answer(program, decomposed if large else exactly, until.part(FIRST))
+    # a large ratio that limits of some jobs only decide can be in time, and yet too far from its bound
+    if found is not None and found.in_time and not (large and found.certificates[0].gap > gap):
+        return found
+    try:
+        other = _answer(program, exactly if large else decomposed, until)
+    except Contradiction:
+        if found is None:
+            raise
+        other = None
+    if large and other is not None and other.in_time:
+        return other
+    answers = [each for each in (found, other) if each is not None]
+    if not answers:
+        raise OutOfTime(until)
+    return replace(min(answers, key=lambda each: each.certificates[0].gap), in_time=False)
+
+
+def _answer(program: Program, engine: Callable[..., Allocation], until: TimeLimit) -> Allocation | None:
+    """What the engine finds, verified. None if its time is up and it has nothing that can be verified."""
+    try:
+        found = engine(until=until)
+    except OutOfTime:
+        return None
+    try:
+        verify(program, found)
+    except Uncertified:
+        if found.in_time:
+            raise
+        return None
+    tells = found.in_time or all(each.gap <= TELLING for each in found.certificates)
+    return found if tells else None
 
 
 def verify(program: Program, found: Allocation) -> None:

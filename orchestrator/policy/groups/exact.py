@@ -14,11 +14,12 @@ import numpy as np
 from orchestrator.policy.groups.certificate import Multipliers, bound_of_ratio, bound_of_total
 from orchestrator.policy.groups.columns import Columns, columns, conditions
 from orchestrator.policy.groups.curves import Curves, curves
-from orchestrator.policy.groups.linear import Linear, Solution, solve, solve_by_columns
+from orchestrator.policy.groups.linear import Linear, OutOfTime, Solution, solve, solve_by_columns
 from orchestrator.policy.groups.needs import Needs, WithFloor
 from orchestrator.policy.groups.problem import Floats, Limits, Problem
 from orchestrator.policy.groups.program import Allocation, Certificate, Program, Ratio, Total
 from orchestrator.policy.groups.split import split
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 SAME = 1e-11
 """A ratio that changes by less, relatively, has been found."""
@@ -32,27 +33,32 @@ MANY_PAIRS = 500
 """Of more pairs than this, only those that help become columns."""
 
 
-def solve_exactly(program: Program, *, central: bool = False, limit_s: float = 60.0) -> Allocation:
+def solve_exactly(program: Program, *, central: bool = False, until: TimeLimit | None = None) -> Allocation:
     """The best answer, with a certificate for each term; `central` as in linear.solve.
 
-    Raises Contradiction and OutOfTime.
+    When the time is up: the best that the solver has, if it keeps all limits, certified too; else OutOfTime. Raises
+    Contradiction.
     """
+    until = TimeLimit() if until is None else until
     problem = program.problem
     floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
     certificates: list[Certificate] = []
     times = together = shares = np.zeros(0)
+    in_time = True
     for term in program.terms:
         if isinstance(term, Ratio):
-            best = Ratios(problem, central=central, limit_s=limit_s).best(term.needs, floor)
+            best = Ratios(problem, central=central, until=until).best(term.needs, floor)
             times, together, shares, certificate = best.times, best.together, best.shares, best.certificate
+            in_time &= best.in_time
             z = certificate.value
             floor = np.maximum(floor, term.needs.at(z * (1 - SLACK) if term.most else z * (1 + SLACK)))
         else:
-            times, together, certificate = _total(problem, term, floor, central, limit_s)
+            times, together, certificate, ended = _total(problem, term, floor, central, until)
+            in_time &= ended
             shares = split(problem, times, floor)
             problem = problem.and_limits(_as_limit(problem, term, certificate.value))
         certificates.append(certificate)
-    return Allocation(times, together, shares, rates(problem, shares, together), tuple(certificates))
+    return Allocation(times, together, shares, rates(problem, shares, together), tuple(certificates), in_time)
 
 
 def rates(problem: Problem, shares: Floats, together: Floats) -> Floats:
@@ -67,15 +73,15 @@ def rates(problem: Problem, shares: Floats, together: Floats) -> Floats:
 
 
 def _total(
-    problem: Problem, term: Total, floor: Floats, central: bool, limit_s: float
-) -> tuple[Floats, Floats, Certificate]:
+    problem: Problem, term: Total, floor: Floats, central: bool, until: TimeLimit
+) -> tuple[Floats, Floats, Certificate, bool]:
     layout = columns(problem)
     asking = curves(problem, equal=_equal(problem, floor), asking=floor)
     asked = asking.asked(floor)
     cost = layout.flat(term.value, term.of_pairs) * (-1.0 if term.most else 1.0)
     scale = float(np.abs(cost).max(initial=0.0)) or 1.0
     program = _Build(layout, asking, None, asked)
-    found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, central, limit_s)
+    found = _solved(program.linear(asked, np.zeros(0), cost / scale), layout, None, central, until)
     multipliers = program.multipliers(found, scale)
     bound = bound_of_total(layout, asking, asked, cost, multipliers)
     value = float(cost @ found.x)
@@ -83,54 +89,67 @@ def _total(
     return (
         *layout.unflat(found.x),
         Certificate(sign * value, sign * bound, multipliers.prices, multipliers.weights),
+        found.in_time,
     )
 
 
-def _solved(linear: Linear, layout: Columns, basis: Any, central: bool, limit_s: float) -> Solution:
+def _solved(linear: Linear, layout: Columns, basis: Any, central: bool, until: TimeLimit) -> Solution:
     if layout.pairs <= MANY_PAIRS:
-        return solve(linear, start=basis, central=central, limit_s=limit_s)
+        return solve(linear, start=basis, central=central, until=until)
     first = np.ones(len(linear.cost), dtype=bool)
     first[layout.singles : layout.singles + layout.pairs] = False
-    return solve_by_columns(linear, first, each=2 * len(layout.problem.rate), limit_s=limit_s)
+    return solve_by_columns(linear, first, each=2 * len(layout.problem.rate), until=until)
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best ratio: as in Allocation, and `met` (jobs,): the needs that are met."""
+    """The best ratio: as in Allocation, and `met` (jobs,): the needs that are met (if `in_time`)."""
 
     times: Floats
     together: Floats
     shares: Floats
     met: Floats
     certificate: Certificate
+    in_time: bool
 
 
 class Ratios:
     """Finds ratios of one problem, again and again: for other needs, each from the answer before."""
 
-    def __init__(self, problem: Problem, *, limit_s: float = 60.0, same: float = SAME, central: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, *, until: TimeLimit | None = None, same: float = SAME, central: bool = False
+    ) -> None:
         self.problem, self.same, self._central = problem, same, central
         self.layout = columns(problem)
         self._fastest = fastest(self.layout)
-        self._limit_s = limit_s
+        self.until = TimeLimit() if until is None else until
         self._before: tuple[Curves, Any] | None = None
 
     def best(self, needs: Needs, floor: Floats) -> Best:
-        """Raises Contradiction and OutOfTime."""
+        """When the time is up: what the last program gave, if there is one. Raises Contradiction and OutOfTime."""
         problem, layout, both = self.problem, self.layout, WithFloor(needs, floor)
         first = z = needs.reached(self._fastest)  # nothing is better than every job in its fastest way all the time
         at, slope = both.at(z), both.slope(z)
         asking, basis = self._conditions(at, slope)
         program = _Build(layout, asking, (needs.rising, abs(first) or 1.0, first))
+        found: Solution | None = None
         for _ in range(NEWTON_STEPS):
             at = both.at(z)
             slope = asking.slope(at, both.slope(z))
             free = np.zeros(layout.singles + layout.pairs)
             linear = program.linear(asking.asked(at) - slope * z, slope, free)
-            found = _solved(linear, layout, basis, self._central, self._limit_s)
+            try:
+                found = _solved(linear, layout, basis, self._central, self.until)
+            except OutOfTime:
+                if found is None:
+                    raise
+                in_time = False
+                break
+            in_time = found.in_time
             basis, before, z = found.basis, z, float(found.x[-1]) * program.scale
             if abs(z - before) <= self.same * abs(z) or (both.linear and not asking.above.any()):
                 break
+        assert found is not None
         self._before = (asking, basis)
         multipliers = program.multipliers(found, 1.0)
         bound = bound_of_ratio(layout, asking, both, multipliers, first)
@@ -140,7 +159,7 @@ class Ratios:
         value = needs.reached(rates(problem, shares, together))
         per_z = abs(float(multipliers.weights @ asking.slope(both.at(bound), both.slope(bound)))) or 1.0
         certificate = Certificate(value, bound, multipliers.prices / per_z, multipliers.weights / per_z)
-        return Best(times, together, shares, met, certificate)
+        return Best(times, together, shares, met, certificate, in_time)
 
     def weights_of(self, certificate: Certificate) -> Floats:
         """(jobs,): the weight of each job's class in the last certificate."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.policy.groups.problem import Floats, Integers
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 Flags = NDArray[np.bool_]
 
@@ -26,7 +27,12 @@ class Contradiction(InfeasibleError):
 
 
 class OutOfTime(LimitError):
-    """The solver's time was not enough. Exit code 9."""
+    """The solver has no answer within its limit of time. Exit code 9."""
+
+    def __init__(self, until: TimeLimit) -> None:
+        super().__init__(
+            f"no joint plan was found within {until.seconds:.3g} s", hint="plan fewer jobs together, in several groups"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +52,31 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`x` (columns,), `dual` (rows,): what the cost changes by per unit of each row's limit; `basis`: to go on from."""
+    """`x` (columns,), `dual` (rows,): what the cost changes by per unit of each row's limit; `basis`: to go on from.
+
+    Not `in_time`: the limit on the time cut the solver off. `x` keeps all limits, but a better one may exist.
+    """
 
     x: Floats
     dual: Floats
     basis: Any
+    in_time: bool = True
 
 
 def solve(
-    linear: Linear, *, start: Any = None, simplex: bool = False, central: bool = False, limit_s: float = 60.0
+    linear: Linear, *, start: Any = None, simplex: bool = False, central: bool = False, until: TimeLimit
 ) -> Solution:
     """`simplex`: also if it is large. `central`: of all optima, one in their middle, not at a corner (the
     interior-point method). Raises Contradiction and OutOfTime."""
     interior = central or (len(linear.cost) >= LARGE and start is None and not simplex)
-    engine = _engine(linear, limit_s, "ipx" if interior else "simplex")
+    engine = _engine(linear, "ipx" if interior else "simplex")
     if start is not None and not interior:
         engine.setBasis(start)
-    x, dual = _run(engine, limit_s)
-    return Solution(x, dual, None if interior else engine.getBasis())
+    x, dual, in_time = _run(engine, until)
+    return Solution(x, dual, None if interior else engine.getBasis(), in_time)
 
 
-def solve_by_columns(linear: Linear, first: Flags, *, each: int, limit_s: float = 60.0) -> Solution:
+def solve_by_columns(linear: Linear, first: Flags, *, each: int, until: TimeLimit) -> Solution:
     """The same answer, for a program of which few columns matter: begin with those in `first` (columns,), and add at
     most
     `each` at a time of those that the prices say would help, until none does."""
@@ -87,11 +97,13 @@ def solve_by_columns(linear: Linear, first: Flags, *, each: int, limit_s: float 
         of[linear.cell_column[there]],
         linear.cell[there],
     )
-    engine = _engine(part, limit_s, "simplex")
+    engine = _engine(part, "simplex")
     used = [inside]
     outside = ~first
     while True:
-        x, dual = _run(engine, limit_s)
+        x, dual, in_time = _run(engine, until)
+        if not in_time:
+            break
         reduced = linear.cost - np.bincount(linear.cell_column, dual[linear.cell_row] * linear.cell, len(linear.cost))
         helps = np.flatnonzero(outside & (reduced < -REDUCED))
         if not len(helps):
@@ -116,10 +128,10 @@ def solve_by_columns(linear: Linear, first: Flags, *, each: int, limit_s: float 
         engine.setOptionValue("simplex_strategy", PRIMAL)
     whole = linear.floor.copy()
     whole[np.concatenate(used)] = x
-    return Solution(whole, dual, None)
+    return Solution(whole, dual, None, in_time)
 
 
-def _engine(linear: Linear, limit_s: float, method: str) -> Any:
+def _engine(linear: Linear, method: str) -> Any:
     import highspy
 
     rows, columns = len(linear.lower), len(linear.cost)
@@ -129,7 +141,6 @@ def _engine(linear: Linear, limit_s: float, method: str) -> Any:
     for option, value in (
         ("output_flag", False),
         ("threads", 1),
-        ("time_limit", limit_s),
         ("solver", method),
         ("run_crossover", "off"),
         ("ipm_optimality_tolerance", 1e-10),
@@ -157,14 +168,23 @@ def _engine(linear: Linear, limit_s: float, method: str) -> Any:
     return engine
 
 
-def _run(engine: Any, limit_s: float) -> tuple[Floats, Floats]:
+def _run(engine: Any, until: TimeLimit) -> tuple[Floats, Floats, bool]:
+    """(x, dual, whether the solver ended in time)."""
     import highspy
 
+    left_s = until.left_s
+    if left_s <= 0:
+        raise OutOfTime(until)
+    before_s = engine.getRunTime()  # of its earlier runs: the solver counts them, too
+    engine.setOptionValue("time_limit", before_s + left_s)
     engine.run()
-    status = engine.getModelStatus()
+    until.spend(engine.getRunTime() - before_s)
+    status, found = engine.getModelStatus(), engine.getSolution()
+    feasible = engine.getInfo().primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
     if status == highspy.HighsModelStatus.kTimeLimit:
-        raise OutOfTime(f"the joint plan was not found within {limit_s:g} s", hint="raise the time limit")
-    found = engine.getSolution()
+        if not (found.value_valid and found.dual_valid and feasible):
+            raise OutOfTime(until)
+        return np.asarray(found.col_value), np.asarray(found.row_dual), False
     if not found.value_valid or status == highspy.HighsModelStatus.kInfeasible:
         raise Contradiction("the limits contradict each other", hint="relax a deadline, a budget or a quota")
-    return np.asarray(found.col_value), np.asarray(found.row_dual)
+    return np.asarray(found.col_value), np.asarray(found.row_dual), True

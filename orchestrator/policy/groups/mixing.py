@@ -10,6 +10,7 @@ import numpy as np
 from orchestrator.policy.groups.linear import Linear, solve
 from orchestrator.policy.groups.patterns import Patterns, usage
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 
 class Work(Protocol):
@@ -36,7 +37,7 @@ class Mixed:
     prices: Floats
 
 
-def choose(work: Work, candidates: Patterns, most: Floats, limit_s: float) -> Mixed:
+def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit) -> Mixed:
     """The best parts within `most` (limits,). A job with one candidate follows it."""
     _, position = np.unique(candidates.job, return_inverse=True)
     row, limit, amount = usage(work.problem, candidates)
@@ -67,7 +68,7 @@ def choose(work: Work, candidates: Patterns, most: Floats, limit_s: float) -> Mi
             np.concatenate(cells_column),
             np.concatenate(cells) / row_size[rows],
         ),
-        limit_s=limit_s,
+        until=until,
         simplex=True,
     )
     part = np.ones(len(candidates))

@@ -92,8 +92,8 @@ class Finishing:
     def slope(self, z: float) -> Floats:
         """(jobs,): the derivative of `at`."""
         left = np.maximum(z * self.alone_s - self.age_s, 1e-300)
-        found: Floats = np.where(self.steps <= 0, 0.0, -self.steps * self.alone_s / left**2)
-        return found
+        with np.errstate(divide="ignore"):
+            return np.where(self.steps <= 0, 0.0, -self.steps * self.alone_s / left**2)
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
         """The largest ratio of a job's time to its time alone; infinite if a job with work left does not run."""

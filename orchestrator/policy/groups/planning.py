@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from orchestrator.errors import InfeasibleError
+from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
@@ -24,10 +24,11 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import solve
 from orchestrator.policy.groups.entitlement import alone
-from orchestrator.policy.groups.policies.cost import late, least_cost, of_time, on_time
+from orchestrator.policy.groups.policies.cost import HARDLY, late, least_cost, of_time, on_time
 from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
+from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
 
 STAY, BY_ORDER = 1e-5, 1e-9
@@ -35,9 +36,11 @@ STAY, BY_ORDER = 1e-5, 1e-9
 far less than what is known about speeds and prices."""
 LEAST_SHARE = 1e-4
 """Smaller shares of a job's time are rounding errors of the solver."""
+MOST_S = 20.0
+"""How long solving may take."""
 LONGER, TRIES = 2.0, 12
 """Jobs without a deadline end within a horizon, which is made so much longer, so often, until the quotas suffice."""
-_NOWHERE: Mapping[str, Running] = MappingProxyType({})
+NOWHERE: Mapping[str, Running] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,17 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`."""
+    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`.
+
+    `stopped_after_s`: the solver was stopped then, before it had the best plan; None if it ended by itself.
+    """
 
     jobs: tuple[JobPlan, ...]
     value: float
     bound: float
     gap: float
     worths: tuple[Worth, ...]
+    stopped_after_s: float | None = None
 
     @property
     def cost_usd(self) -> float:
@@ -114,7 +121,7 @@ def asked(
     demands: Sequence[Demand],
     market: Market,
     perf: PerfBook,
-    running: Mapping[str, Running] = _NOWHERE,
+    running: Mapping[str, Running] = NOWHERE,
     *,
     weights: Mapping[str, float] | None = None,
     limits: MoveLimits | None = None,
@@ -168,22 +175,24 @@ def asked(
 def joint(
     question: Asked,
     policy: GroupPolicy,
-    running: Mapping[str, Running] = _NOWHERE,
+    running: Mapping[str, Running] = NOWHERE,
     *,
     stays: Mapping[str, float] = MappingProxyType({}),
-    limit_s: float = 20.0,
+    until: TimeLimit | None = None,
 ) -> Joint:
     """The plan of least cost, or that of another policy. Every plan was verified (engine.solve). `stays`: by how much
     faster, relatively, a job that runs is taken to be where it is, by job id; STAY for others.
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
-    fairness if no quota limits the machines; LimitError after `limit_s` seconds of solving.
+    fairness if no quota limits the machines; LimitError if there is no plan by the end of `until`, MOST_S from now if
+    it is not given.
     """
+    until = TimeLimit(MOST_S) if until is None else until
     jobs = _tied(question, running, stays)
     _on_time(question)
     try:
         if policy == "cheapest":
-            found, program = _cheapest(jobs, limit_s)
+            found, program = _cheapest(jobs, until)
         else:
             jobs = _finite(question, jobs) if policy in FAIR else jobs
             need = on_time(jobs)
@@ -191,10 +200,11 @@ def joint(
             if policy not in FAIR:  # of equally good plans, the cheapest
                 program = replace(program, terms=(*program.terms, of_time(program.problem)))
             program = replace(program, at_least=need) if need.any() else program
-            found = solve(program, limit_s=limit_s)
+            found = solve(program, until=until)
     except InfeasibleError as error:
         raise _conflict(question, jobs, error) from error
-    return _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+    plan = _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+    return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
 
 def _rates(
@@ -276,7 +286,7 @@ def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, f
     return replace(jobs, rate=rate, supply=replace(jobs.supply, usd_per_h=usd_per_h))
 
 
-def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
+def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
     """The least cost. Jobs without a deadline end within the shortest horizon, of a few, that the quotas allow."""
     per_step = np.where(jobs.rate > 0, jobs.usd_per_h / np.maximum(jobs.rate, 1e-300), np.inf)
     cheapest = np.argmin(per_step, axis=1)
@@ -284,7 +294,7 @@ def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
     for last in range(TRIES, 0, -1):
         try:
             program = least_cost(jobs, horizon_s=horizon_s)
-            return solve(program, limit_s=limit_s), program
+            return solve(program, until=until), program
         except InfeasibleError:
             if last == 1:
                 raise
@@ -295,7 +305,10 @@ def _cheapest(jobs: Collection, limit_s: float) -> tuple[Allocation, Program]:
 def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> InfeasibleError:
     """Which jobs cannot all be on time, and how long they would take instead."""
     need = on_time(jobs)
-    found = late(jobs, need) if need.any() else None
+    try:
+        found = late(jobs, need, TimeLimit(MOST_S)) if need.any() else None
+    except LimitError:
+        return error
     if found is None or not found.jobs.size:
         return error
     names = []
@@ -303,9 +316,12 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
         instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
-    quotas = ", ".join(each.name for each in jobs.quotas)
+    prices = found.prices[len(found.prices) - len(jobs.quotas) :]
+    binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
+    quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # a way's own limit may have the price instead
+    more = f"; and {len(names) - 8} more" if len(names) > 8 else ""
     return InfeasibleError(
-        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}",
+        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}{more}",
         hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
     )
 

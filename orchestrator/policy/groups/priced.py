@@ -17,6 +17,7 @@ from orchestrator.policy.groups.needs import Needs, Some, WithFloor
 from orchestrator.policy.groups.patterns import Patterns, cheapest, priced, some_jobs
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed, with_a_way_out
 from orchestrator.policy.groups.program import Certificate, Program, Total
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 OVER = 1e-7
 """A limit that is exceeded by less, relatively, is kept: the solver's tolerance."""
@@ -52,13 +53,13 @@ class PricedTotal:
         self.bound, self.prices, self.weights = -np.inf, np.zeros(len(problem.most)), np.zeros(problem.jobs)
         self._dearest = float(np.abs(value).max(initial=0.0))
 
-    def sampled(self, jobs: Integers, limit_s: float) -> Floats:
+    def sampled(self, jobs: Integers, until: TimeLimit) -> Floats:
         """(limits,): the prices of a sample of the jobs with their part of the limits."""
         part = with_a_way_out(shared_by_all(some_jobs(self.problem, jobs, _part(self.problem, jobs))), self.need[jobs])
         dear = np.where(self.need[jobs] > 0, PENALTY * float(np.abs(self.value).max(initial=0.0)), 0.0)
         value = np.column_stack([self.value[jobs], dear])
         program = Program(part, (Total(value, most=False),), self.need[jobs])
-        (certificate,) = solve_exactly(program, limit_s=limit_s).certificates
+        (certificate,) = solve_exactly(program, until=until).certificates
         return certificate.prices
 
     def mixes(self, prices: Floats) -> Patterns:
@@ -123,10 +124,10 @@ class PricedRatio:
     def _need(self) -> Floats:
         return np.asarray(np.minimum(self.needs.at(self.bound), self._fastest))
 
-    def sampled(self, jobs: Integers, limit_s: float) -> Floats:
+    def sampled(self, jobs: Integers, until: TimeLimit) -> Floats:
         """(limits,): the prices of a sample of the jobs with their part of the limits."""
         part = shared_by_all(some_jobs(self.problem, jobs, _part(self.problem, jobs)))
-        best = Ratios(part, limit_s=limit_s, same=ROUGHLY).best(Some(self.needs, jobs), np.zeros(len(jobs)))
+        best = Ratios(part, until=until, same=ROUGHLY).best(Some(self.needs, jobs), np.zeros(len(jobs)))
         worth, most = best.certificate.prices, np.maximum(self.problem.most, 1e-12)
         every = float(worth @ most) or 1.0  # a limit that the sample has plenty of costs a little
         return np.asarray(worth / every + LITTLE / most)

@@ -65,10 +65,12 @@ class Certificate:
 class Allocation:
     """`times` (classes, ways): the part of time that the jobs of a class spend in each way, summed over them;
     `together` (pairs,): the same for pairs; `shares` (jobs, ways): each job's own, pairs left out; `rates` (jobs,):
-    steps/s of each job. One certificate for each term."""
+    steps/s of each job. One certificate for each term. Not `in_time`: the solver was cut off, and this is the best that
+    it had by then; the certificates say how good it is."""
 
     times: Floats
     together: Floats
     shares: Floats
     rates: Floats
     certificates: tuple[Certificate, ...]
+    in_time: bool = True

@@ -14,6 +14,8 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
 from orchestrator.policy.groups.planning import Joint, Worth, asked, joint
+from orchestrator.policy.groups.ways_out import WaysOut, ways_out
+from orchestrator.services.groups.relaxing import with_ways_out
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
@@ -49,8 +51,8 @@ def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None 
 def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequence[str] = ()) -> GroupPlanView:
     """The joint plan, under the `assumptions` about quotas (services.groups.what_if) beside the one without them.
 
-    Raises InfeasibleError, naming jobs and limits that conflict; LimitError for a budget that cannot pay for the jobs,
-    with the least that can; SpecError, UsageError.
+    Raises InfeasibleError, naming jobs and limits that conflict and what relaxing them costs; LimitError for a budget
+    that cannot pay for the jobs, with the least that can; SpecError, UsageError.
     """
     for each in group.jobs:
         refuse_unsupported_fields(each.spec, each.spec.name)
@@ -69,7 +71,10 @@ def planned_group(
         age_s = price_age_s(installation, tx, now)
     market = supposed(seen.market, assumptions)
     without = _without(installation, seen, group.policy, jobs, now) if assumptions else None
-    found = _solved(installation, seen, market, group.policy)
+    try:
+        found = _solved(installation, seen, market, group.policy)
+    except InfeasibleError as error:
+        raise with_ways_out(error, _ways_out(installation, seen, market, group.policy)) from error
     view = _view(group, jobs, seen, found, now, age_s)
     _require_budget(installation, seen, market, view)
     return replace(view, supposed=tuple(assumptions), without=without)
@@ -78,6 +83,10 @@ def planned_group(
 def _solved(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Joint:
     question = asked(seen.demands, market, seen.perf, seen.running, limits=limits(installation.config))
     return joint(question, policy, seen.running)
+
+
+def _ways_out(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> WaysOut:
+    return ways_out(seen.demands, market, seen.perf, policy, seen.running, limits=limits(installation.config))
 
 
 def _without(
@@ -137,6 +146,7 @@ def _view(
         bound=found.bound,
         gap=found.gap,
         worths=tuple(_worth(each, group.policy) for each in found.worths),
+        stopped_after_s=found.stopped_after_s,
     )
 
 

@@ -64,7 +64,10 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlanView:
-    """The joint plan of a group. `gap`: how far, relatively, its objective can at most be from the best."""
+    """The joint plan of a group. `gap`: how far, relatively, its objective can at most be from the best.
+
+    `stopped_after_s`: after so many seconds the solver was stopped, before it had the best plan; None: it was not.
+    """
 
     kind: ClassVar[str] = "group-plan"
 
@@ -84,6 +87,7 @@ class GroupPlanView:
     worths: tuple[UnitWorth, ...]
     supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=16"
     without: Without | None = None
+    stopped_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

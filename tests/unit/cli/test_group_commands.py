@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from orchestrator.cli import complete
+from orchestrator.cli.render.text import fitted
+from orchestrator.config import load_config
+from orchestrator.installation import open_installation
+from orchestrator.policy.groups import Allocation, Program, planning, solve
+from orchestrator.policy.groups.time_limit import TimeLimit
+from providers.base import Covered, Quota
 
 Run = Callable[..., Result]
 GROUP = """\
@@ -46,6 +53,55 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["schema"] == "tradewind/group-plan/v1"
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+
+
+@pytest.mark.usefixtures("group")
+def test_a_plan_of_a_solver_that_was_stopped_says_so(tradewind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["stopped_after_s"] is None
+
+    def stopped(program: Program, until: TimeLimit) -> Allocation:
+        found = solve(program, until=until)
+        (certificate,) = found.certificates
+        return replace(found, certificates=(replace(certificate, bound=certificate.value / 1.0304),), in_time=False)
+
+    monkeypatch.setattr(planning, "solve", stopped)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind("plan", "group.yaml").stdout
+    assert "the solver was stopped after 20 s; this plan is within 3.1 % of the best" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    assert document["stopped_after_s"] == 20.0
+    assert document["gap"] == pytest.approx(0.0304)
+
+
+@pytest.mark.usefixtures("group")
+def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
+    tradewind: Run, state: Path, group: Path
+) -> None:
+    installation = open_installation(load_config({"state_dir": str(state), "providers.enabled": "fake"}, environ={}))
+    with installation.store.write() as tx:
+        tx.set_quotas("fake", [Quota("P instances", "us", 2, 0, Covered("machines"))], installation.clock.now_ms())
+    installation.close()
+    train = "train: {entry: 'train:main', steps: 15000}"
+    group.write_text(GROUP.partition("jobs:")[0] + f"jobs:\n  - {{name: a, {train}}}\n  - {{name: b, {train}}}\n")
+    assert tradewind("plan", "group.yaml").exit_code == 0
+    group.write_text(group.read_text() + "deadline: 100 min\n")
+    refused = tradewind("plan", "group.yaml")
+    assert refused.exit_code == 6
+    message, *hint = fitted(refused.stderr, 80).rstrip().split("\nhint: ")
+    assert message.startswith("error: not all deadlines can be met within the quotas (P instances in us): a\n")
+    assert hint[0].splitlines() == [
+        "each of these changes is enough alone (estimates, for the whole group):",
+        "  all deadlines 10 min later: about $1.86 in total",
+        "  3 instead of 2 P instances in fake/us: about $1.86 in total",
+        "to see the plan with another quota: --what-if quota.fake.us.P_instances=3",
+    ]
+    document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["error"]
+    later, larger = document["relaxations"]
+    assert (later["enough"], later["jobs"], later["delay_s"]) == (True, ["a", "b"], 600.0)
+    assert (larger["quota"], larger["limit"], larger["instead_of"]) == ("quota.fake.us.P_instances", 3, 2)
+    assert larger["cost_nano_usd"] == pytest.approx(1.86e9, rel=0.01)
+    assert tradewind("plan", "group.yaml", "--what-if", f"{larger['quota']}={larger['limit']}").exit_code == 0
 
 
 def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> None:

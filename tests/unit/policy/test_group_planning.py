@@ -125,6 +125,18 @@ def test_deadlines_that_quotas_do_not_allow_together_name_the_jobs_and_the_quota
     assert "--what-if" in error.value.hint
 
 
+def test_quotas_that_have_no_part_in_a_conflict_are_not_named(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    case.offer("slower", 1.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 0.1}
+    others = replace(quota(9, "slower"), name="others")
+    hurried = [job(case, n, deadline_s=4000.0, rates=rates) for n in range(2)]
+    for policy in ("cheapest", "max-min-fairness"):
+        with pytest.raises(InfeasibleError, match=r"machines in eu-1.*job-") as error:
+            planned(case, hurried, quota(1, "slow"), others, policy=policy)
+        assert policy != "cheapest" or "others" not in str(error.value)
+
+
 def test_a_quota_below_the_need_of_one_job_is_named(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
     with pytest.raises(InfeasibleError, match=r"job-0.*your quota"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from orchestrator.cli.render.screens.jobs import queue
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, amount, blocks, clean, instant, money, note_simulated, span, where
@@ -86,9 +88,19 @@ def _late(view: GroupPlanView) -> str:
 
 
 def _quality(view: GroupPlanView) -> str:
+    if view.stopped_after_s is not None:
+        stopped = f"the solver was stopped after {view.stopped_after_s:g} s"
+        return f"{stopped}; this plan is within {_percent(view.gap)} of the best (certified)"
     if view.gap < 1e-6:
         return "no plan with these speeds and prices is better (certified)"
-    return f"at most {100 * view.gap:.2g} % from the best plan with these speeds and prices (certified)"
+    return f"at most {_percent(view.gap)} from the best plan with these speeds and prices (certified)"
+
+
+def _percent(part: float) -> str:
+    """Two digits, never less than it is."""
+    percent = 100 * max(part, 1e-9)
+    digits = max(1 - math.floor(math.log10(percent)), 0)
+    return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g} %"
 
 
 def _worth(worth: UnitWorth) -> str:

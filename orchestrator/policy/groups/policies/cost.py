@@ -17,8 +17,10 @@ import numpy as np
 from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups.collection import Collection, problem_of
 from orchestrator.policy.groups.exact import solve_exactly
+from orchestrator.policy.groups.linear import OutOfTime
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, with_a_way_out
 from orchestrator.policy.groups.program import Program, Total
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 HARDLY = 1e-7
 """A job that is late by less than this part of its need is on time."""
@@ -59,23 +61,29 @@ def fast_enough(jobs: Collection, need: Floats) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Which jobs cannot all be on time: `jobs` (late,), and how much of the rate they need is missing (late,)."""
+    """Which jobs cannot all be on time: `jobs` (late,), and how much of the rate they need is missing (late,).
+    `prices` (limits,): how many jobs' needs, or parts of them, one more unit of each limit would meet."""
 
     jobs: Integers
     missing: Floats
+    prices: Floats
 
 
-def late(jobs: Collection, need: Floats) -> Late:
+def late(jobs: Collection, need: Floats, until: TimeLimit | None = None) -> Late:
     """The fewest missing steps/s, relative to each job's need, if `need` (jobs,) is more than the limits allow.
 
     Every job gets a way of its own that costs nothing else, and that is used as little as possible.
+    Raises LimitError when the time is up.
     """
     capped = np.minimum(need, jobs.rate.max(axis=1))
     problem, first = problem_of(jobs, apart=capped)
     relaxed = with_a_way_out(problem, capped[first])
     value = np.zeros(relaxed.rate.shape)
     value[:, -1] = capped[first] > 0
-    found = solve_exactly(Program(relaxed, (Total(value, most=False),), capped))
+    until = TimeLimit() if until is None else until
+    found = solve_exactly(Program(relaxed, (Total(value, most=False),), capped), until=until)
+    if not found.in_time:
+        raise OutOfTime(until)
     missing = found.shares[:, -1] * capped + (need - capped)
-    some = np.flatnonzero(missing > HARDLY * need)
-    return Late(some, missing[some])
+    some = np.flatnonzero(missing > HARDLY * capped)  # a need can be infinite
+    return Late(some, missing[some], found.certificates[0].prices)

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from orchestrator.policy.groups.collection import Collection, problem_of
 from orchestrator.policy.groups.exact import Ratios, fastest, rates
+from orchestrator.policy.groups.linear import OutOfTime
 from orchestrator.policy.groups.needs import Proportional
 from orchestrator.policy.groups.policies.fairness import units
 from orchestrator.policy.groups.problem import Floats, Integers, Problem
 from orchestrator.policy.groups.program import Allocation, Certificate
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 Flags = NDArray[np.bool_]
 
@@ -41,15 +43,15 @@ class Entities:
     inside: tuple[Literal["fairness", "fifo"], ...]
 
 
-def water_filling(jobs: Collection, *, limit_s: float = 60.0) -> Allocation:
+def water_filling(jobs: Collection, *, until: TimeLimit | None = None) -> Allocation:
     """The lexicographic maximum. One certificate for each level, each given the levels below it."""
     problem, first = problem_of(jobs, apart=units(jobs))
     unit = units(jobs)[first]
-    found = _fill(Ratios(_classes(problem), limit_s=limit_s), lambda more: np.where(more, unit, 0.0))
+    found = _fill(Ratios(_classes(problem), until=until), lambda more: np.where(more, unit, 0.0))
     return _of_jobs(problem, found)
 
 
-def hierarchical(jobs: Collection, entities: Entities, *, limit_s: float = 60.0) -> Allocation:
+def hierarchical(jobs: Collection, entities: Entities, *, until: TimeLimit | None = None) -> Allocation:
     """Water filling in which entities share by their weights, and their jobs as each entity says."""
     position = _position(jobs)
     lined_up = np.array([each == "fifo" for each in entities.inside])[entities.of]
@@ -66,7 +68,7 @@ def hierarchical(jobs: Collection, entities: Entities, *, limit_s: float = 60.0)
         among = np.bincount(of, weight * count * raised, minlength=len(entities.weight))
         return np.where(raised, entities.weight[of] * unit / np.where(raised, among[of], 1.0), 0.0)
 
-    return _of_jobs(problem, _fill(Ratios(_classes(problem), limit_s=limit_s), units_of))
+    return _of_jobs(problem, _fill(Ratios(_classes(problem), until=until), units_of))
 
 
 def _classes(problem: Problem) -> Problem:
@@ -86,6 +88,8 @@ def _fill(ratios: Ratios, units_of: Callable[[Flags], Floats]) -> Allocation:
     while more.any():
         unit = units_of(more)
         best = ratios.best(Proportional(unit, rate), np.zeros(problem.jobs))
+        if not best.in_time:
+            raise OutOfTime(ratios.until)
         rate, certificate = best.met, best.certificate
         certificates.append(certificate)
         raised = unit > 0

@@ -10,6 +10,7 @@ from orchestrator.policy.groups import Budgets, Quota, Supply, collection, solve
 from orchestrator.policy.groups.exact import solve_exactly
 from orchestrator.policy.groups.policies.cost import least_cost
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 RATES = np.array([[1.0, 2.0], [1.0, 4.0]])
 SUPPLY = Supply(np.array([np.inf, np.inf]), np.array([1.0, 3.0]))
@@ -61,4 +62,4 @@ def test_a_solver_without_time_says_so() -> None:
     chance = np.random.default_rng(0)
     jobs = collection(chance.uniform(1, 2, (300, 8)), Supply(np.full(8, 9.0), np.ones(8)))
     with pytest.raises(LimitError, match="within"):
-        solve_exactly(max_min_fairness(jobs), limit_s=0.0)
+        solve_exactly(max_min_fairness(jobs), until=TimeLimit(0.0))

@@ -1,0 +1,303 @@
+"""What would make an impossible plan possible, one change at a time, and what the plan would cost then: estimates.
+
+- Later deadlines: the smallest delay, the same for all jobs, and the same for those alone that are late. To the engine
+  that is a ratio: the number z for which every job ends within z of its deadline (needs.Finishing), as small as can be.
+- More of one quota: the least use of it with which all deadlines are met within the other quotas, rounded up to whole
+  machines. Only quotas with a price in the program of least lateness count: by weak duality, more of another one alone
+  does not help.
+
+Quotas that allow nothing hide offers; so the question is asked as if every quota allowed a lot, and then limited again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.market import Market, QuotaName, Room
+from orchestrator.model import GroupPolicy
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.collection import Quota, problem_of
+from orchestrator.policy.groups.engine import solve
+from orchestrator.policy.groups.exact import Ratios
+from orchestrator.policy.groups.linear import OutOfTime
+from orchestrator.policy.groups.needs import Finishing
+from orchestrator.policy.groups.planning import LEAST_SHARE, NOWHERE, Asked, asked, joint
+from orchestrator.policy.groups.policies.cost import HARDLY, fast_enough, late, on_time
+from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.program import Allocation, Program, Total
+from orchestrator.policy.groups.time_limit import TimeLimit
+
+Flags = NDArray[np.bool_]
+
+SEARCH_S = 20.0
+"""How long the solver may search for all ways out together."""
+MOST_TRIED = 6
+"""Quotas, those that help most per unit first; each costs a program, and a plan or two."""
+OF_DELAY = 0.5
+"""The part of the time for the delay of the deadlines."""
+A_LOT = 1_000_000
+"""Units of a quota that are more than enough."""
+PRECISE = 1e-4
+"""How precise the smallest delay is, relatively to the time until the latest deadline: it is rounded up anyway."""
+ROUNDING = 1e-6
+"""So little more than a whole number is a whole number."""
+STEPS_S = ((100.0, 1.0), (5400.0, 60.0), (172_800.0, 360.0), (math.inf, 8640.0))
+"""Delays below the first number are rounded up to multiples of the second: to seconds, minutes, tenths of hours or of
+days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """With the deadlines of `jobs` (names; `all_deadlines`: nobody else has one) `delay_s` later, the plan costs
+    `cost_usd`."""
+
+    jobs: tuple[str, ...]
+    all_deadlines: bool
+    delay_s: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """With `limit` as the limit of `quota`, the plan costs `cost_usd`."""
+
+    quota: QuotaName
+    limit: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """Each of `later` and `raised` is enough alone; more of a quota in `not_enough` alone is not. `unknown`: there was
+    no time for these; `delay_unknown`: nor for the delay."""
+
+    later: tuple[Later, ...] = ()
+    raised: tuple[Raised, ...] = ()
+    not_enough: tuple[QuotaName, ...] = ()
+    unknown: tuple[QuotaName, ...] = ()
+    delay_unknown: bool = False
+
+
+def ways_out(
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    policy: GroupPolicy,
+    running: Mapping[str, Running] = NOWHERE,
+    *,
+    limits: MoveLimits | None = None,
+    until: TimeLimit | None = None,
+) -> WaysOut:
+    """The ways out for jobs that have no joint plan; none if something else than deadlines and quotas is to blame.
+
+    When the time is up, SEARCH_S seconds of solving if `until` is not given, the rest is unknown.
+    """
+    until = TimeLimit(SEARCH_S) if until is None else until
+    opened, rooms = _opened(market)
+    try:
+        question = asked(demands, opened, perf, running, limits=limits)
+    except InfeasibleError:
+        return WaysOut()
+    search = _Search(question, policy, running, tuple(rooms[name] for name in question.quotas))
+    later, delay_unknown = tuple[Later, ...](), False
+    try:
+        later = search.later(until.part(OF_DELAY))
+    except (LimitError, InfeasibleError):  # the latter: some policies count whole machines, which takes longer yet
+        delay_unknown = True
+    try:
+        binding = search.binding(until)
+    except LimitError:
+        return WaysOut(later, unknown=tuple(each.name for each in search.rooms), delay_unknown=delay_unknown)
+    raised: list[Raised] = []
+    not_enough: list[QuotaName] = []
+    unknown = [search.rooms[index].name for index in binding[MOST_TRIED:]]
+    for index in binding[:MOST_TRIED]:
+        name = search.rooms[index].name
+        try:
+            found = search.raised(index, until)
+        except LimitError:
+            unknown.append(name)
+            continue
+        if found is None:
+            not_enough.append(name)
+        else:
+            raised.append(found)
+    return WaysOut(later, tuple(raised), tuple(not_enough), tuple(unknown), delay_unknown)
+
+
+def _opened(market: Market) -> tuple[Market, dict[QuotaName, Room]]:
+    """The market as if each quota allowed A_LOT more, and by its names of quotas, what is left of each in truth."""
+    changed: dict[tuple[Room, ...], tuple[Room, ...]] = {}
+    truth: dict[QuotaName, Room] = {}
+    rooms = {}
+    for row, of_row in market.rooms.items():
+        if of_row not in changed:
+            more = [replace(each, quota=replace(each.quota, limit=each.quota.limit + A_LOT)) for each in of_row]
+            truth |= {raised.name: each for raised, each in zip(more, of_row, strict=True)}
+            changed[of_row] = tuple(more)
+        rooms[row] = changed[of_row]
+    return market.with_fields(rooms=rooms), truth
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """`question`: asked as if quotas allowed a lot; `rooms`: what is left of each of its quotas in truth."""
+
+    question: Asked
+    policy: GroupPolicy
+    running: Mapping[str, Running]
+    rooms: tuple[Room, ...]
+
+    @property
+    def units(self) -> Floats:
+        """(quotas,): what is left of each."""
+        return np.array([float(each.units) for each in self.rooms])
+
+    def within(self, units: Floats) -> Asked | None:
+        """The question with so much of each quota (quotas,): a job may use the offers whose quotas have room for all
+        its machines, and the one where it runs. None if there is none for one of the jobs."""
+        fits = _fits(self.question, units)
+        for index, demand in enumerate(self.question.demands):
+            here = self.running.get(demand.job.id)
+            if here is not None and here.offer_id in self.question.ids:
+                fits[index, self.question.ids.index(here.offer_id)] = True
+        jobs = self.question.jobs
+        rate = np.where(fits, jobs.rate, 0.0)
+        if not (rate > 0).any(axis=1).all():
+            return None
+        quotas = tuple(replace(each, most=float(most)) for each, most in zip(jobs.quotas, units, strict=True))
+        return replace(self.question, jobs=replace(jobs, rate=rate, quotas=quotas))
+
+    def later(self, until: TimeLimit) -> tuple[Later, ...]:
+        """The smallest delay of all deadlines, if it is smaller than that of the jobs that are late alone; and that
+        one, if there is time. Nothing if no deadline is to blame. Raises LimitError, and InfeasibleError
+        where the delay turns out not to be enough."""
+        there = self.within(self.units)
+        if there is None:
+            return ()
+        named = np.zeros(len(there.jobs), dtype=bool)
+        named[late(there.jobs, on_time(there.jobs), until).jobs] = True
+        if not named.any():
+            return ()
+        every = np.isfinite(there.jobs.deadline_s)
+        found = self._delayed(there, every, until)
+        if named[every].all():
+            return (found,)
+        try:
+            alone = self._delayed(there, named, until)
+        except (LimitError, InfeasibleError):
+            return (found,)
+        return (alone,) if alone.delay_s <= found.delay_s else (found, alone)
+
+    def _delayed(self, there: Asked, named: Flags, until: TimeLimit) -> Later:
+        """The smallest delay of the deadlines of the jobs in `named` (jobs,)."""
+        jobs = there.jobs
+        need = on_time(jobs)
+        base = max(float(jobs.deadline_s[named].max()), 0.0)  # so that z, the delay and this, is above 0
+        age_s = np.where(named, base - jobs.deadline_s, 0.0)
+        problem, _ = problem_of(jobs)
+        needs = Finishing(np.where(named, jobs.steps, 0.0), age_s, np.ones(len(jobs)))
+        found = Ratios(problem, until=until, same=PRECISE).best(needs, np.where(named, 0.0, need * (1 - HARDLY)))
+        if not found.in_time:
+            raise OutOfTime(until)
+        delay_s = _rounded_up(found.certificate.value - base)
+        deadline_s = np.where(named, jobs.deadline_s + delay_s, jobs.deadline_s)
+        cost_usd = self._cost_usd(replace(there, jobs=replace(jobs, deadline_s=deadline_s)), until)
+        names = tuple(there.demands[int(job)].job.name for job in np.flatnonzero(named))
+        return Later(names, bool(named[np.isfinite(jobs.deadline_s)].all()), delay_s, cost_usd)
+
+    def binding(self, until: TimeLimit) -> list[int]:
+        """The quotas that may be to blame, those of which a unit helps most first. Raises LimitError."""
+        question = self.question
+        quotas = tuple(
+            replace(each, most=float(most)) for each, most in zip(question.jobs.quotas, self.units, strict=True)
+        )
+        jobs = replace(question.jobs, quotas=quotas)
+        found = late(jobs, on_time(jobs), until)
+        if found.jobs.size:
+            prices = found.prices[len(found.prices) - len(quotas) :]
+            return [int(each) for each in np.argsort(-prices, kind="stable") if prices[each] > HARDLY]
+        return [
+            index
+            for index, quota in enumerate(quotas)
+            if ((jobs.rate[:, quota.ways] > 0) & (_taken(question, quota)[:, quota.ways] > quota.most)).any()
+        ]
+
+    def raised(self, index: int, until: TimeLimit) -> Raised | None:
+        """The least limit of one quota that is enough. None if no limit is. Raises LimitError."""
+        quota, room = self.question.jobs.quotas[index], self.rooms[index]
+        size = 1.0 if quota.each is None else float(quota.each.min())
+        for units in self._enough(index, until):
+            machines = max(math.ceil(units / size - ROUNDING), math.floor(room.units / size) + 1)
+            most = self.units
+            most[index] = machines * size
+            there = self.within(most)
+            if there is None:
+                continue
+            try:
+                cost_usd = self._cost_usd(there, until)
+            except InfeasibleError:
+                continue
+            return Raised(room.name, room.quota.used + room.taken + round(machines * size), cost_usd)
+        return None
+
+    def _enough(self, index: int, until: TimeLimit) -> Iterator[float]:
+        """How many units of one quota are enough: the fewest if jobs can share machines in time; and those that the
+        largest job takes there, as that needs all its machines at once."""
+        without = self.units
+        without[index] = np.inf
+        there = self.within(without)
+        if there is None:
+            return
+        jobs, quota = there.jobs, there.jobs.quotas[index]
+        rest = replace(jobs, quotas=jobs.quotas[:index] + jobs.quotas[index + 1 :])
+        taken = _taken(there, quota)
+        need = on_time(jobs)
+        problem, first = problem_of(rest)
+        try:
+            fast_enough(rest, need)
+            found = _solved(Program(problem, (Total(taken[first], most=False),), need), until)
+        except InfeasibleError:
+            return
+        least = float(np.where(jobs.rate > 0, taken, np.inf).min(axis=1).max())
+        least = max(least, found.certificates[0].value)
+        yield least
+        yield max(least, float(taken[found.shares > LEAST_SHARE].max(initial=0.0)))
+
+    def _cost_usd(self, question: Asked, until: TimeLimit) -> float:
+        return joint(question, self.policy, self.running, until=until).cost_usd
+
+
+def _fits(question: Asked, units: Floats) -> Flags:
+    """(jobs, ways): whether so much of each quota (quotas,) has room for all machines of the job."""
+    fits = np.ones(question.jobs.rate.shape, dtype=bool)
+    for quota, most in zip(question.jobs.quotas, units, strict=True):
+        fits &= _taken(question, quota) <= most
+    return fits
+
+
+def _taken(question: Asked, quota: Quota) -> Floats:
+    """(jobs, ways): the units of the quota that all machines of the job take."""
+    taken = np.zeros(question.jobs.rate.shape)
+    taken[:, quota.ways] = question.jobs.gpus[:, None] * (1.0 if quota.each is None else quota.each)
+    return taken
+
+
+def _solved(program: Program, until: TimeLimit) -> Allocation:
+    """The best answer. Raises InfeasibleError, and LimitError also for one that was cut off."""
+    found = solve(program, until=until)
+    if not found.in_time:
+        raise OutOfTime(until)
+    return found
+
+
+def _rounded_up(delay_s: float) -> float:
+    step_s = next(step_s for below_s, step_s in STEPS_S if delay_s < below_s)
+    return math.ceil(delay_s / step_s - ROUNDING) * step_s

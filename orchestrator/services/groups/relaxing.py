@@ -1,0 +1,100 @@
+"""Says, in an error, what would make a plan of a group possible, and what the plan would cost then."""
+
+from __future__ import annotations
+
+from orchestrator.errors import InfeasibleError, Relaxation
+from orchestrator.market import QuotaName
+from orchestrator.policy.groups.ways_out import Later, Raised, WaysOut
+from orchestrator.services.groups.what_if import key_of
+from providers.money import about_usd, usd
+
+NAMED = 3
+"""So many jobs, or quotas, are named; the others are counted. (JSON names all.)"""
+
+
+def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
+    """The error, with the ways out in its hint, each in a line, and as `relaxations`; or as it is if there are none."""
+    relaxations = _relaxations(found)
+    if not relaxations:
+        return error
+    enough = [_later(each) for each in found.later]
+    raised = sorted(found.raised, key=lambda each: each.cost_usd)
+    enough += [_raised(each) for each in raised]
+    lines = []
+    if enough:
+        one = "each of these changes is enough alone" if len(enough) > 1 else "this change is enough"
+        lines += [f"{one} (estimates, for the whole group):", *(f"  {each}" for each in enough)]
+    if found.not_enough:
+        lines.append(f"not enough alone: more {_listed([_name(each) for each in found.not_enough], 'quotas')}")
+    unknown = ["later deadlines"] if found.delay_unknown else []
+    unknown += [f"more {_name(each)}" for each in found.unknown]
+    if unknown:
+        lines.append(f"not worked out in time: {_listed(unknown, 'changes')}")
+    if raised or found.unknown:
+        example = f"{key_of(raised[0].quota)}={raised[0].limit}" if raised else "quota.CLOUD.SCOPE.NAME=LIMIT"
+        lines.append(f"to see the plan with another quota: --what-if {example}")
+    return InfeasibleError(str(error), hint="\n".join(lines), relaxations=relaxations)
+
+
+def _relaxations(found: WaysOut) -> list[Relaxation]:
+    relaxations = []
+    for later in found.later:
+        relaxations.append(Relaxation(True, later.jobs, later.delay_s, cost_nano_usd=_nano(later.cost_usd)))
+    if found.delay_unknown:
+        relaxations.append(Relaxation(None))
+    for each in found.raised:
+        name = each.quota
+        relaxations.append(
+            Relaxation(
+                True,
+                quota=key_of(name),
+                limit=each.limit,
+                instead_of=name[1].limit,
+                cost_nano_usd=_nano(each.cost_usd),
+            )
+        )
+    for enough, names in ((False, found.not_enough), (None, found.unknown)):
+        relaxations += [Relaxation(enough, quota=key_of(name), instead_of=name[1].limit) for name in names]
+    return relaxations
+
+
+def _later(later: Later) -> str:
+    if later.all_deadlines and len(later.jobs) > 1:
+        whose = "all deadlines"
+    elif len(later.jobs) == 1:
+        whose = f"the deadline of {later.jobs[0]}"
+    else:
+        whose = f"the deadlines of {_listed(list(later.jobs), 'jobs')}"
+    return f"{whose} {_span(later.delay_s)} later: about {_cost(later.cost_usd)} in total"
+
+
+def _raised(raised: Raised) -> str:
+    quota = raised.quota[1]
+    unit = {"vcpus": "vCPUs of ", "gpus": "GPUs of "}.get("" if quota.covers is None else quota.covers.unit, "")
+    what = f"machines on {quota.scope}" if quota.owned else f"{unit}{_name(raised.quota)}"
+    return f"{raised.limit} instead of {quota.limit} {what}: about {_cost(raised.cost_usd)} in total"
+
+
+def _name(name: QuotaName) -> str:
+    cloud, quota = name
+    return f"machines on {quota.scope}" if quota.owned else f"{quota.name} in {cloud}/{quota.scope}"
+
+
+def _listed(names: list[str], what: str) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} other {what}" if rest > 0 else "")
+
+
+def _span(seconds: float) -> str:
+    for below_s, unit_s, unit in ((100, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
+        if seconds < below_s:
+            return f"{seconds / unit_s:.3g} {unit}"
+    return f"{seconds / 86_400:.3g} d"
+
+
+def _cost(cost_usd: float) -> str:
+    return about_usd(_nano(cost_usd))
+
+
+def _nano(cost_usd: float) -> int:
+    return usd(f"{cost_usd:.9f}")
