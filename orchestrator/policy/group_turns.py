@@ -8,7 +8,8 @@ its own forecast of risks and delays may need other ways then.
 
 Moves are counted: a job that runs is planned as if it were faster where it is, by what a move must gain and by the
 time that it takes. Under a policy of fairness jobs take turns, at most once a round. Under the others a job keeps its
-machine for as long as the plan has a use for it there, and gives way only to one that would be late otherwise.
+machine for as long as the plan has a use for it there, and gives way only to one that would be late otherwise. Under
+`cheapest`, the shortest of those that wait for the same machines is next: the order makes no difference to the cost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked,
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.groups.time_slices import Contender, turns
+from orchestrator.policy.groups.time_slices import HARDLY, Contender, turns
 from orchestrator.policy.time_sharing import GAPS, Given, History
 
 URGENT = 0.9
@@ -97,7 +98,8 @@ def group_turns(
     room = _room(question)
     contenders = _contenders(question, shares, history, rules)
     may = question.jobs.rate > 0 if late or rules.policy in FAIR else shares > 0
-    way = turns(contenders, shares, room, rules.round_s, may)
+    first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if rules.policy == "cheapest" else None
+    way = turns(contenders, shares, room, rules.round_s, may, first)
     given = _given(question, contenders, shares, way, room, market, free=rules.policy == "cheapest")
     return GroupTurns(given, parts, late)
 
@@ -131,6 +133,7 @@ def _contenders(
     question: Asked, shares: Floats, history: Mapping[str, History], rules: GroupRules
 ) -> tuple[Contender, ...]:
     column = {offer_id: way for way, offer_id in enumerate(question.ids)}
+    fastest_s = _fastest_s(question)
     most_gap_s = max(each.gap_s for each in question.demands)  # until others have given way
     found = []
     for index, demand in enumerate(question.demands):
@@ -144,7 +147,6 @@ def _contenders(
             keeps = past.turn_s < max(rules.least_s, GAPS * demand.gap_s)
         else:
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
-        fastest_s = float(jobs.steps[index] / jobs.rate[index].max())
         left_s = float(jobs.deadline_s[index] - question.begins_s[index]) - most_gap_s - rules.again_s
         found.append(
             Contender(
@@ -160,10 +162,16 @@ def _contenders(
                 holds=holds,
                 keeps=keeps,
                 weight=demand.job.weight,
-                urgent=fastest_s >= URGENT * left_s,
+                urgent=float(fastest_s[index]) >= URGENT * left_s,
             )
         )
     return tuple(found)
+
+
+def _fastest_s(question: Asked) -> Floats:
+    """(jobs,): how long each job takes where it is fastest."""
+    found: Floats = question.jobs.steps / question.jobs.rate.max(axis=1)
+    return found
 
 
 def _given(

@@ -22,10 +22,11 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
-from orchestrator.policy.groups.engine import solve
+from orchestrator.policy.groups.engine import Uncertified, solve
 from orchestrator.policy.groups.entitlement import alone
-from orchestrator.policy.groups.policies.cost import HARDLY, late, least_cost, of_time, on_time
+from orchestrator.policy.groups.policies.cost import HARDLY, late, of_time, on_time
 from orchestrator.policy.groups.policies.named import PROGRAMS
+from orchestrator.policy.groups.policies.total_cost import least_total_cost, patient_horizon_s
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -34,8 +35,8 @@ from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
 STAY, BY_ORDER = 1e-5, 1e-9
 """By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
 far less than what is known about speeds and prices."""
-LEAST_SHARE = 1e-4
-"""Smaller shares of a job's time are rounding errors of the solver."""
+LEAST_SHARE, RESIDUE = 1e-4, 1e-10
+"""A smaller part of what a job has is a rounding error of the solver; so is anything so small."""
 MOST_S = 20.0
 """How long solving may take."""
 LONGER, TRIES = 2.0, 12
@@ -53,8 +54,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """Where a job runs, for how long from now (market seconds), and what that costs; estimates. Shares that add up to
-    less than 1: it waits for the rest of the time."""
+    """Where a job runs, how long it takes from now with its start (market seconds), and what both cost; estimates.
+    Shares that add up to less than 1: it waits for the rest of the time."""
 
     job_id: str
     parts: tuple[Part, ...]
@@ -64,26 +65,18 @@ class JobPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """What one more unit of a quota that binds would be worth: in USD a day for `cheapest`, else in the unit of the
-    policy's objective."""
-
-    quota: QuotaName
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint plan. `value` of the objective, the `bound` that no plan can beat, and their relative `gap`.
+    """A joint plan. `value` of the objective (`most`: the larger, the better), the `bound` that no plan can beat, and
+    their relative `gap`.
 
     `stopped_after_s`: the solver was stopped then, before it had the best plan; None if it ended by itself.
     """
 
     jobs: tuple[JobPlan, ...]
     value: float
+    most: bool
     bound: float
     gap: float
-    worths: tuple[Worth, ...]
     stopped_after_s: float | None = None
 
     @property
@@ -185,7 +178,7 @@ def joint(
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
     fairness if no quota limits the machines; LimitError if there is no plan by the end of `until`, MOST_S from now if
-    it is not given.
+    it is not given, or none that can be verified.
     """
     until = TimeLimit(MOST_S) if until is None else until
     jobs = _tied(question, running, stays)
@@ -203,7 +196,12 @@ def joint(
             found = solve(program, until=until)
     except InfeasibleError as error:
         raise _conflict(question, jobs, error) from error
-    plan = _read(question, jobs, program, found, 24.0 if policy == "cheapest" else 1.0)
+    except Uncertified as error:
+        raise LimitError(
+            f"the solver's plan could not be verified: {error}",
+            hint="plan jobs of such different sizes in groups of their own",
+        ) from error
+    plan = _read(question, jobs, found, most=program.terms[0].most)
     return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
 
@@ -287,13 +285,11 @@ def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, f
 
 
 def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
-    """The least cost. Jobs without a deadline end within the shortest horizon, of a few, that the quotas allow."""
-    per_step = np.where(jobs.rate > 0, jobs.usd_per_h / np.maximum(jobs.rate, 1e-300), np.inf)
-    cheapest = np.argmin(per_step, axis=1)
-    horizon_s = max(float((jobs.steps / jobs.rate[np.arange(len(jobs)), cheapest]).max()), 1e-3)
+    """The least total cost. Jobs without a deadline end within the shortest horizon that the quotas allow at it."""
+    horizon_s = patient_horizon_s(jobs)
     for last in range(TRIES, 0, -1):
         try:
-            program = least_cost(jobs, horizon_s=horizon_s)
+            program = least_total_cost(jobs, horizon_s)
             return solve(program, until=until), program
         except InfeasibleError:
             if last == 1:
@@ -313,8 +309,9 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         return error
     names = []
     for job, missing in zip(found.jobs.tolist(), found.missing.tolist(), strict=True):
-        reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
-        instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
+        begins_s = question.begins_s[job]
+        reached, left_h = need[job] - missing, (jobs.deadline_s[job] + begins_s) / 3600
+        instead = f"{(jobs.steps[job] / reached + begins_s) / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
     prices = found.prices[len(found.prices) - len(jobs.quotas) :]
     binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
@@ -373,44 +370,48 @@ def _finite(question: Asked, jobs: Collection) -> Collection:
     return replace(jobs, alone_s=done / alone(jobs))
 
 
-def _read(question: Asked, jobs: Collection, program: Program, found: Allocation, unit: float) -> Joint:
-    """The plan of each job. A job that no quota holds back runs all the time: at the same cost, it ends earlier."""
-    plans = []
-    usd_per_h = question.jobs.usd_per_h
-    free = ~np.array(question.limited, dtype=bool)
+def _read(question: Asked, jobs: Collection, found: Allocation, *, most: bool) -> Joint:
+    """The plan of each job. What the quotas leave is used to be done earlier, at the same cost. A job that has no share
+    now is expected to cost what it costs where it is cheapest, later."""
+    least = np.maximum(LEAST_SHARE * found.shares.max(axis=1, keepdims=True), RESIDUE)
+    all_shares = _filled(question, np.where(found.shares > least, found.shares, 0.0))
+    usd_per_h, plans = question.jobs.usd_per_h, []
     for index, demand in enumerate(question.demands):
-        shares = np.where(found.shares[index] > LEAST_SHARE, found.shares[index], 0.0)
-        if shares.any() and free[shares > 0].all():
-            shares = shares / shares.sum()
-        rate = float(jobs.rate[index] @ shares)
-        steps = float(jobs.steps[index])
-        duration_s = 0.0 if steps <= 0 else steps / rate if rate > 0 else float("inf")
-        cost = float(usd_per_h[index] @ shares) * duration_s / 3600 if rate > 0 else 0.0
+        shares, rates = all_shares[index], jobs.rate[index]
+        rate, steps = float(rates @ shares), float(jobs.steps[index])
+        if steps <= 0:
+            duration_s = cost = 0.0
+        elif rate > 0:
+            begins_s, run_s = float(question.begins_s[index]), steps / rate
+            duration_s = begins_s + run_s
+            per_h = usd_per_h[index]
+            cost = (float(per_h @ shares) * run_s + float(per_h[np.argmax(shares)]) * begins_s) / 3600
+        else:
+            duration_s = float("inf")
+            cost = steps / 3600 * float((usd_per_h[index][rates > 0] / rates[rates > 0]).min())
         parts = sorted(
             (Part(question.ids[way], float(shares[way])) for way in np.flatnonzero(shares)),
             key=lambda part: (-part.share, part.offer_id),
         )
         plans.append(JobPlan(demand.job.id, tuple(parts), rate, duration_s, cost))
     certificate = found.certificates[0]
-    values = _prices(jobs, program, certificate.prices)
-    worths = [Worth(name, value * unit) for name, value in zip(question.quotas, values, strict=True) if value > 1e-9]
-    worths.sort(key=lambda each: (-each.value, repr(each.quota)))
-    return Joint(tuple(plans), certificate.value, certificate.bound, certificate.gap, tuple(worths))
+    return Joint(tuple(plans), certificate.value, most, certificate.bound, certificate.gap)
 
 
-def _prices(jobs: Collection, program: Program, prices: Floats) -> list[float]:
-    """What one more unit of each quota is worth. The limit of a way is that of its tightest quota, so its price counts
-    for that one."""
-    names = program.problem.names
-    ways, found = len(names) - len(jobs.quotas), [float(each) for each in prices[len(names) - len(jobs.quotas) :]]
-    limited = np.flatnonzero(np.isfinite(jobs.supply.gpus))
-    for way, price in zip(limited.tolist(), prices[:ways].tolist(), strict=True):
-        tightest, units = 0, np.inf
-        for index, quota in enumerate(jobs.quotas):
-            inside = np.flatnonzero(quota.ways == way)
-            each = 1.0 if quota.each is None or not inside.size else float(quota.each[inside[0]])
-            if inside.size and quota.most / each < units:
-                tightest, units, taken = index, quota.most / each, each
-        if np.isfinite(units):
-            found[tightest] += price / taken
+def _filled(question: Asked, shares: Floats) -> Floats:
+    """The shares, made larger as far as the quotas have room, job by job."""
+    jobs = question.jobs
+    each = np.zeros((len(jobs.quotas), shares.shape[1]))
+    for number, quota in enumerate(jobs.quotas):
+        each[number, quota.ways] = 1.0 if quota.each is None else quota.each
+    used = (shares * jobs.gpus[:, None]) @ each.T  # (jobs, quotas)
+    left = np.array([quota.most for quota in jobs.quotas]) - used.sum(axis=0)
+    found = shares.copy()
+    for job in np.flatnonzero(shares.any(axis=1)).tolist():
+        takes = used[job] > 0
+        room = (left[takes] / used[job][takes]).min(initial=np.inf)
+        more = min(1.0 / shares[job].sum() - 1.0, room)
+        if more > 0:
+            found[job] *= 1.0 + more
+            left -= more * used[job]
     return found

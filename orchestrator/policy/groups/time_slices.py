@@ -55,14 +55,21 @@ class Contender:
 
 
 def turns(
-    contenders: Sequence[Contender], shares: Floats, room: Room, round_s: float, able: Bools | None = None
+    contenders: Sequence[Contender],
+    shares: Floats,
+    room: Room,
+    round_s: float,
+    able: Bools | None = None,
+    precedence: Floats | None = None,
 ) -> Mapping[str, int]:
     """Who has which machines until the next round: the way of each job that has a turn, by job id.
 
     `shares` (jobs, ways) of the time, in the order of the contenders; `able` (jobs, ways): where a job may have its
-    turn, by default wherever it can run. Urgent jobs come first, then those that keep their turns. If there is room for
-    all of them, nobody has to give way. Each way is first filled as far as the shares use it: else jobs whose share is
-    in several ways could all meet in one, and leave another empty.
+    turn, by default wherever it can run; `precedence` (jobs,): by how much a job's priority is multiplied.
+
+    Urgent jobs come first, then those that keep their turns. If there is room for all of them, nobody has to give way.
+    Each way is first filled as far as the shares use it: else jobs whose share is in several ways could all meet in
+    one, and leave another empty.
     """
     takes = np.array([float(each.takes) for each in contenders])
     able = np.array([each.rate for each in contenders]) > 0 if able is None else able
@@ -71,7 +78,8 @@ def turns(
     there_s = np.maximum([each.there_s for each in contenders], waited_s)
     had = (np.array([each.had_s for each in contenders]) + credit_s) / (there_s[:, None] + 2 * credit_s)
     owed = np.broadcast_to(waited_s[:, None], shares.shape)
-    standing, passes = Standing(shares, had, owed, able, takes), [range(shares.shape[1])]
+    counted = shares if precedence is None else shares * precedence[:, None]
+    standing, passes = Standing(counted, had, owed, able, takes), [range(shares.shape[1])]
     planned = _as_planned(room, shares, takes)
     holders = [(job, each.holds) for job, each in enumerate(contenders) if each.holds is not None]
     urgent = np.array([each.urgent for each in contenders])

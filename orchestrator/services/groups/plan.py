@@ -13,8 +13,9 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
-from orchestrator.policy.groups.planning import Joint, Worth, asked, joint
+from orchestrator.policy.groups.planning import Joint, asked, joint
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
+from orchestrator.policy.groups.worth import Worth, worths
 from orchestrator.services.groups.relaxing import with_ways_out
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
@@ -75,7 +76,9 @@ def planned_group(
         found = _solved(installation, seen, market, group.policy)
     except InfeasibleError as error:
         raise with_ways_out(error, _ways_out(installation, seen, market, group.policy)) from error
-    view = _view(group, jobs, seen, found, now, age_s)
+    bounds = limits(installation.config)
+    valued = worths(seen.demands, market, seen.perf, group.policy, found, seen.running, limits=bounds)
+    view = _view(group, jobs, seen, found, valued, now, age_s)
     _require_budget(installation, seen, market, view)
     return replace(view, supposed=tuple(assumptions), without=without)
 
@@ -107,6 +110,7 @@ def _view(
     jobs: Sequence[Job],
     seen: Inputs,
     found: Joint,
+    valued: Sequence[Worth],
     now_ms: int,
     age_s: float | None,
 ) -> GroupPlanView:
@@ -145,7 +149,7 @@ def _view(
         objective=found.value,
         bound=found.bound,
         gap=found.gap,
-        worths=tuple(_worth(each, group.policy) for each in found.worths),
+        worths=tuple(map(_worth, valued)),
         stopped_after_s=found.stopped_after_s,
     )
 
@@ -166,12 +170,20 @@ def _starts_s(jobs: Sequence[Job], duration_s: Mapping[str, float]) -> dict[str,
     return starts
 
 
-def _worth(worth: Worth, policy: GroupPolicy) -> UnitWorth:
+def _worth(worth: Worth) -> UnitWorth:
     cloud, quota = worth.quota
-    unit = "units" if quota.covers is None else quota.covers.unit
-    saving = usd(f"{worth.value:.9f}") if policy == "cheapest" else None
     return UnitWorth(
-        key_of(worth.quota), quota.name, cloud, quota.scope, unit, quota.limit, quota.used, saving, worth.value
+        key=key_of(worth.quota),
+        quota=quota.name,
+        cloud=cloud,
+        scope=quota.scope,
+        unit="units" if quota.covers is None else quota.covers.unit,
+        limit=quota.limit,
+        used=quota.used,
+        more=worth.more,
+        saving_nano_usd=usd(f"{worth.saving_usd:.9f}"),
+        sooner_s=worth.sooner_s,
+        value=worth.value,
     )
 
 

@@ -38,8 +38,8 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class UnitWorth:
-    """What one more unit of a quota is worth: for the policy `cheapest` nano-USD saved per day, else `value`, in the
-    unit of the objective."""
+    """What `more` units of a quota, which is one machine, would be worth: all jobs together would cost so much less
+    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit."""
 
     key: str  # as in --what-if
     quota: str
@@ -48,7 +48,9 @@ class UnitWorth:
     unit: str
     limit: int
     used: int
-    saving_nano_usd_per_day: int | None
+    more: int
+    saving_nano_usd: int
+    sooner_s: float
     value: float
 
 

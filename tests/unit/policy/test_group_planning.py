@@ -11,6 +11,7 @@ from orchestrator.market import Listing, Market, rooms
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand, Running
 from orchestrator.policy.groups.planning import Joint, asked, joint
+from orchestrator.policy.groups.worth import Worth, worths
 from providers.base import Covered, Quota
 from tests.unit.policy.conftest import DecisionCase
 
@@ -26,6 +27,13 @@ def quota(limit: int, *types: str, used: int = 0, unit: str = "machines") -> Quo
     return Quota("machines", "eu-1", limit, used, Covered(unit, instance_types=types))  # type: ignore[arg-type]
 
 
+def market_of(case: DecisionCase, *quotas: Quota) -> Market:
+    listing = Listing.of(case.offers)
+    return Market.as_of(
+        case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": quotas})
+    )
+
+
 def planned(
     case: DecisionCase,
     jobs: int | list[Demand],
@@ -34,12 +42,19 @@ def planned(
     running: dict[str, Running] | None = None,
 ) -> Joint:
     demands = [job(case, n) for n in range(jobs)] if isinstance(jobs, int) else jobs
-    listing = Listing.of(case.offers)
-    market = Market.as_of(
-        case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": quotas})
-    )
+    market = market_of(case, *quotas)
     question = asked(demands, market, case.perf(), running or {})
     return joint(question, policy, running or {})
+
+
+def valued(case: DecisionCase, jobs: list[Demand], *quotas: Quota, policy: GroupPolicy = "cheapest") -> list[Worth]:
+    return list(
+        worths(jobs, market_of(case, *quotas), case.perf(), policy, planned(case, jobs, *quotas, policy=policy))
+    )
+
+
+def shares(found: Joint) -> list[dict[str, float]]:
+    return [{part.offer_id: part.share for part in each.parts} for each in found.jobs]
 
 
 def job(case: DecisionCase, number: int, *, steps: int | None = HOUR_STEPS, **spec: object) -> Demand:
@@ -53,20 +68,74 @@ def test_without_quotas_each_job_takes_the_cheapest_way(case: DecisionCase) -> N
     assert [[part.offer_id for part in each.parts] for each in found.jobs] == [[cheap]] * 3
     assert found.cost_usd == pytest.approx(3.0, rel=0.02)
     assert found.duration_s == pytest.approx(3600, rel=0.02)
-    assert (found.worths, found.gap < 1e-6) == ((), True)
+    assert found.gap < 1e-6
 
 
-def test_a_quota_is_shared_and_its_worth_is_the_difference_in_price(case: DecisionCase) -> None:
+def test_with_a_deadline_for_all_a_quota_is_shared_and_its_worth_is_the_difference_in_price(case: DecisionCase) -> None:
     cheap = case.offer("cheap", 1.0)
     case.offer("dear", 5.0)
-    found = planned(case, 2, quota(1, "cheap"))
-    on_cheap = sum(part.share for each in found.jobs for part in each.parts if part.offer_id == cheap)
-    assert on_cheap == pytest.approx(1.0, abs=1e-3)
+    jobs = [job(case, number, deadline_s=3600.0) for number in range(2)]
+    found = planned(case, jobs, quota(1, "cheap"))
+    assert sum(each.get(cheap, 0.0) for each in shares(found)) == pytest.approx(1.0, abs=1e-3)
     assert found.cost_usd == pytest.approx(6.0, rel=0.02)
-    (worth,) = found.worths
-    assert worth.quota[1].limit == 1
-    assert worth.value == pytest.approx(4.0 * 24, rel=0.02)
-    assert planned(case, 2, quota(2, "cheap")).worths == ()
+    (worth,) = valued(case, jobs, quota(1, "cheap"))
+    assert (worth.quota[1].limit, worth.more) == (1, 1)
+    assert worth.saving_usd == pytest.approx(4.0, rel=0.02)
+    assert valued(case, jobs, quota(2, "cheap")) == []
+
+
+def test_without_a_deadline_nothing_is_bought_to_be_done_sooner(case: DecisionCase) -> None:
+    cheap = case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    jobs = [job(case, number) for number in range(2)]
+    found = planned(case, jobs, quota(1, "cheap"))
+    assert [set(each) for each in shares(found)] == [{cheap}] * 2
+    assert found.cost_usd == pytest.approx(2.0, rel=0.02)
+    assert found.duration_s == pytest.approx(7200, rel=0.02)
+    (worth,) = valued(case, jobs, quota(1, "cheap"))
+    assert worth.saving_usd == pytest.approx(0.0, abs=1e-3)
+    assert worth.sooner_s == pytest.approx(3600, rel=0.02)
+
+
+def test_a_quota_that_others_use_up_is_worth_something_too(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    jobs = [job(case, 0)]
+    (worth,) = valued(case, jobs, quota(2, "cheap", used=2))
+    assert worth.saving_usd == pytest.approx(4.0, rel=0.02)
+
+
+def test_the_cheap_machine_goes_to_the_job_that_pays_for_longer(case: DecisionCase) -> None:
+    """Dollars per hour are the same either way; a thousand hours cost more than ten."""
+    cheap = case.offer("cheap", 1.0)
+    dear = case.offer("dear", 5.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 0.9}
+    short = Demand(case.job("short", rates=rates, deadline_s=12 * 3600.0), 10 * HOUR_STEPS)
+    long = Demand(case.job("long", rates={**rates, "SIM-L": 1.0}, deadline_s=1001 * 3600.0), 1000 * HOUR_STEPS)
+    found = planned(case, [short, long], quota(1, "cheap"))
+    assert [max(each, key=lambda offer: each[offer]) for each in shares(found)] == [dear, cheap]
+    assert found.cost_usd == pytest.approx(1000 + 10 / 0.9 * 5, rel=0.02)
+
+
+def test_a_job_of_seconds_beside_one_of_days_is_planned(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    found = planned(case, [job(case, 0, steps=120 * HOUR_STEPS), job(case, 1, steps=3)])
+    assert [sum(each.values()) for each in shares(found)] == pytest.approx([1.0, 1.0])
+    assert found.jobs[1].duration_s == pytest.approx(3.0, rel=0.05)
+    assert found.jobs[1].cost_usd > 0
+
+
+def test_a_quota_with_room_for_all_changes_nothing(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    jobs = [job(case, 0, steps=100), job(case, 1)]
+    assert shares(planned(case, jobs, quota(100, "cheap"))) == shares(planned(case, jobs))
+
+
+@pytest.mark.parametrize("policy", ["max-throughput", "first-in-first-out", "shortest-job-first"])
+def test_a_job_without_a_share_now_has_a_cost_all_the_same(case: DecisionCase, policy: GroupPolicy) -> None:
+    case.offer("cheap", 1.0)
+    found = planned(case, 3, quota(1, "cheap"), policy=policy)
+    assert [each.cost_usd for each in found.jobs] == pytest.approx([1.0] * 3, rel=0.05)
 
 
 def test_only_one_machine_for_several_jobs_takes_longer_and_costs_the_same(case: DecisionCase) -> None:
@@ -79,9 +148,12 @@ def test_only_one_machine_for_several_jobs_takes_longer_and_costs_the_same(case:
 def test_units_of_a_quota_may_be_more_than_one_a_machine(case: DecisionCase) -> None:
     cheap = case.offer("cheap", 1.0)  # 4 vCPUs
     case.offer("dear", 5.0)
-    found = planned(case, 2, quota(4, "cheap", unit="vcpus"))
-    assert sum(p.share for each in found.jobs for p in each.parts if p.offer_id == cheap) == pytest.approx(1, abs=1e-3)
-    assert found.worths[0].value == pytest.approx(4.0 * 24 / 4, rel=0.02)
+    jobs = [job(case, number, deadline_s=3600.0) for number in range(2)]
+    found = planned(case, jobs, quota(4, "cheap", unit="vcpus"))
+    assert sum(each.get(cheap, 0.0) for each in shares(found)) == pytest.approx(1, abs=1e-3)
+    (worth,) = valued(case, jobs, quota(4, "cheap", unit="vcpus"))
+    assert worth.more == 4
+    assert worth.saving_usd == pytest.approx(4.0, rel=0.02)
 
 
 @pytest.mark.parametrize("policy", GROUP_POLICIES)

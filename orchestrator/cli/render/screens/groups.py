@@ -21,6 +21,7 @@ OBJECTIVES = {
     "first-in-first-out": "old jobs first",
 }
 SHOWN_WORTHS = 3
+LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not told
 
 
 def group_plan(view: GroupPlanView, screen: Screen) -> str:
@@ -76,7 +77,7 @@ def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
     budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
     ends = f"the last job ends after about {takes}"
-    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without starts and interruptions)"
+    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without interruptions and moves)"
 
 
 def _late(view: GroupPlanView) -> str:
@@ -105,10 +106,17 @@ def _percent(part: float) -> str:
 
 def _worth(worth: UnitWorth) -> str:
     unit = {"machines": "machine", "vcpus": "vCPU", "gpus": "GPU"}.get(worth.unit, "unit")
+    more = f"one more {unit}" if worth.more == 1 else f"{worth.more} more {unit}s"
     quota = f"{clean(worth.quota)} in {worth.cloud}/{clean(worth.scope)} ({worth.used} of {worth.limit} used)"
-    if worth.saving_nano_usd_per_day is not None:
-        return f"one more {unit} of {quota} would save about {amount(worth.saving_nano_usd_per_day)} a day"
-    return f"one more {unit} of {quota} would improve the objective by about {worth.value:.3g}"
+    saves = worth.saving_nano_usd >= LEAST_SAVING_NANO_USD
+    sooner = worth.sooner_s >= LEAST_SOONER_S
+    effects = [f"save about {amount(worth.saving_nano_usd)}"] if saves else []
+    effects += [f"let the last job end about {span(worth.sooner_s)} earlier"] if sooner else []
+    effects = effects or [f"improve the objective by about {worth.value:.3g}"]
+    costs = (
+        "" if worth.saving_nano_usd > -LEAST_SAVING_NANO_USD else f", for about {amount(-worth.saving_nano_usd)} more"
+    )
+    return f"{more} of {quota} would {' and '.join(effects)}{costs}"
 
 
 def _compared(view: GroupPlanView, without: Without) -> str:

@@ -1,0 +1,68 @@
+"""Least total cost: what the jobs cost until they are done is as small as possible, and every job is on time.
+
+    min  sum_m window_m sum_k price_k gpus_m x_mk     with  rate_m >= steps_m / window_m
+
+A job runs within its window: from now to its deadline, or to a common horizon. x_mk is the part of its window that it
+spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which is about dollars per hour.
+
+The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought to be
+done sooner. Within a window, a job's part of the time is taken to be the same all the time; an order in time could save
+more where windows differ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.policy.groups.collection import Collection, problem_of
+from orchestrator.policy.groups.policies.cost import fast_enough
+from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.program import Program, Total
+
+SOON_S = 1.0
+"""A window is at least so long."""
+ROUNDING = 1e-6
+"""The horizon is so much longer, relatively, so that rounding makes nothing dearer."""
+
+
+def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
+    """The program; its value is in US dollars. Raises InfeasibleError for a job that nothing runs fast enough."""
+    window_s = np.maximum(np.minimum(jobs.deadline_s, horizon_s), SOON_S)
+    need = jobs.steps / window_s
+    fast_enough(jobs, need)
+    problem, first = problem_of(jobs, apart=window_s, needing=need)
+    hours = window_s[first] / 3600
+    return Program(problem, (Total(problem.cost * hours[:, None], most=False),), need)
+
+
+def patient_horizon_s(jobs: Collection) -> float:
+    """Within so many seconds, every job without a deadline can run where it costs least, whatever the quotas."""
+    took_s = _cheapest_s(jobs)
+    total_s = took_s.sum(axis=1)
+    waits = ~np.isfinite(jobs.deadline_s)
+    if not waits.any():
+        return max(float(total_s.max(initial=0.0)), SOON_S)
+    longest_s = float(total_s[waits].max())
+    due_s = np.maximum(jobs.deadline_s[~waits], SOON_S)
+    for quota in jobs.quotas:
+        each = np.ones(len(quota.ways)) if quota.each is None else quota.each
+        used = (took_s[:, quota.ways] * each).sum(axis=1) * jobs.gpus  # unit seconds
+        free = quota.most - float((used[~waits] / due_s).sum())
+        wanted = float(used[waits].sum())
+        afterwards_s = float(due_s.max(initial=0.0)) + wanted / max(quota.most, 1e-9)
+        longest_s = max(longest_s, min(wanted / free, afterwards_s) if free > 0 else afterwards_s)
+    return max(longest_s * (1 + ROUNDING), SOON_S)
+
+
+def _cheapest_s(jobs: Collection) -> Floats:
+    """(jobs, ways): the time that a job takes in the way where it costs least, in the column of that way."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_step = np.where(jobs.rate > 0, jobs.usd_per_h / jobs.rate, np.inf)
+    for quota in jobs.quotas:
+        each = np.ones(len(quota.ways)) if quota.each is None else quota.each
+        per_step[:, quota.ways] = np.where(jobs.gpus[:, None] * each > quota.most, np.inf, per_step[:, quota.ways])
+    best = np.argmin(per_step, axis=1)
+    found = np.zeros(jobs.rate.shape)
+    every = np.arange(len(jobs))
+    found[every, best] = jobs.steps / jobs.rate[every, best]
+    return found

@@ -1,0 +1,90 @@
+"""Worth of quotas: what one more machine under a quota would be worth to a group, by planning with it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.market import Market, QuotaName, rooms_raised
+from orchestrator.model import GroupPolicy
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.planning import NOWHERE, Joint, asked, joint
+from orchestrator.policy.groups.time_limit import TimeLimit
+
+SEARCH_S = 5.0
+"""How long solving may take for all quotas together."""
+MOST_TRIED = 6
+"""Quotas: those with the cheapest machines first."""
+HARDLY = 1e-6
+"""Less of an improvement, relatively, is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """With `more` units of a quota, which is one machine (or as many as one job takes), all jobs together would cost
+    `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its
+    own unit."""
+
+    quota: QuotaName
+    more: int
+    saving_usd: float
+    sooner_s: float
+    value: float
+
+
+def worths(
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    policy: GroupPolicy,
+    plan: Joint,
+    running: Mapping[str, Running] = NOWHERE,
+    *,
+    limits: MoveLimits | None = None,
+    until: TimeLimit | None = None,
+) -> tuple[Worth, ...]:
+    """What the quotas that are used up are worth beside the `plan` of these jobs, the best first."""
+    until = TimeLimit(SEARCH_S) if until is None else until
+    found = []
+    for name, more in _used_up(demands, market, plan)[:MOST_TRIED]:
+        raised = market.with_fields(rooms=rooms_raised(market.rooms, name, more))
+        try:
+            question = asked(demands, raised, perf, running, limits=limits)
+            found.append(_worth(name, more, plan, joint(question, policy, running, until=until)))
+        except (InfeasibleError, LimitError):
+            continue  # it was possible before, so the solver had no time
+    useful = [each for each in found if each is not None]
+    return tuple(sorted(useful, key=lambda each: (-each.saving_usd, -each.value, -each.sooner_s, repr(each.quota))))
+
+
+def _worth(name: QuotaName, more: int, plan: Joint, with_it: Joint) -> Worth | None:
+    """None if it is worth nothing."""
+    value = (with_it.value - plan.value) * (1.0 if plan.most else -1.0)
+    ends = isfinite(plan.duration_s) and isfinite(with_it.duration_s)
+    sooner_s = plan.duration_s - with_it.duration_s if ends else 0.0
+    if value <= HARDLY * abs(plan.value) and sooner_s <= HARDLY * plan.duration_s:
+        return None
+    return Worth(name, more, plan.cost_usd - with_it.cost_usd, sooner_s, value)
+
+
+def _used_up(demands: Iterable[Demand], market: Market, plan: Joint) -> list[tuple[QuotaName, int]]:
+    """The quotas that have no room for another machine, and how many units it takes."""
+    nodes = {each.job.id: each.nodes for each in demands}
+    used: dict[QuotaName, float] = {}
+    for job in plan.jobs:
+        for part in job.parts:
+            row = market.row(part.offer_id)
+            for room in market.rooms.get(row, ()) if row is not None else ():
+                used[room.name] = used.get(room.name, 0.0) + part.share * nodes[job.job_id] * room.each
+    fewest = min(nodes.values(), default=1)
+    found: dict[QuotaName, tuple[int, int]] = {}
+    for row, rooms in market.rooms.items():
+        price = int(market.price[row]) if market.priced[row] else None
+        for room in rooms:
+            more = room.each * fewest
+            if price is not None and room.units - used.get(room.name, 0.0) < more:
+                found[room.name] = min(found.get(room.name, (price, more)), (price, more))
+    return [(name, more) for name, (_, more) in sorted(found.items(), key=lambda each: (each[1], repr(each[0])))]
