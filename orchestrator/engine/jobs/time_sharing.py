@@ -15,7 +15,7 @@ from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import give_way
-from orchestrator.model import Job, Run
+from orchestrator.model import Job, JobState, Run
 from orchestrator.policy import Demand
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
 from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
@@ -26,6 +26,7 @@ LEAST_TURN = 0.5
 LATER = "other jobs have their turns there now"
 AGAIN_S = 1.0
 """Wall seconds between two looks within a round."""
+_TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
 
 
 def share_time(ctx: Context) -> bool:
@@ -38,7 +39,7 @@ def share_time(ctx: Context) -> bool:
     jobs = {
         job_id: job
         for job_id, job in ctx.work.jobs.items()
-        if job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
+        if job.state in _TAKE_PART and job_id not in ctx.work.quarantined
     }
     seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
     before = ctx.round
@@ -104,14 +105,27 @@ def at_its_turn(ctx: Context, demand: Demand) -> Demand:
     return replace(demand, excluded=(*demand.excluded, *later)) if later else demand
 
 
+def is_known(ctx: Context, job_id: str) -> bool:
+    """Whether the present turns were given with this job in mind. A job that has just arrived, or given way, is placed
+    after the next look: until then it would take a machine that is another's."""
+    known = ctx.round
+    return known.number is None or any((job_id, state) in known.seen for state in _TAKE_PART)
+
+
+def is_later(ctx: Context, job_id: str) -> bool:
+    """Whether a job has to wait for its turn on the machines that it can use."""
+    given = ctx.round.given
+    return given is not None and job_id in given.not_now and job_id not in given.has_turn
+
+
 def why_later(ctx: Context, job: Job) -> str | None:
     """Why a job that runs nowhere has to wait for others on owned machines; None if it has not."""
     given = ctx.round.given
     if given is None or job.id not in given.not_now:
         return None
-    if job.id in given.has_turn:
-        return "its turn has come: it starts as soon as one of your machines is free"
-    return f"waits for its turn: {_told(ctx, job.id, given)}"
+    if is_later(ctx, job.id):
+        return f"waits for its turn: {_told(ctx, job.id, given)}"
+    return "its turn has come: it starts as soon as one of your machines is free"
 
 
 def _told(ctx: Context, job_id: str, given: Given) -> str:
