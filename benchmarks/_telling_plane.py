@@ -1,9 +1,10 @@
 """The control plane as a process (orchestrator.daemon), which also writes down the turns that it gives.
 
-    python -m benchmarks._telling_plane FILE
+    python -m benchmarks._telling_plane FILE [--short]
 
-Each time it looks at the turns, it adds a line of JSON: `at_ms` (market time), the `round`, and the planned `share` of a
-machine's time by job (empty where there is a machine for each job).
+Each time it looks at the turns, it adds a line of JSON: `at_ms` (market time), the `round`, and by job the planned
+`share` of a machine's time (empty where there is a machine for each job). With --short, turns are as short as
+`policy.turn_s`, however long a change of machines takes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from orchestrator import daemon
 from orchestrator.engine import control
 from orchestrator.engine.context import Context
+from orchestrator.policy import time_sharing
 
 share_time = control.share_time  # type: ignore[attr-defined]
 
@@ -32,5 +34,7 @@ def tell(ctx: Context) -> bool:
 
 
 if __name__ == "__main__":
+    if "--short" in sys.argv[2:]:
+        time_sharing.GAPS = 0.0
     control.share_time = tell  # type: ignore[attr-defined]
     sys.exit(daemon.main())
