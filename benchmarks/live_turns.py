@@ -18,8 +18,8 @@ machine, to start the next one and to restore; its time is that in which no job 
 
 A turn lasts at least nine times as long as a change of machines (orchestrator.policy.time_sharing). On a busy computer
 starts take longer, so that turns get longer, and too few jobs may be interrupted for the shares to be even: use idle
-cores, or fewer jobs and longer turns. --quick would end before its first turn does: there the rule is off, so changes
-take more time than turns, and its shares are reported without a target.
+cores, or longer turns and jobs, or switch the rule off (--short). --quick would end before its first turn does: there
+the rule is off, too, changes take more time than turns, and shares are reported without a target.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _planned(told: Path) -> tuple[int, int, dict[str, float]]:
     return first_ms, until_ms, planned
 
 
-def claims_of(found: Found, size: Size, case: str, *, quick: bool) -> list[Claim]:
-    most, change_s = (None, None) if quick else (POINTS, CHANGES * size.turn_s)
+def claims_of(found: Found, size: Size, case: str, *, most: float | None, short: bool) -> list[Claim]:
+    change_s = None if short else CHANGES * size.turn_s
     return [
         Claim(f"{case}: a job's part of all time, at most from its plan", found.points, "points", most),
         Claim(f"{case}: until there was a machine for each", found.rounds, "rounds"),
@@ -247,10 +247,12 @@ def main() -> int:
     )
     for name, default in asdict(FULL).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    parser.add_argument("--short", action="store_true", help="without the rule: turns as short as asked")
     parser.add_argument("--policy", choices=get_args(Fairness), action="append", help="only this one")
     parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()
     quick: bool = options.quick
+    short: bool = quick or options.short
     size = QUICK if quick else Size(**{name: getattr(options, name) for name in asdict(FULL)})
     policies: tuple[Fairness, ...] = tuple(options.policy or (get_args(Fairness)[:1] if quick else get_args(Fairness)))
     claims = []
@@ -260,8 +262,8 @@ def main() -> int:
             folder = Path(name) / fairness
             folder.mkdir()
             case = f"{fairness}, {size.jobs} jobs on {size.machines} machines"
-            found = shared(size, fairness, expected, folder, short=quick)
-            claims += claims_of(found, size, case, quick=quick)
+            found = shared(size, fairness, expected, folder, short=short)
+            claims += claims_of(found, size, case, most=None if quick else POINTS, short=short)
     return show("Turns on owned machines, live", claims, as_json=options.json)
 
 
