@@ -78,7 +78,7 @@ class Size:
 
 
 FULL = Size(jobs=30, machines=4, turn_s=150.0, steps=1400)
-QUICK = Size(jobs=2, machines=1, turn_s=4.0, steps=60)
+QUICK = Size(jobs=2, machines=1, turn_s=3.0, steps=50)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Found:
     busy: float
     change_s: float
     ended: int
-    most_ended: int
+    most_moved: int
     bound: int
     unfinished: int
     differing: int
@@ -203,7 +203,7 @@ def _found(
         busy=sum(had.values()) / span_s,
         change_s=(span_s - sum(had.values())) / sum(each < until_ms for each in starts_ms),
         ended=sum(ended),
-        most_ended=max(ended),
+        most_moved=max(len(each) - 1 for each in runs.values()),
         bound=int(longest_s / (LEAST_TURN * size.turn_s)),
         unfinished=unfinished,
         differing=differing,
@@ -233,7 +233,9 @@ def claims_of(found: Found, size: Size, case: str, *, most: float | None, short:
         Claim(f"{case}: machines' time in which a job trained", 100 * found.busy, "%"),
         Claim(f"{case}: a change of machines, mean", found.change_s, "s", change_s),
         Claim(f"{case}: turns that ended for others", found.ended, "turns", 1, least=True),
-        Claim(f"{case}: of one job, at most (its time / half a turn)", found.most_ended, "turns", found.bound),
+        Claim(
+            f"{case}: migrations of one job (at most its time in half turns)", found.most_moved, "moves", found.bound
+        ),
         Claim(f"{case}: jobs that did not finish", found.unfinished, "jobs", 0),
         Claim(f"{case}: jobs that differ from an uninterrupted run in a bit", found.differing, "jobs", 0),
         Claim(f"{case}: wall time", found.took_s, "s"),
