@@ -2,7 +2,7 @@
 
 Rented machines are as many as money buys; owned ones are not. Where more jobs want them than there are, they take turns
 (groups.time_slices), with a checkpoint in between. Jobs that run on rented machines take no part. A turn is never so
-short that more than about a tenth of it would go into saving and restoring.
+short that more than about a tenth of it would go into saving, starting a machine and restoring.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAKEN = (
 )
 """What an offer that a job may use is rejected for at most while others use it."""
 GAPS = 9.0
-"""A turn lasts at least so many times the time that a change of machines takes."""
+"""A job trains at least so many times as long as its change of machines takes before its turn is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +180,12 @@ def _contender(
         there_s=past.there_s,
         holds=holds,
         weight=demand.job.weight,
-        keeps=holds is not None and past.turn_s < max(rules.least_s, GAPS * demand.gap_s),
+        keeps=past.on is not None and past.turn_s < max(rules.least_s, GAPS * _change_s(demand, past.on, market)),
     )
+
+
+def _change_s(demand: Demand, on: str, market: Market) -> float:
+    """Market seconds without training of a job that leaves the machine `on` and returns to one like it: it saves and
+    restores, and in between a machine starts. For so long nobody trains there, whoever has the next turn."""
+    row = market.row(on)
+    return demand.gap_s + demand.setup_s + (0.0 if row is None else float(market.startup_s[row]))

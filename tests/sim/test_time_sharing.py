@@ -16,7 +16,8 @@ from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, DEAR, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
-TURN_S = 60.0
+TURN_S = 120.0  # several times of what a change of machines takes
+CHANGE_S = 15.0  # to save, end a machine and start the next one takes less here
 FAST = replace(CHEAP, instance_type="h100.1", gpu="H100")
 Install = Callable[..., SimulatedInstallation]
 
@@ -42,7 +43,7 @@ def states(home: SimulatedInstallation, *jobs: Job) -> list[str]:
 @pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])
 def test_more_jobs_than_machines_take_turns_and_all_finish(install: Install, fairness: str) -> None:
     home = owned(install, 2, **{"policy.time_sharing": fairness})
-    jobs = [home.submit(f"job-{number}", steps=130) for number in range(4)]
+    jobs = [home.submit(f"job-{number}", steps=260) for number in range(4)]
     home.run_for(4 * TURN_S)
     had = [trained_s(home, job) for job in jobs]
     assert max(had) - min(had) <= TURN_S, had
@@ -61,6 +62,36 @@ def test_without_time_sharing_a_job_keeps_its_machine(install: Install) -> None:
     home.settle(limit_s=3600.0)
     assert [len(home.runs(job)) for job in (first, second)] == [1, 1]
     check_truth(home)
+
+
+@pytest.mark.parametrize("limit", ["machines", "limits.max_instances"])
+@pytest.mark.parametrize("stride_s", [0.1, 0.3, 1.0])
+def test_a_job_that_has_just_given_way_does_not_ask_for_its_machine_back(
+    install: Install, stride_s: float, limit: str
+) -> None:
+    """It is queued again before the next look at the turns: it must not compete with the job for which it made room."""
+    home = owned(install, 2) if limit == "machines" else owned(install, 16, **{limit: 2})
+    jobs = [home.submit(f"job-{number}", steps=500) for number in range(3)]
+    home.until(lambda: any(home.events(job, "job.gave_way") for job in jobs), stride_s=stride_s)
+    gave_way_s = home.clock.monotonic_s()
+    home.until(lambda: all(trained_s(home, job) for job in jobs), stride_s=stride_s)
+    assert home.clock.monotonic_s() - gave_way_s < CHANGE_S
+    (left,) = [job for job in jobs if home.events(job, "job.gave_way")]
+    waits = [event for event in home.events(left, "job.waits") if event.at_ms > 1000 * gave_way_s]
+    assert all("waits for its turn" in event.message for event in waits), waits
+
+
+def test_a_turn_lasts_several_times_the_start_of_a_machine(install: Install) -> None:
+    """Saving and restoring take a second here; what a change of machines costs is mostly the start of one."""
+    home = owned(install, 1, **{"policy.turn_s": 30.0})
+    home.cloud.behaviour = replace(home.cloud.behaviour, boot_s=15.0)
+    jobs = [home.submit(f"job-{number}", steps=500) for number in range(2)]
+    home.run_for(1200.0)
+    runs = [run for job in jobs for run in home.runs(job) if run.end == "paused"]
+    starts_s = [((run.training_from_ms or 0) - run.created_at_ms) / 1000 for run in runs]
+    turns_s = [((run.training_to_ms or 0) - (run.training_from_ms or 0)) / 1000 for run in runs]
+    assert min(starts_s) > 15.0
+    assert min(turns_s) > 8 * min(starts_s), (starts_s, turns_s)
 
 
 def test_where_there_is_a_machine_for_each_nobody_gives_way(install: Install) -> None:
@@ -84,7 +115,7 @@ def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(i
     behaviour = replace(BRISK, max_instances=1, owned=True)
     catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
-    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
+    jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
     home.settle(limit_s=1800.0)
     assert set(states(home, *jobs)) == {"finished"}
     assert not [event for job in jobs for event in home.events(job, "migration.aborted")]
@@ -127,7 +158,7 @@ def test_a_control_plane_that_starts_within_a_round_takes_nothing_away(install: 
 @pytest.mark.parametrize("seed", range(2))
 def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int) -> None:
     home = owned(install, 1)
-    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
+    jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
     while not any(home.events(job, "job.gave_way") for job in jobs) or home.injector.deaths.total() < 8:
         home.injector.at = home.injector.count + 50 + 7 * seed
         number = home.injector.deaths.total()

@@ -17,7 +17,7 @@ from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
-from orchestrator.engine.jobs.reserved import end_turns
+from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.jobs.time_sharing import LEAST_TURN, history
 from orchestrator.model import Group, Job
 from orchestrator.policy.group_turns import GroupRules, GroupTurns, Parts, group_turns
@@ -35,7 +35,7 @@ def share_quotas(ctx: Context) -> bool:
     """Make the plans that are due. Returns whether a job has to give way."""
     groups: dict[str, list[Job]] = defaultdict(list)
     for job_id, job in ctx.work.jobs.items():
-        able = job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
+        able = job.state in TAKE_PART and job_id not in ctx.work.quarantined
         if job.group_id is not None and able:
             groups[job.group_id].append(job)
     return any(
@@ -57,6 +57,7 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     again_s = max(AGAIN_WALL_S, AGAIN_MARKET_S / clock.factor)
     if (number, seen) == (before.number, before.seen) and not ctx.due(f"group-turns/{group_id}", again_s):
         return False
+    ctx.group_rounds.pop(group_id, None)  # if this fails, the jobs of the group are decided alone
     within = before.number is None or number == before.number  # within a round, no turn is over
     with ctx.installation.store.read() as tx:
         group = tx.group(group_id)

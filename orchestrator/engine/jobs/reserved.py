@@ -9,8 +9,11 @@ from dataclasses import replace
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.pausing import give_way
-from orchestrator.model import Job
+from orchestrator.model import Job, JobState
 from orchestrator.policy import Demand
+
+TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
+"""The states of jobs to which turns are given."""
 
 
 def at_its_turn(ctx: Context, demand: Demand) -> Demand:
@@ -18,6 +21,19 @@ def at_its_turn(ctx: Context, demand: Demand) -> Demand:
     given = [each.given for each in _rounds(ctx, demand.job) if each.given is not None]
     reserved = frozenset[str]().union(*(each.not_now.get(demand.job.id, ()) for each in given))
     return replace(demand, reserved=reserved) if reserved else demand
+
+
+def is_known(ctx: Context, job: Job) -> bool:
+    """Whether the present turns were given with this job in mind. A job that has just arrived, or given way, is placed
+    after the next look: until then it would take a machine that is another's."""
+    looked = [each for each in _rounds(ctx, job) if each.number is not None]
+    return all(any((job.id, state) in each.seen for state in TAKE_PART) for each in looked)
+
+
+def is_later(ctx: Context, job: Job) -> bool:
+    """Whether a job has to wait for its turn on machines that it can use."""
+    given = [each.given for each in _rounds(ctx, job) if each.given is not None]
+    return any(each.not_now.get(job.id) and job.id not in each.has_turn for each in given)
 
 
 def why_later(ctx: Context, job: Job) -> str | None:

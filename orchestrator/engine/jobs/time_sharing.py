@@ -13,7 +13,7 @@ from math import inf
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
-from orchestrator.engine.jobs.reserved import end_turns
+from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.model import Job, Run
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
 from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
@@ -35,7 +35,7 @@ def share_time(ctx: Context) -> bool:
     jobs = {
         job_id: job
         for job_id, job in ctx.work.jobs.items()
-        if job.state in ("queued", "starting", "running", "migrating") and job_id not in ctx.work.quarantined
+        if job.state in TAKE_PART and job_id not in ctx.work.quarantined
     }
     seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
     before = ctx.round

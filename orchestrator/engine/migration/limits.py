@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.reserved import is_later
 from orchestrator.errors import LimitError
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
@@ -94,12 +95,14 @@ def keep_a_place(ctx: Context, job: Job, offer_id: str) -> None:
 
 
 def _kept(ctx: Context) -> dict[str, str]:
-    """The jobs for which a place is kept, with the offer on which they want it. Forgets those that need it no more."""
+    """The jobs for which a place is kept, with the offer on which they want it. Forgets those that need it no more, or
+    whose turn there has passed to others."""
     now_s, jobs = ctx.installation.clock.monotonic_s(), ctx.work.jobs
+    wanted = {job_id for job_id in ctx.places if job_id in jobs and jobs[job_id].state == "queued"}
     ctx.places = {
         job_id: (at_s, offer_id)
         for job_id, (at_s, offer_id) in ctx.places.items()
-        if now_s - at_s < KEPT_S and job_id in jobs and jobs[job_id].state == "queued"
+        if now_s - at_s < KEPT_S and job_id in wanted and not is_later(ctx, jobs[job_id])
     }
     return {job_id: offer_id for job_id, (_, offer_id) in ctx.places.items()}
 

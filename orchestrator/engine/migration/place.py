@@ -16,7 +16,7 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
-from orchestrator.engine.jobs.reserved import at_its_turn, why_later
+from orchestrator.engine.jobs.reserved import at_its_turn, is_known, why_later
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits
@@ -38,7 +38,7 @@ def place(ctx: Context, turns: Turns) -> bool:
     """Decide over those jobs whose turn it is. Returns whether a migration was opened."""
     with_notice = jobs_with_notice(ctx)
     sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
-    able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running")}
+    able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running") and is_known(ctx, job)}
     in_need = {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)}
     able -= {job_id for job_id in in_need if not _is_asked(ctx, sound[job_id])}
     in_need &= able
