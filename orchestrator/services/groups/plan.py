@@ -14,6 +14,7 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
 from orchestrator.policy.groups.planning import Joint, Worth, asked, joint
+from orchestrator.services.groups.deadlines import with_deadline
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
@@ -25,7 +26,7 @@ LATE_MS = 1000
 
 
 def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None = None) -> tuple[Job, ...]:
-    """The group's jobs with new ids, in the order of the file; `after` names ids."""
+    """The group's jobs with new ids, in the order of the file, each with its nearest deadline; `after` names ids."""
     now = installation.clock.now_ms()
     fresh: set[str] = set()
     while len(fresh) < len(group.jobs):
@@ -34,7 +35,7 @@ def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None 
     return tuple(
         Job(
             ids[each.spec.name],
-            each.spec,
+            with_deadline(each.spec, group, now),
             "",
             now,
             "queued",
