@@ -27,9 +27,9 @@ def submit_group(
     """Show the joint plan, ask, and submit all jobs or none."""
     from orchestrator.services.jobs.code import remedy
 
-    spec = client.groups.load(file)
-    before = client.groups.submitted(spec, token) if token is not None and not dry_run else None
+    before = client.groups.submitted(file, token) if token is not None and not dry_run else None
     if before is None:
+        spec = client.groups.load(file)
         plan = client.groups.plan(spec)
         if dry_run:
             out.show(plan)

@@ -75,12 +75,12 @@ def submit(
 
             submit_group(client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token)
             return
-        spec = client.job_files.load(file)
-        before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None
+        before = client.jobs.submitted(file, token) if token is not None and not dry_run else None
         tried = None
         if before is not None:
             job = before
         else:
+            spec = client.job_files.load(file)
             if not dry_run and (unknown := client.job_files.check_entry(spec)) is not None:
                 out.warn(unknown)
             plan = client.plans.create(spec)

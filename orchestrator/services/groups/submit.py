@@ -52,12 +52,12 @@ def submit_group(
     Raises InfeasibleError if no offer fits one of them; unless `accept_risk`, LimitError if one is unlikely to meet its
     deadline and its part of the budget; TokenConflictError, UsageError, StoreError.
     """
+    if token is not None and (before := submitted_before(installation, group, token)) is not None:
+        return before
     view = planned(installation, jobs, only=[job.id for job in jobs])
     require_startable(view)
     if not accept_risk:
         require_accepted_risk(view)
-    if token is not None and (before := submitted_before(installation, group, token)) is not None:
-        return before
     for job in jobs:
         make_checkpoint_folder(job)
     with uploaded(installation, jobs, accepted=accept_code) as packed, installation.store.write() as tx:
