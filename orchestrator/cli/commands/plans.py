@@ -73,7 +73,9 @@ def submit(
         if client.groups.is_group_file(file):
             from orchestrator.cli.commands.groups import submit_group
 
-            submit_group(client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token)
+            submit_group(
+                client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token, why=why
+            )
             return
         before = client.jobs.submitted(file, token) if token is not None and not dry_run else None
         tried = None
@@ -171,7 +173,9 @@ def plan(
                 f"{groups[0]} is a group file, which is planned alone", hint="leave out the other files and options"
             )
         if groups:
-            out.show(client.groups.plan(groups[0], what_if=what_if or ()))
+            from orchestrator.cli.commands.groups import plan_group
+
+            plan_group(client, out, groups[0], why=why, what_if=what_if or ())
             return
         if what_if:
             raise UsageError("--what-if is for a group file", hint="name one: tradewind plan GROUP.yaml --what-if ...")

@@ -9,9 +9,9 @@ from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile import group as files
 from orchestrator.model import GroupSpec, Job
-from orchestrator.services.groups import cancel, plan, submit
+from orchestrator.services.groups import alone, cancel, plan, submit
 from orchestrator.services.groups.views import GroupPlanView, GroupView
-from orchestrator.services.views import Accepted
+from orchestrator.services.views import Accepted, PlanView
 
 
 class Groups:
@@ -38,6 +38,11 @@ class Groups:
         change if a quota were different. Raises SpecError, UsageError, LimitError for a budget that is too small, and
         InfeasibleError, naming the jobs and limits that conflict."""
         return plan.plan_group(self._session.installation, self.load(work), what_if)
+
+    def decisions(self, work: GroupSpec | str | Path) -> PlanView:
+        """What is decided about each of its jobs, as if it were alone, with the reasons for and against each offer.
+        Raises SpecError, UsageError."""
+        return alone.decided_alone(self._session.installation, self.load(work))
 
     def prepare(self, work: GroupSpec | str | Path) -> tuple[Job, ...]:
         """The jobs as `submit` would submit them, each with its part of the group's budget. Raises what `plan`

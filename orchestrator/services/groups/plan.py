@@ -8,18 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.engine.inputs.snapshot import Inputs, inputs, limits
-from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.errors import InfeasibleError
 from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
-from orchestrator.policy.groups.planning import Joint, Worth, asked, joint
+from orchestrator.policy.groups.planning import Joint, Worth, joint
+from orchestrator.policy.needed_budget import Needed, needed_budgets
+from orchestrator.services.groups.budgets import asked_of, enough_together, require_budgets
 from orchestrator.services.groups.deadlines import with_deadline
+from orchestrator.services.groups.question import question
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
 from orchestrator.services.secrets.submission import require_secrets
-from providers.money import about_usd, usd
+from providers.money import usd
 
 LATE_MS = 1000
 """A job that ends so little after its deadline, by the rounding of an estimate, is on time."""
@@ -53,11 +56,16 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
     Raises InfeasibleError, naming jobs and limits that conflict; LimitError for a budget that cannot pay for the jobs,
     with the least that can; SpecError, UsageError.
     """
+    make_ready(installation, group)
+    return planned_group(installation, group, new_jobs(installation, group), assumptions)
+
+
+def make_ready(installation: Installation, group: GroupSpec) -> None:
+    """Check what a file alone does not tell, and poll prices that are old. Raises SpecError, UsageError."""
     for each in group.jobs:
         refuse_unsupported_fields(each.spec, each.spec.name)
         require_secrets(each.spec)
     freshen(installation)
-    return planned_group(installation, group, new_jobs(installation, group), assumptions)
 
 
 def planned_group(
@@ -71,14 +79,24 @@ def planned_group(
     market = supposed(seen.market, assumptions)
     without = _without(installation, seen, group.policy, jobs, now) if assumptions else None
     found = _solved(installation, seen, market, group.policy)
-    view = _view(group, jobs, seen, found, now, age_s)
-    _require_budget(installation, seen, market, view)
+    needed = _needed(installation, seen, market, found)
+    view = _view(group, jobs, seen, found, needed, now, age_s)
+    require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market))
     return replace(view, supposed=tuple(assumptions), without=without)
 
 
 def _solved(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Joint:
-    question = asked(seen.demands, market, seen.perf, seen.running, limits=limits(installation.config))
-    return joint(question, policy, seen.running)
+    return joint(question(installation, seen, market), policy, seen.running)
+
+
+def _needed(installation: Installation, seen: Inputs, market: Market, found: Joint) -> dict[str, Needed]:
+    needed = needed_budgets(seen.demands, market, seen.perf, limits=limits(installation.config))
+    return {each.job_id: asked_of(needed[each.job_id], usd(f"{each.cost_usd:.9f}")) for each in found.jobs}
+
+
+def _needed_if_cheapest(installation: Installation, seen: Inputs, market: Market) -> tuple[Needed, ...]:
+    found = _solved(installation, seen, market, "cheapest")
+    return tuple(_needed(installation, seen, market, found).values())
 
 
 def _without(
@@ -99,6 +117,7 @@ def _view(
     jobs: Sequence[Job],
     seen: Inputs,
     found: Joint,
+    needed: Mapping[str, Needed],
     now_ms: int,
     age_s: float | None,
 ) -> GroupPlanView:
@@ -121,6 +140,8 @@ def _view(
                 due_ms,
                 due_ms is not None and (finish_at_ms is None or finish_at_ms > due_ms + LATE_MS),
                 job.spec.budget_nano_usd,
+                needed[job.id].least,
+                needed[job.id].enough,
             )
         )
     return GroupPlanView(
@@ -134,6 +155,7 @@ def _view(
         cost_nano_usd=sum(each.cost_nano_usd for each in planned),
         finish_at_ms=_last(planned),
         budget_nano_usd=group.budget_nano_usd,
+        enough_budget_nano_usd=enough_together(planned),
         objective=found.value,
         bound=found.bound,
         gap=found.gap,
@@ -168,19 +190,3 @@ def _worth(worth: Worth, policy: GroupPolicy) -> UnitWorth:
 
 def _at(now_ms: int, after_s: float) -> int | None:
     return None if math.isinf(after_s) else now_ms + round(1000 * after_s)
-
-
-def _require_budget(installation: Installation, seen: Inputs, market: Market, view: GroupPlanView) -> None:
-    """Raises LimitError if the plan costs more than the group's budget."""
-    budget = view.budget_nano_usd
-    if budget is None or view.cost_nano_usd <= budget:
-        return
-    least = view.cost_nano_usd
-    if view.policy != "cheapest":
-        least = usd(f"{_solved(installation, seen, market, 'cheapest').cost_usd:.9f}")
-    costs = f"its jobs cost about {about_usd(view.cost_nano_usd)} together (an estimate)"
-    cents = -(-least // 10_000_000)
-    hint = f"the smallest budget that can pay for them is ${cents / 100:.2f}"
-    if view.policy != "cheapest":
-        hint += ", with the policy cheapest"
-    raise LimitError(f"the budget of {view.group} is {about_usd(budget)}, and {costs}", hint=hint)
