@@ -67,6 +67,10 @@ class Output:
 
             self.data(render(view, self.screen(sys.stdout), terminal=sys.stdout.isatty()))
 
+    def name_no_job_file(self) -> None:
+        """What was named is not a job file, so hints must not name it as one."""
+        self._file = ""
+
     def review(self, view: View) -> None:
         """What somebody is to agree to, on stderr."""
         from orchestrator.cli.render import render

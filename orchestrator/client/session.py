@@ -66,8 +66,9 @@ class Session:
             self.close()
             yield
 
-    def load(self, work: Work) -> JobSpec:
-        """Raises SpecError with every problem of the file or mapping, each with its field; UsageError for anything
+    def load(self, work: Work, *, submitted_before: bool = False) -> JobSpec:
+        """The job of a file or mapping. `submitted_before`: as it may have been submitted at another time, when its
+        deadline had not passed. Raises SpecError with every problem, each with its field; UsageError for anything
         else."""
         from orchestrator.jobfile import job_from_mapping, load_job
         from orchestrator.model import JobSpec
@@ -78,7 +79,7 @@ class Session:
             raise UsageError(
                 f"a {type(work).__name__} is not a job", hint="give the path of a job file, a mapping or a JobSpec"
             )
-        now_ms = self.installation.clock.now_ms()
+        now_ms = None if submitted_before else self.installation.clock.now_ms()
         if isinstance(work, Mapping):
             return job_from_mapping(work, now_ms=now_ms, submitting=True, project=self.caller.project)
         return load_job(path_of(work), now_ms=now_ms, submitting=True, project=self.caller.project)

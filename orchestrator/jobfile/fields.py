@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -47,12 +47,12 @@ _WRITE: Mapping[str, str] = {
 """What to write for the word of another tool; empty where a job file has nothing for it."""
 
 
-def unknown_field_hint(loc: Loc) -> str:
+def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
     """What to do about the unknown field at `loc`: the like-named one beside it, the section that has one of this name,
-    or what to write for another tool's word."""
+    or what to write for another tool's word. `besides` are fields that this place has beside those of a job file."""
     name, sections = str(loc[-1]), _sections()
     home = tuple(part for part in loc[:-1] if isinstance(part, str))
-    fields = sections.get(home, JobFile).model_fields
+    fields = [*besides, *sections.get(home, JobFile).model_fields]
     word = name.replace("-", "_").casefold()
     if word in fields:
         return f'did you mean "{word}"?'

@@ -49,8 +49,8 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A validated group file. Names are distinct, and `after` has no cycle. Each job's deadline is the earlier one of
-    its own and the group's."""
+    """A validated group file. Names are distinct, and `after` has no cycle. Each job must meet its own deadline and the
+    group's."""
 
     name: str
     policy: GroupPolicy

@@ -1,5 +1,6 @@
-"""What `submit` does with a group file."""
+"""What `plan` and `submit` do with a group file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,10 +8,23 @@ import typer
 
 from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
-from orchestrator.errors import PartialFailure
+from orchestrator.errors import PartialFailure, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+
+
+def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if: Sequence[str]) -> None:
+    """Show the joint plan; with `why`, before it what is decided about each job."""
+    if why and out.format is Format.JSON:
+        raise UsageError(
+            "the document of a group's plan has no reasons", hint="leave out --why, or --output json to read them"
+        )
+    spec = client.groups.load(file)
+    if why:
+        out.name_no_job_file()
+        out.show(client.groups.decisions(spec))
+    out.show(client.groups.plan(spec, what_if=what_if))
 
 
 def submit_group(
@@ -23,18 +37,23 @@ def submit_group(
     dry_run: bool,
     wait: bool,
     token: str | None,
+    why: bool,
 ) -> None:
-    """Show the joint plan, ask, and submit all jobs or none."""
+    """Show the joint plan, ask, and submit all jobs or none; with `why`, also show what is decided about each job."""
     from orchestrator.services.jobs.code import remedy
 
-    spec = client.groups.load(file)
-    before = client.groups.submitted(spec, token) if token is not None and not dry_run else None
+    before = client.groups.submitted(file, token) if token is not None and not dry_run else None
     if before is None:
-        plan = client.groups.plan(spec)
         if dry_run:
-            out.show(plan)
+            plan_group(client, out, file, why=why, what_if=())
             return
-        if out.format is Format.TABLE or (out.can_ask and not yes):
+        spec = client.groups.load(file)
+        shown = out.format is Format.TABLE or (out.can_ask and not yes)
+        if shown and why:
+            out.name_no_job_file()
+            out.review(client.groups.decisions(spec))
+        plan = client.groups.plan(spec)
+        if shown:
             out.review(plan)
         if not yes and not out.confirm(f"Submit these {len(spec.jobs)} jobs?"):
             out.note("nothing was submitted")

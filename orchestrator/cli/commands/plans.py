@@ -73,14 +73,16 @@ def submit(
         if client.groups.is_group_file(file):
             from orchestrator.cli.commands.groups import submit_group
 
-            submit_group(client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token)
+            submit_group(
+                client, out, file, yes=yes, accept_risk=accept_risk, dry_run=dry_run, wait=wait, token=token, why=why
+            )
             return
-        spec = client.job_files.load(file)
-        before = client.jobs.submitted(spec, token) if token is not None and not dry_run else None
+        before = client.jobs.submitted(file, token) if token is not None and not dry_run else None
         tried = None
         if before is not None:
             job = before
         else:
+            spec = client.job_files.load(file)
             if not dry_run and (unknown := client.job_files.check_entry(spec)) is not None:
                 out.warn(unknown)
             plan = client.plans.create(spec)
@@ -171,7 +173,9 @@ def plan(
                 f"{groups[0]} is a group file, which is planned alone", hint="leave out the other files and options"
             )
         if groups:
-            out.show(client.groups.plan(groups[0], what_if=what_if or ()))
+            from orchestrator.cli.commands.groups import plan_group
+
+            plan_group(client, out, groups[0], why=why, what_if=what_if or ())
             return
         if what_if:
             raise UsageError("--what-if is for a group file", hint="name one: tradewind plan GROUP.yaml --what-if ...")

@@ -9,9 +9,9 @@ from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile import group as files
 from orchestrator.model import GroupSpec, Job
-from orchestrator.services.groups import cancel, plan, submit
+from orchestrator.services.groups import alone, cancel, plan, submit
 from orchestrator.services.groups.views import GroupPlanView, GroupView
-from orchestrator.services.views import Accepted
+from orchestrator.services.views import Accepted, PlanView
 
 
 class Groups:
@@ -26,9 +26,11 @@ class Groups:
 
     def load(self, work: GroupSpec | str | Path) -> GroupSpec:
         """The spec of a group file. Raises SpecError with every problem in it and in its job files."""
+        return self._load(work, self._session.installation.clock.now_ms())
+
+    def _load(self, work: GroupSpec | str | Path, now_ms: int | None) -> GroupSpec:
         if isinstance(work, GroupSpec):
             return work
-        now_ms = self._session.installation.clock.now_ms()
         return files.load_group(path_of(work), now_ms=now_ms, submitting=True, project=self._session.caller.project)
 
     def plan(self, work: GroupSpec | str | Path, *, what_if: Sequence[str] = ()) -> GroupPlanView:
@@ -37,15 +39,20 @@ class Groups:
         InfeasibleError, naming the jobs and limits that conflict."""
         return plan.plan_group(self._session.installation, self.load(work), what_if)
 
+    def decisions(self, work: GroupSpec | str | Path) -> PlanView:
+        """What is decided about each of its jobs, as if it were alone, with the reasons for and against each offer.
+        Raises SpecError, UsageError."""
+        return alone.decided_alone(self._session.installation, self.load(work))
+
     def prepare(self, work: GroupSpec | str | Path) -> tuple[Job, ...]:
         """The jobs as `submit` would submit them, each with its part of the group's budget. Raises what `plan`
         raises."""
         return submit.prepared(self._session.installation, self.load(work))
 
     def submitted(self, work: GroupSpec | str | Path, token: str) -> GroupView | None:
-        """The group that was submitted with `token`, None if none was. Raises TokenConflictError for the token of
-        something else."""
-        return submit.submitted_before(self._session.installation, self.load(work), token)
+        """The group that was submitted with `token`, None if none was; its deadlines may have passed since. Raises
+        TokenConflictError for the token of something else."""
+        return submit.submitted_before(self._session.installation, self._load(work, None), token)
 
     def submit(
         self,
@@ -60,9 +67,9 @@ class Groups:
         `accept_code` are as for `jobs.submit`. Without `accept_risk`, LimitError is raised if a job is less than 80 %
         likely to meet its deadline and its part of the budget. Raises SpecError, UsageError, InfeasibleError,
         StoreError, TokenConflictError, LimitError for a budget that is too small."""
-        spec = self.load(work)
-        if token is not None and (known := self.submitted(spec, token)) is not None:
+        if token is not None and (known := self.submitted(work, token)) is not None:
             return known
+        spec = self.load(work)
         made = submit.prepared(self._session.installation, spec) if jobs is None else jobs
         self._session.handover.prepare(made)
         return submit.submit_group(

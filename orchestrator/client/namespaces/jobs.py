@@ -39,10 +39,9 @@ class Jobs:
         `accept_code` also if that is large or may contain secrets (see `code`). Raises SpecError, UsageError,
         InfeasibleError, StoreError, TokenConflictError for the token of a different job."""
         if not isinstance(work, PlanView):
-            work = self._session.load(work)
             if token is not None and (known := self.submitted(work, token)):
                 return known
-            work = plan.preview(self._session.installation, [work])
+            work = plan.preview(self._session.installation, [self._session.load(work)])
         if len(work.new_jobs) != 1:
             raise UsageError("this submits one job at a time", hint="apply a plan of several with client.plans.apply")
         self._session.handover.prepare(work.new_jobs)
@@ -56,9 +55,10 @@ class Jobs:
         return code.code_of(self._session.installation, self._session.load(work))
 
     def submitted(self, work: Work, token: str) -> JobView | None:
-        """The job that was submitted with `token`, None if none was. Raises SpecError, UsageError, TokenConflictError
-        for the token of a different job."""
-        return submit.submitted_before(self._session.installation, self._session.load(work), token)
+        """The job that was submitted with `token`, None if none was; its deadline may have passed since. Raises
+        SpecError, UsageError, TokenConflictError for the token of a different job."""
+        spec = self._session.load(work, submitted_before=True)
+        return submit.submitted_before(self._session.installation, spec, token)
 
     def list(
         self,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from orchestrator.errors import Problem
+from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, dotted
 
 
@@ -20,6 +22,11 @@ class Layer:
     path: str
     prefix: Loc
     source_map: SourceMap
+
+    @property
+    def folder(self) -> str:
+        """To which the paths of its file are relative."""
+        return str(Path(self.path).parent.absolute())
 
     def problem(self, finding: Finding) -> Problem:
         """A finding about a place in `tree`, in the words of its file."""
@@ -49,6 +56,10 @@ class Merged:
                 found[loc] = text
         return found
 
+    def layer_of(self, loc: Loc) -> Layer:
+        """The layer that the value at a place came from."""
+        return self.layers[self.origin[loc]]
+
     def problem(self, finding: Finding) -> Problem:
         """The finding at its place in the file that it was written in; something that is missing, at the nearest
         section that exists."""
@@ -56,7 +67,7 @@ class Merged:
         while loc and loc not in self.origin:
             loc = loc[:-1]
         index, entry = self.origin.get(loc, len(self.layers) - 1), len(self.layers) - 1
-        if index == 0 and isinstance(self._at(loc), dict):
+        if index == 0 and isinstance(self._at(loc), dict) and loc[0] in JobFile.model_fields:
             index = entry  # a section of the defaults is all right for other jobs; this one has to complete it
         return self.layers[index].problem(finding)
 

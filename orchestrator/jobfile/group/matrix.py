@@ -28,10 +28,14 @@ def combinations(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> tuple[li
         return [], [Finding(loc, wrong, "write it like {lr: [0.1, 0.01]}, or delete the field")]
     found: list[Finding] = []
     columns: list[list[tuple[object, str]]] = []
+    variables: dict[str, str] = {}
     for key, values in matrix.items():
         at = (*loc, key)
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             found.append(Finding(at, "is not a valid name", "use letters, digits and _", "key"))
+        elif (other := variables.setdefault(_variable(key), key)) != key:
+            wrong = f"would be {_variable(key)} in the job's environment, as {other} is"
+            found.append(Finding(at, wrong, "rename one of the two: capital letters make no difference", "key"))
         elif not isinstance(values, list):
             found.append(Finding(at, "must be a list of values", f"write [{texts.get(at, values)}]"))
         elif not values:
@@ -51,23 +55,31 @@ def combinations(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> tuple[li
     return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*columns)], []
 
 
-def name_of(base: str, combination: Combination) -> str:
-    """`train` with lr 0.1 and seed 1 -> `train-lr0.1-seed1`. Characters that names do not have become `_`."""
-    return "-".join([base, *(key + _NOT_IN_NAMES.sub("_", text) for key, (_, text) in combination.items())])
+def name_of(written: str, combination: Combination) -> tuple[str, str]:
+    """(the name of the job, the same without the values that were not written into it).
+
+    `train` with lr 0.1 and seed 1 -> `train-lr0.1-seed1`, `train`. `train-${matrix.lr}` -> `train-0.1-seed1`,
+    `train-0.1`. Characters that names do not have become `_`.
+    """
+    base = _VALUE.sub(lambda match: _in_names(combination[match[1]][1]), written)
+    used = set(_VALUE.findall(written))
+    rest = [key + _in_names(text) for key, (_, text) in combination.items() if key not in used]
+    return "-".join([base, *rest]), base
 
 
 def filled(
-    tree: dict[str, object], combination: Combination, texts: dict[Loc, str]
+    tree: Mapping[str, object], combination: Combination, texts: dict[Loc, str]
 ) -> tuple[dict[str, object], list[Finding]]:
     """The job's fields with each `${matrix.NAME}` replaced by its value, and MATRIX_NAME in its environment.
 
-    A field that is only `${matrix.NAME}` gets the value itself, so numbers stay numbers; `texts` gets its text.
+    A field that is only `${matrix.NAME}` gets the value itself, so numbers stay numbers; `texts` gets its text. The
+    job's name is left to `name_of`.
     """
     found: list[Finding] = []
     result = {key: _filled(value, combination, (key,), texts, found) for key, value in tree.items()}
     if combination and isinstance(train := result.get("train"), dict):
         given = train.get("env")
-        own = {f"MATRIX_{key.upper()}": text for key, (_, text) in combination.items()}
+        own = {_variable(key): text for key, (_, text) in combination.items()}
         if given is None or isinstance(given, dict):
             result["train"] = {**train, "env": {**own, **(given or {})}}
     return result, found
@@ -87,14 +99,26 @@ def _filled(value: object, values: Combination, loc: Loc, texts: dict[Loc, str],
         )
         found.append(Finding(loc, f"the matrix of this job has no {unknown[0]!r}", hint))
         return value
+    if loc == ("name",):
+        return value
+    if loc[0] == "after":
+        return _VALUE.sub(lambda match: _in_names(values[match[1]][1]), value)
     if whole := _VALUE.fullmatch(value):
         chosen, text = values[whole[1]]
         texts[loc] = text
-        in_env = dotted(loc).startswith("train.env.")
-        return text if in_env else chosen
+        always_text = loc == ("file",) or dotted(loc).startswith("train.env.")
+        return text if always_text else chosen
     if _VALUE.search(value):
         texts.pop(loc, None)
     return _VALUE.sub(lambda match: values[match[1]][1], value)
+
+
+def _in_names(text: str) -> str:
+    return _NOT_IN_NAMES.sub("_", text)
+
+
+def _variable(key: str) -> str:
+    return f"MATRIX_{key.upper()}"
 
 
 def _text(value: object) -> str:

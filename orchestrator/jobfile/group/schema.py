@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
@@ -12,6 +11,9 @@ from orchestrator.jobfile.schema import DEFAULT_PROJECT, Section
 from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.jobfile.values import Deadline, Distinct, Many, Money, Name
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
+
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000
+"""Of a job: if weights were further apart, the share of a light job would be less than a rounding error."""
 
 _OTHER_WORDS: dict[str, GroupPolicy] = {
     **dict.fromkeys(("cost", "min-cost", "cheap", "minimize-cost"), "cheapest"),
@@ -35,11 +37,10 @@ def _policy(value: object) -> GroupPolicy:
 
 
 def _job_weight(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_WEIGHT <= value <= MOST_WEIGHT:
         shown = quoted(value) if not isinstance(value, dict | list) else "this"
-        raise BadValueError(f"{shown} is not a valid weight", "a number above 0; 1 is usual, 2 is twice as much")
-    if not math.isfinite(value):
-        raise BadValueError("must be a finite number")
+        hint = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f}; 1 is usual, 2 is twice as much"
+        raise BadValueError(f"{shown} is not a valid weight", hint)
     return float(value)
 
 
@@ -63,6 +64,5 @@ class EntryFields(Section):
     after: Annotated[tuple[Name, ...], Many, Distinct] | None = None
 
 
-def own_fields() -> frozenset[str]:
-    """The fields of an entry that are not fields of its job file."""
-    return frozenset({*EntryFields.model_fields, "matrix"})
+OWN_FIELDS = (*EntryFields.model_fields, "matrix")
+"""The fields of an entry that are not fields of its job file."""

@@ -8,27 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.engine.inputs.snapshot import Inputs, inputs, limits
-from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.errors import InfeasibleError
 from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
-from orchestrator.policy.groups.planning import Joint, asked, joint
+from orchestrator.policy.groups.planning import Joint, joint
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
 from orchestrator.policy.groups.worth import Worth, worths
+from orchestrator.policy.needed_budget import Needed, needed_budgets
+from orchestrator.services.groups.budgets import asked_of, enough_together, require_budgets
+from orchestrator.services.groups.deadlines import with_deadline
+from orchestrator.services.groups.question import question
 from orchestrator.services.groups.relaxing import with_ways_out
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
 from orchestrator.services.secrets.submission import require_secrets
-from providers.money import about_usd, usd
+from providers.money import usd
 
 LATE_MS = 1000
 """A job that ends so little after its deadline, by the rounding of an estimate, is on time."""
 
 
 def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None = None) -> tuple[Job, ...]:
-    """The group's jobs with new ids, in the order of the file; `after` names ids."""
+    """The group's jobs with new ids, in the order of the file, each with its nearest deadline; `after` names ids."""
     now = installation.clock.now_ms()
     fresh: set[str] = set()
     while len(fresh) < len(group.jobs):
@@ -37,7 +41,7 @@ def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None 
     return tuple(
         Job(
             ids[each.spec.name],
-            each.spec,
+            with_deadline(each.spec, group, now),
             "",
             now,
             "queued",
@@ -55,11 +59,16 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
     Raises InfeasibleError, naming jobs and limits that conflict and what relaxing them costs; LimitError for a budget
     that cannot pay for the jobs, with the least that can; SpecError, UsageError.
     """
+    make_ready(installation, group)
+    return planned_group(installation, group, new_jobs(installation, group), assumptions)
+
+
+def make_ready(installation: Installation, group: GroupSpec) -> None:
+    """Check what a file alone does not tell, and poll prices that are old. Raises SpecError, UsageError."""
     for each in group.jobs:
         refuse_unsupported_fields(each.spec, each.spec.name)
         require_secrets(each.spec)
     freshen(installation)
-    return planned_group(installation, group, new_jobs(installation, group), assumptions)
 
 
 def planned_group(
@@ -78,14 +87,24 @@ def planned_group(
         raise with_ways_out(error, _ways_out(installation, seen, market, group.policy)) from error
     bounds = limits(installation.config)
     valued = worths(seen.demands, market, seen.perf, group.policy, found, seen.running, limits=bounds)
-    view = _view(group, jobs, seen, found, valued, now, age_s)
-    _require_budget(installation, seen, market, view)
+    needed = _needed(installation, seen, market, found)
+    view = _view(group, jobs, seen, found, valued, needed, now, age_s)
+    require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market))
     return replace(view, supposed=tuple(assumptions), without=without)
 
 
 def _solved(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Joint:
-    question = asked(seen.demands, market, seen.perf, seen.running, limits=limits(installation.config))
-    return joint(question, policy, seen.running)
+    return joint(question(installation, seen, market), policy, seen.running)
+
+
+def _needed(installation: Installation, seen: Inputs, market: Market, found: Joint) -> dict[str, Needed]:
+    needed = needed_budgets(seen.demands, market, seen.perf, limits=limits(installation.config))
+    return {each.job_id: asked_of(needed[each.job_id], usd(f"{each.cost_usd:.9f}")) for each in found.jobs}
+
+
+def _needed_if_cheapest(installation: Installation, seen: Inputs, market: Market) -> tuple[Needed, ...]:
+    found = _solved(installation, seen, market, "cheapest")
+    return tuple(_needed(installation, seen, market, found).values())
 
 
 def _ways_out(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> WaysOut:
@@ -111,6 +130,7 @@ def _view(
     seen: Inputs,
     found: Joint,
     valued: Sequence[Worth],
+    needed: Mapping[str, Needed],
     now_ms: int,
     age_s: float | None,
 ) -> GroupPlanView:
@@ -133,6 +153,8 @@ def _view(
                 due_ms,
                 due_ms is not None and (finish_at_ms is None or finish_at_ms > due_ms + LATE_MS),
                 job.spec.budget_nano_usd,
+                needed[job.id].least,
+                needed[job.id].enough,
             )
         )
     return GroupPlanView(
@@ -146,6 +168,7 @@ def _view(
         cost_nano_usd=sum(each.cost_nano_usd for each in planned),
         finish_at_ms=_last(planned),
         budget_nano_usd=group.budget_nano_usd,
+        enough_budget_nano_usd=enough_together(planned),
         objective=found.value,
         bound=found.bound,
         gap=found.gap,
@@ -189,19 +212,3 @@ def _worth(worth: Worth) -> UnitWorth:
 
 def _at(now_ms: int, after_s: float) -> int | None:
     return None if math.isinf(after_s) else now_ms + round(1000 * after_s)
-
-
-def _require_budget(installation: Installation, seen: Inputs, market: Market, view: GroupPlanView) -> None:
-    """Raises LimitError if the plan costs more than the group's budget."""
-    budget = view.budget_nano_usd
-    if budget is None or view.cost_nano_usd <= budget:
-        return
-    least = view.cost_nano_usd
-    if view.policy != "cheapest":
-        least = usd(f"{_solved(installation, seen, market, 'cheapest').cost_usd:.9f}")
-    costs = f"its jobs cost about {about_usd(view.cost_nano_usd)} together (an estimate)"
-    cents = -(-least // 10_000_000)
-    hint = f"the smallest budget that can pay for them is ${cents / 100:.2f}"
-    if view.policy != "cheapest":
-        hint += ", with the policy cheapest"
-    raise LimitError(f"the budget of {view.group} is {about_usd(budget)}, and {costs}", hint=hint)

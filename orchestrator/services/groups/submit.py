@@ -7,12 +7,12 @@ import json
 import random
 from dataclasses import replace
 
-from orchestrator.engine.billing.group_budget import divided
 from orchestrator.errors import TokenConflictError, UsageError
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Group, GroupSpec, Job, new_id
 from orchestrator.services.caller import Caller
+from orchestrator.services.groups.budgets import parts
 from orchestrator.services.groups.plan import new_jobs, planned_group
 from orchestrator.services.groups.views import GroupView
 from orchestrator.services.jobs.code import uploaded
@@ -23,17 +23,16 @@ from orchestrator.store import Tx
 
 
 def prepared(installation: Installation, group: GroupSpec) -> tuple[Job, ...]:
-    """The jobs as they would be submitted, each with its part of the group's budget, in proportion to what the joint
-    plan expects of it. Raises what `plan_group` raises."""
+    """The jobs as they would be submitted, each with its part of the group's budget. Raises what `plan_group`
+    raises."""
     freshen(installation)
     jobs = new_jobs(installation, group, new_id("group", installation.clock.now_ms(), random.SystemRandom()))
     view = planned_group(installation, group, jobs)
     if group.budget_nano_usd is None:
         return jobs
-    expected = [each.cost_nano_usd for each in view.jobs]
-    parts = divided(group.budget_nano_usd, expected, [job.spec.budget_nano_usd for job in jobs])
     return tuple(
-        replace(job, spec=replace(job.spec, budget_nano_usd=part)) for job, part in zip(jobs, parts, strict=True)
+        replace(job, spec=replace(job.spec, budget_nano_usd=part))
+        for job, part in zip(jobs, parts(group.budget_nano_usd, view.jobs), strict=True)
     )
 
 
@@ -52,12 +51,12 @@ def submit_group(
     Raises InfeasibleError if no offer fits one of them; unless `accept_risk`, LimitError if one is unlikely to meet its
     deadline and its part of the budget; TokenConflictError, UsageError, StoreError.
     """
+    if token is not None and (before := submitted_before(installation, group, token)) is not None:
+        return before
     view = planned(installation, jobs, only=[job.id for job in jobs])
     require_startable(view)
     if not accept_risk:
         require_accepted_risk(view)
-    if token is not None and (before := submitted_before(installation, group, token)) is not None:
-        return before
     for job in jobs:
         make_checkpoint_folder(job)
     with uploaded(installation, jobs, accepted=accept_code) as packed, installation.store.write() as tx:

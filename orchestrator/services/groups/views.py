@@ -21,7 +21,9 @@ class PlannedPart:
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
     """One job of a joint plan. Parts that add up to less than 1: it waits for the rest of the time. It starts when the
-    last of its predecessors ends, at `start_at_ms`; `late`: so it may miss its deadline."""
+    last of its predecessors ends, at `start_at_ms`; `late`: so it may miss its deadline. `budget_nano_usd` is its own
+    budget; one below `least_budget_nano_usd` cannot pay for it, and `enough_budget_nano_usd` does so with 95 %
+    certainty, starts and interruptions included."""
 
     name: str
     weight: float
@@ -34,6 +36,8 @@ class PlannedJob:
     deadline_at_ms: int | None
     late: bool
     budget_nano_usd: int | None
+    least_budget_nano_usd: int
+    enough_budget_nano_usd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Without:
 @dataclass(frozen=True, slots=True)
 class GroupPlanView:
     """The joint plan of a group. `gap`: how far, relatively, its objective can at most be from the best.
+    `enough_budget_nano_usd`: the smallest budget of the group with which each job has enough.
 
     `stopped_after_s`: after so many seconds the solver was stopped, before it had the best plan; None: it was not.
     """
@@ -83,6 +88,7 @@ class GroupPlanView:
     cost_nano_usd: int
     finish_at_ms: int | None
     budget_nano_usd: int | None
+    enough_budget_nano_usd: int
     objective: float
     bound: float
     gap: float

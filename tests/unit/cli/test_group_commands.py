@@ -140,6 +140,58 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     assert "budget $400.00" in text
 
 
+def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -> None:
+    ways = [["plan", "group.yaml"], ["submit", "group.yaml", "--dry-run"], ["submit", "group.yaml", "--yes"]]
+    accept_risk = [*ways[2], "--accept-risk"]
+    for amount in ("$0.01", "$0.07"):
+        group.write_text(GROUP.replace("$400", amount))
+        refused = [tradewind(*way) for way in (*ways, accept_risk)]
+        assert [each.exit_code for each in refused] == [9] * 4
+        named = {each.stderr.split("the smallest budget that is enough is $")[1].split()[0] for each in refused}
+        assert len(named) == 1
+    group.write_text(GROUP.replace("400", named.pop()))
+    assert [tradewind(*way).exit_code for way in ways] == [0] * 3
+
+
+def test_a_budget_that_may_be_too_small_is_told_with_the_plan(tradewind: Run, group: Path) -> None:
+    view = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    enough = view["enough_budget_nano_usd"]
+    less = sum(each["least_budget_nano_usd"] + each["enough_budget_nano_usd"] for each in view["jobs"]) // 2
+    group.write_text(GROUP.replace("$400", f"${less / 1e9:.2f}"))
+    shown = tradewind("plan", "group.yaml")
+    assert shown.exit_code == 0
+    assert f"may cost more than the budget; ${-(-enough // 10_000_000) / 100:.2f} would be enough" in shown.stdout
+    (own,) = [each for each in view["jobs"] if each["name"] == "next"]
+    between = (own["least_budget_nano_usd"] + own["enough_budget_nano_usd"]) / 2e9
+    group.write_text(GROUP.replace("after: [fresh],", f"after: [fresh], budget: ${between:.2f},"))
+    assert "the budgets of next ($" in tradewind("plan", "group.yaml").stdout
+
+
+def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -> None:
+    shown = tradewind("plan", "group.yaml", "--why")
+    assert shown.exit_code == 0
+    places = [shown.stdout.index(f"\n{name}: ") for name in ("fresh", "next", "seeds-seed1", "seeds-seed2")]
+    assert sorted(places) == places
+    assert places[-1] < shown.stdout.index("sweep: 4 jobs")
+    assert "--for group.yaml" not in shown.stdout
+    assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--dry-run", "--why").stdout
+    assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--yes", "--why").stderr
+    refused = tradewind("plan", "group.yaml", "--why", "--output", "json")
+    assert refused.exit_code == 2
+    assert json.loads(refused.stdout)["error"]["hint"]
+
+
+def test_the_hint_about_a_job_that_fits_nowhere_works(tradewind: Run, group: Path) -> None:
+    group.write_text(GROUP.replace("name: seeds", "name: seeds\n    resources: {gpu: [H200]}"))
+    refused = tradewind("plan", "group.yaml")
+    assert refused.exit_code == 6
+    assert "seeds-seed1: no offer fits" in refused.stderr
+    assert "tradewind plan GROUP.yaml --why" in refused.stderr
+    shown = tradewind("plan", "group.yaml", "--why")
+    assert shown.exit_code == 6
+    assert "fail on GPU type" in shown.stdout
+
+
 @pytest.mark.usefixtures("group")
 def test_groups_are_completed(tradewind: Run, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRADEWIND_STATE_DIR", str(state))

@@ -87,9 +87,10 @@ def test_paths_of_a_job_file_are_relative_to_its_folder(folder: Path) -> None:
     assert job.spec.train.workdir == str(folder / "below")
 
 
-def test_the_earlier_deadline_counts(folder: Path) -> None:
-    jobs = A.replace("}}", "}, deadline: 1h}") + B.replace("}}", "}, deadline: 9h}") + B.replace("name: b", "name: c")
-    assert [each.spec.deadline_s for each in parsed("deadline: 2h\n" + HEAD + jobs, folder).jobs] == [3600, 7200, 7200]
+def test_deadlines_stay_as_written(folder: Path) -> None:
+    group = parsed("deadline: 2h\n" + HEAD + A.replace("}}", "}, deadline: 9h}") + B, folder)
+    assert group.deadline_s == 7200
+    assert [each.spec.deadline_s for each in group.jobs] == [32400, None]
 
 
 def test_after_may_name_all_jobs_of_a_matrix(folder: Path) -> None:

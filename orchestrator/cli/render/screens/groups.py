@@ -22,6 +22,7 @@ OBJECTIVES = {
 }
 SHOWN_WORTHS = 3
 LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not told
+RISKY = "with interruptions and moves, the jobs may cost more than"
 
 
 def group_plan(view: GroupPlanView, screen: Screen) -> str:
@@ -42,6 +43,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         screen(head, "dim"),
         table(columns, rows, screen),
         _sums(view),
+        _short(view),
         _late(view),
         _quality(view),
         *(_worth(each) for each in view.worths[:SHOWN_WORTHS]),
@@ -78,6 +80,25 @@ def _sums(view: GroupPlanView) -> str:
     budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
     ends = f"the last job ends after about {takes}"
     return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without interruptions and moves)"
+
+
+def _short(view: GroupPlanView) -> str:
+    """That the budget pays for the jobs, but not for all that may happen to them."""
+    if view.budget_nano_usd is not None and view.budget_nano_usd < view.enough_budget_nano_usd:
+        return f"{RISKY} the budget; {_cents(view.enough_budget_nano_usd)} would be enough"
+    names = [
+        f"{clean(job.name)} ({_cents(job.enough_budget_nano_usd)} would be enough)"
+        for job in view.jobs
+        if job.budget_nano_usd is not None and job.budget_nano_usd < job.enough_budget_nano_usd
+    ]
+    if not names:
+        return ""
+    return f"{RISKY} the budgets of {', '.join(names[:5])}" + (", ..." if len(names) > 5 else "")
+
+
+def _cents(nano_usd: int) -> str:
+    """Whole cents, never less than it is."""
+    return money(-(-nano_usd // 10_000_000) * 10_000_000)
 
 
 def _late(view: GroupPlanView) -> str:

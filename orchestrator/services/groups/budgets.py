@@ -1,0 +1,93 @@
+"""The budget of a group: the smallest that is enough, and its parts.
+
+`plan`, `submit --dry-run` and `submit` go by the same figures: what each job's own placement asks for
+(policy.needed_budget), and never less than the joint plan's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.engine.billing.group_budget import divided
+from orchestrator.errors import LimitError
+from orchestrator.policy.needed_budget import Needed
+from orchestrator.services.groups.views import GroupPlanView, PlannedJob
+from providers.money import about_usd
+
+CENT_NANO_USD = 10_000_000
+NAMED = 8
+"""So many jobs are named; the others are counted."""
+
+
+def asked_of(needed: Needed, cost_nano_usd: int) -> Needed:
+    """What a job needs whose part of the joint plan costs so much."""
+    least = max(needed.least, cost_nano_usd)
+    return Needed(least, max(needed.enough, least))
+
+
+def enough_together(jobs: Sequence[PlannedJob]) -> int:
+    """nano-USD: the smallest budget of a group with which each job has enough, or as much as its own budget allows."""
+    return sum(_enough(job) for job in jobs)
+
+
+def parts(budget_nano_usd: int, jobs: Sequence[PlannedJob]) -> tuple[int, ...]:
+    """Each job's part of a budget that `require_budgets` accepts: at least the least that it needs; of what is left, in
+    proportion, what makes it enough; and all above that in proportion to what is enough."""
+    own = [job.budget_nano_usd for job in jobs]
+    enough = [_enough(job) for job in jobs]
+    if budget_nano_usd >= sum(enough):
+        return divided(budget_nano_usd, enough, own)
+    least = [job.least_budget_nano_usd for job in jobs]
+    more = divided(
+        budget_nano_usd - sum(least),
+        [most - begun for most, begun in zip(enough, least, strict=True)],
+        [None if each is None else each - begun for each, begun in zip(own, least, strict=True)],
+    )
+    return tuple(begun + each for begun, each in zip(least, more, strict=True))
+
+
+def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]]) -> None:
+    """Raises LimitError if a job's own budget, or that of the group, cannot pay. It names one that can; for a policy
+    other than `cheapest` also what the jobs need under that."""
+    poor = [job for job in view.jobs if job.budget_nano_usd is not None and job.budget_nano_usd < _least(job)]
+    if poor:
+        have = [
+            f"{job.name} (has {about_usd(job.budget_nano_usd or 0)}, needs at least about {about_usd(_least(job))})"
+            for job in poor
+        ]
+        enough = [f"{job.name} {_dollars(job.enough_budget_nano_usd)}" for job in poor]
+        raise LimitError(
+            f"the budget of these jobs cannot pay for them: {_listed(have)}",
+            hint=f"the smallest budget that is enough: {_listed(enough)}",
+        )
+    budget, least = view.budget_nano_usd, sum(map(_least, view.jobs))
+    if budget is None or budget >= least:
+        return
+    whole = enough_together(view.jobs)
+    hint = f"the smallest budget that is enough is {_dollars(whole)}"
+    if view.policy != "cheapest" and (other := sum(each.enough for each in cheapest())) < whole:
+        hint += f", or {_dollars(other)} with the policy cheapest"
+    raise LimitError(
+        f"the budget of {view.group} is {about_usd(budget)}, and its jobs need at least about {about_usd(least)} "
+        "together (an estimate with starts and interruptions)",
+        hint=hint,
+    )
+
+
+def _least(job: PlannedJob) -> int:
+    return job.least_budget_nano_usd
+
+
+def _enough(job: PlannedJob) -> int:
+    own = job.budget_nano_usd
+    return job.enough_budget_nano_usd if own is None else min(job.enough_budget_nano_usd, own)
+
+
+def _dollars(nano_usd: int) -> str:
+    """Whole cents, never less than it is."""
+    return f"${-(-nano_usd // CENT_NANO_USD) / 100:.2f}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = len(texts) - NAMED
+    return ", ".join(texts[:NAMED]) + (f" and {rest} other jobs" if rest > 0 else "")
