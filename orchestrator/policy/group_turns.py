@@ -29,7 +29,7 @@ from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked,
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_slices import Contender, turns
-from orchestrator.policy.time_sharing import GAPS, Given, History
+from orchestrator.policy.time_sharing import Given, History, least_turn_s
 
 URGENT = 0.9
 """A job that must train for at least this part of the time until its deadline has its turn before others. The time that
@@ -96,7 +96,7 @@ def group_turns(
     room = _room(question)
     contenders = _contenders(question, shares, history, rules)
     may = question.jobs.rate > 0 if late or rules.policy in FAIR else shares > 0
-    way = turns(contenders, shares, room, rules.round_s, may)
+    way = turns(contenders, shares, room, rules.round_s, may, gather=rules.policy in FAIR)
     given = _given(question, contenders, shares, way, room, market, free=rules.policy == "cheapest")
     return GroupTurns(given, parts, late)
 
@@ -139,7 +139,7 @@ def _contenders(
                 had_s[column[offer_id]] += seconds
         holds = None if past.on is None else column.get(past.on)
         if rules.policy in FAIR:
-            keeps = past.turn_s < max(rules.least_s, GAPS * demand.gap_s)
+            keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
         else:
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
         fastest_s = float(jobs.steps[index] / jobs.rate[index].max())
