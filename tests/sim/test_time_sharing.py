@@ -127,7 +127,7 @@ def test_a_control_plane_that_starts_within_a_round_takes_nothing_away(install: 
 @pytest.mark.parametrize("seed", range(2))
 def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int) -> None:
     home = owned(install, 1)
-    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
+    jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
     while not any(home.events(job, "job.gave_way") for job in jobs) or home.injector.deaths.total() < 8:
         home.injector.at = home.injector.count + 50 + 7 * seed
         number = home.injector.deaths.total()

@@ -110,8 +110,9 @@ def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> Group
 
 
 def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
+    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
     older = ", made before, because the solver was not in time for another" if found.late else ""
     return (
-        f"by the joint plan of group {group.name} ({group.policy}{older}), {given.machines} of its "
-        f"{len(given.share)} jobs have machines now; the part of this one is {given.share[job_id]:.0%} of the time"
+        f"by the joint plan of group {group.name} ({group.policy}{older}); {given.machines} of its {len(given.share)} "
+        f"jobs have machines now, and the part of this one is about {given.share[job_id]:.0%} of the time"
     )

@@ -26,7 +26,7 @@ def why_later(ctx: Context, job: Job) -> str | None:
         if each.given is not None and each.given.not_now.get(job.id):
             has_turn = job.id in each.given.has_turn
             now = "its turn has come: it starts as soon as a machine is free" if has_turn else "waits for its turn"
-            return f"{now}; {each.why[job.id]}" if job.id in each.why else now  # what follows changes, and is not news
+            return f"{now}: {each.why[job.id]}" if job.id in each.why else now
     return None
 
 

@@ -105,9 +105,10 @@ def _usd_per_h(market: Market, offer_id: str) -> float:
 
 
 def _told(ctx: Context, job_id: str, given: Given) -> str:
+    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing.removesuffix("-fairness")
     return (
-        f"{len(given.share)} jobs share {given.machines} of your machines ({fairness} fairness, turns of "
-        f"{policy.turn_s / 60:g} min; its part is {given.share[job_id]:.0%} of a machine's time)"
+        f"your machines are shared ({fairness} fairness, turns of {policy.turn_s / 60:g} min); {len(given.share)} jobs "
+        f"share {given.machines} of your machines, and its part is about {given.share[job_id]:.0%} of a machine's time"
     )
