@@ -28,7 +28,7 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked, joint, less_late
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
-from orchestrator.policy.groups.time_slices import Contender, turns
+from orchestrator.policy.groups.time_slices import Contender, in_whole_machines, turns
 from orchestrator.policy.time_sharing import Given, History, least_turn_s
 
 URGENT = 0.9
@@ -196,7 +196,8 @@ def _given(
             give_way.append(each.job_id)
     if not any(not_now.values()):
         return None
-    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    parts = in_whole_machines(shares, np.array([float(each.takes) for each in contenders]), room)
+    share = dict(zip((each.job_id for each in contenders), parts.tolist(), strict=True))
     return Given(tuple(sorted(way)), not_now, tuple(give_way), share, len(way))
 
 

@@ -17,7 +17,7 @@ from orchestrator.market import Market, of_machines, rooms_without, units_taken
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, turns
+from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 
 TAKEN = (
@@ -106,7 +106,8 @@ def take_turns(
     give_way = tuple(each.job_id for each in holding if each.holds not in may.get(each.job_id, ()))
     if len(way) == len(contenders) and not give_way:
         return None
-    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    parts = in_whole_machines(shares, np.array([float(each.takes) for each in contenders]), room)
+    share = dict(zip((each.job_id for each in contenders), parts.tolist(), strict=True))
     return Given(tuple(sorted(way)), not_now, give_way, share, int(_machines(room)))
 
 

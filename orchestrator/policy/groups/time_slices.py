@@ -149,6 +149,26 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
     return jobs, ways
 
 
+def in_whole_machines(shares: Floats, takes: Floats, room: Room) -> Floats:
+    """(jobs,): the part of the time that each job can have, of its `shares` (jobs, ways). Jobs that need too many
+    machines to run side by side have no more than all the time together; shares do not know that."""
+    found = shares.copy()
+    for each, most in zip(room.each, room.most.tolist(), strict=True):
+        covers = each > 0
+        units = takes * np.where((shares > HARDLY) & covers, each, np.inf).min(axis=1)
+        there = np.isfinite(units)
+        if not (2 * units[there] > most).any():
+            continue
+        part = np.where(there, shares[:, covers].sum(axis=1), 0.0)
+        for job in np.flatnonzero(there):
+            one_at_a_time = there & (2 * units > most) & (units + units[job] > most)
+            one_at_a_time[job] = True
+            together = max(float(part[one_at_a_time].sum()), 1.0)
+            of_these = np.ix_(one_at_a_time, covers)
+            found[of_these] = np.minimum(found[of_these], shares[of_these] / together)
+    return found.sum(axis=1)
+
+
 def fair_shares(contenders: Sequence[Contender], room: Room, fairness: Fairness) -> Floats:
     """(jobs, ways): the part of the time that a policy of fairness gives each. Every contender must be able to run in
     some way, in which there are as many machines as it takes. What a job has done is valued as if there had always been

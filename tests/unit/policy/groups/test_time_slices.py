@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import WINDOW, Contender, Fairness, fair_shares, turns
+from orchestrator.policy.groups.time_slices import WINDOW, Contender, Fairness, fair_shares, in_whole_machines, turns
 
 ROUND_S = 600.0
 
@@ -120,6 +120,14 @@ def test_jobs_of_one_machine_whose_turns_end_at_different_times_do_not_starve_a_
     assert had[4].sum() > 0.1
     assert sum(len(each) < 2 and "gang" not in each for each in told[2:]) == 0, "a machine was idle"
     assert had[:4].sum(axis=1).min() > 0.1
+
+
+@pytest.mark.parametrize(("takes", "machines"), [((2, 1), 2), ((2, 2), 3), ((3, 2), 4), ((2, 2, 1), 3), ((2, 1, 1), 2)])
+def test_the_part_that_is_told_is_the_one_that_whole_machines_allow(takes: tuple[int, ...], machines: int) -> None:
+    jobs = [job(f"j{number}", 1.0, takes=count) for number, count in enumerate(takes)]
+    shares, had, _ = played(jobs, room(machines), 30)
+    told = in_whole_machines(shares, np.array(takes, dtype=float), room(machines))
+    assert np.abs(told - had.sum(axis=1)).max() < 0.05
 
 
 def test_who_is_next_and_needs_two_machines_waits_only_for_turns_that_are_not_over() -> None:
