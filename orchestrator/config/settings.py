@@ -211,7 +211,7 @@ class Policy:
         one_of("none", "max-min-fairness", "finish-time-fairness"),
         '"max-min-fairness"',
     )
-    turn_s: float = setting(600.0, "How long such a turn lasts.", number(least=1.0), "1800")
+    turn_s: float = setting(600.0, "About how long such a turn lasts.", number(least=1.0), "1800")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked,
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.groups.time_slices import HARDLY, Contender, turns
-from orchestrator.policy.time_sharing import GAPS, Given, History
+from orchestrator.policy.groups.time_slices import HARDLY, Contender, in_whole_machines, turns
+from orchestrator.policy.time_sharing import Given, History, least_turn_s
 
 URGENT = 0.9
 """A job that must train for at least this part of the time until its deadline has its turn before others. The time that
@@ -99,7 +99,8 @@ def group_turns(
     contenders = _contenders(question, shares, history, rules)
     may = question.jobs.rate > 0 if late or rules.policy in FAIR else shares > 0
     first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if rules.policy == "cheapest" else None
-    way = turns(contenders, shares, room, rules.round_s, may, first)
+    fair = rules.policy in FAIR
+    way = turns(contenders, shares, room, rules.round_s, may, precedence=first, gather=fair)
     given = _given(question, contenders, shares, way, room, market, free=rules.policy == "cheapest")
     return GroupTurns(given, parts, late)
 
@@ -144,7 +145,7 @@ def _contenders(
                 had_s[column[offer_id]] += seconds
         holds = None if past.on is None else column.get(past.on)
         if rules.policy in FAIR:
-            keeps = past.turn_s < max(rules.least_s, GAPS * demand.gap_s)
+            keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
         else:
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
         left_s = float(jobs.deadline_s[index] - question.begins_s[index]) - most_gap_s - rules.again_s
@@ -206,7 +207,8 @@ def _given(
             give_way.append(each.job_id)
     if not any(not_now.values()):
         return None
-    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    parts = in_whole_machines(shares, np.array([float(each.takes) for each in contenders]), room)
+    share = dict(zip((each.job_id for each in contenders), parts.tolist(), strict=True))
     return Given(tuple(sorted(way)), not_now, tuple(give_way), share, len(way))
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.market import Market, of_machines
+from orchestrator.market import Market, of_machines, rooms_without, units_taken
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.rounds import Room
-from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, turns
+from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 
 TAKEN = (
@@ -33,7 +33,8 @@ GAPS = 9.0
 class History:
     """What a job had. Seconds of market time: `age_s` since it was submitted, `waited_s` since it last trained, and of
     the last rounds (groups.time_slices.WINDOW) how long it was there, `there_s`, and trained on each offer, `had_s`.
-    `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has had it."""
+    `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has trained there, and
+    `start_s` how long that had taken to begin, from the request for the machine."""
 
     age_s: float
     waited_s: float
@@ -41,6 +42,7 @@ class History:
     had_s: Mapping[str, float]
     on: str | None = None
     turn_s: float = 0.0
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,27 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`most_machines` that the installation may run besides those that it rents; `least_s`: a turn that has lasted so
-    long may be over now."""
+    """`held`: the machines that these jobs have, and those that are being released: pairs of (offer id, how many). Of
+    all others, `most_machines` and `most_usd_per_h` are what the installation's limits leave. `least_s`: a turn that
+    has lasted so long may be over now."""
 
     fairness: Fairness
     round_s: float
     most_machines: int
+    most_usd_per_h: float
+    held: Sequence[tuple[str, int]]
     least_s: float
 
 
 def take_turns(
     demands: Sequence[Demand], history: Mapping[str, History], market: Market, perf: PerfBook, rules: Rules
 ) -> Given | None:
-    """The turns of the jobs that have an owned machine, or none and could use one; None where there is one for each."""
+    """The turns of the jobs that have an owned machine, or none and could use one; None where there is one for each,
+    and nobody has to move for that."""
     ways = _ways(market)
     if not ways:
         return None
-    room = _room(market, ways, rules.most_machines)
+    room = _room(market, ways, rules)
     way_of = {market.ids[row]: number for number, rows in enumerate(ways) for row in rows}
     filters: dict[int, Filter] = {}
     contenders = []
@@ -90,8 +96,6 @@ def take_turns(
         return None
     shares = fair_shares(contenders, room, rules.fairness)
     way = turns(contenders, shares, room, rules.round_s)
-    if len(way) == len(contenders):
-        return None
     instead = _instead(room)
     may = {each.job_id: instead[way[each.job_id]] for each in contenders if each.job_id in way}
     not_now = {
@@ -100,7 +104,10 @@ def take_turns(
     }
     holding = [each for each in contenders if each.holds is not None]
     give_way = tuple(each.job_id for each in holding if each.holds not in may.get(each.job_id, ()))
-    share = dict(zip((each.job_id for each in contenders), shares.sum(axis=1).tolist(), strict=True))
+    if len(way) == len(contenders) and not give_way:
+        return None
+    parts = in_whole_machines(shares, np.array([float(each.takes) for each in contenders]), room)
+    share = dict(zip((each.job_id for each in contenders), parts.tolist(), strict=True))
     return Given(tuple(sorted(way)), not_now, give_way, share, int(_machines(room)))
 
 
@@ -113,12 +120,19 @@ def _ways(market: Market) -> list[list[int]]:
     return list(found.values())
 
 
-def _room(market: Market, ways: Sequence[Sequence[int]], most_machines: int) -> Room:
-    """How many machines there are, in use or not."""
-    limits = {each.name: each.most for rows in ways for each in market.rooms[rows[0]]}
-    covers = [[any(each.name == name for each in market.rooms[rows[0]]) for rows in ways] for name in limits]
-    each = np.array([*covers, [True] * len(ways)], dtype=float)
-    return Room(each, np.array([*limits.values(), most_machines], dtype=float))
+def _room(market: Market, ways: Sequence[Sequence[int]], rules: Rules) -> Room:
+    """How many machines these jobs can have: what others use is not counted, nor what refuses to start now."""
+    held = [(row, count) for offer, count in rules.held if (row := market.row(offer)) is not None]
+    rooms = rooms_without(market.rooms, {name: -units for name, units in units_taken(market.rooms, held).items()})
+    limits = {each.name: min(each.units, each.quota.limit) for rows in ways for each in rooms[rows[0]]}
+    covers = [[any(each.name == name for each in rooms[rows[0]]) for rows in ways] for name in limits]
+    prices = [float(market.price[rows].max(initial=0)) / 1e9 for rows in ways]
+    shut = [number for number, rows in enumerate(ways) if market.backed_off[rows].all()]
+    each = np.array([*covers, [True] * len(ways), prices, *np.eye(len(ways))[shut]], dtype=float)
+    left = [sum(count for row, count in held if row in ways[number]) for number in shut]
+    most = [*limits.values(), rules.most_machines, max(rules.most_usd_per_h, 0.0), *left]
+    limiting = (each > 0).any(axis=1)
+    return Room(each[limiting], np.array(most, dtype=float)[limiting])
 
 
 def _instead(room: Room) -> list[frozenset[int]]:
@@ -130,7 +144,8 @@ def _instead(room: Room) -> list[frozenset[int]]:
 
 def _machines(room: Room) -> float:
     """How many machines there are in all ways, at most."""
-    return float(min(room.machines.sum(), *room.most[(room.each > 0).all(axis=1)].tolist()))
+    of_all = (room.each > 0).all(axis=1)
+    return float(np.floor(room.most[of_all] / room.each[of_all].min(axis=1)).min(initial=room.machines.sum()))
 
 
 def _contender(
@@ -180,12 +195,10 @@ def _contender(
         there_s=past.there_s,
         holds=holds,
         weight=demand.job.weight,
-        keeps=past.on is not None and past.turn_s < max(rules.least_s, GAPS * _change_s(demand, past.on, market)),
+        keeps=holds is not None and past.turn_s < max(rules.least_s, least_turn_s(demand, past)),
     )
 
 
-def _change_s(demand: Demand, on: str, market: Market) -> float:
-    """Market seconds without training of a job that leaves the machine `on` and returns to one like it: it saves and
-    restores, and in between a machine starts. For so long nobody trains there, whoever has the next turn."""
-    row = market.row(on)
-    return demand.gap_s + demand.setup_s + (0.0 if row is None else float(market.startup_s[row]))
+def least_turn_s(demand: Demand, past: History) -> float:
+    """How long the turn of a job must last (market seconds) for a change of machines to be worth it."""
+    return GAPS * (demand.gap_s + past.start_s)

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from orchestrator.engine.jobs.pasts import pasts
 from orchestrator.errors import UsageError
-from orchestrator.model import Job
+from orchestrator.model import Job, JobSpec
+from orchestrator.policy.time_sharing import History
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.commands import resume
 from providers.money import usd
+from tests.rig.wanted import train_spec
 from tests.sim.harness import BRISK, CHEAP, DEAR, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
@@ -38,6 +41,11 @@ def trained_s(home: SimulatedInstallation, job: Job) -> float:
 
 def states(home: SimulatedInstallation, *jobs: Job) -> list[str]:
     return [home.job(job).state for job in jobs]
+
+
+def past_of(home: SimulatedInstallation, job: Job) -> History:
+    with home.installation.store.read() as tx:
+        return pasts(home.plane._ctx, tx, {job.id: home.job(job)}, 1e6)[job.id]
 
 
 @pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])
@@ -139,6 +147,7 @@ def test_a_user_who_stops_a_job_while_it_gives_way_is_obeyed(install: Install, k
     if kind == "pause":
         home.ask("resume", giving)
         home.until(lambda: home.job(giving).state != "paused")
+        assert past_of(home, giving).waited_s < TURN_S, "it wanted no machine while it was paused"
     home.settle(limit_s=3600.0)
     check_truth(home)
 
@@ -171,6 +180,34 @@ def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int
 def test_a_job_that_waits_for_another_has_no_turn(install: Install) -> None:
     home = owned(install, 1)
     first, second = grouped(home, "ab", steps=150)
+    home.until_state(second, "running")
+    assert past_of(home, second).age_s < TURN_S, "it wanted no machine before the first had finished"
     home.settle(limit_s=3600.0)
     assert states(home, first, second) == ["finished", "finished"]
     assert [len(home.runs(job)) for job in (first, second)] == [1, 1]
+
+
+@pytest.mark.parametrize("lacks", ["a secret", "time", "secrets, and runs"])
+def test_nobody_gives_way_to_a_job_that_could_not_start_or_if_it_could_not_go_on(install: Install, lacks: str) -> None:
+    home = owned(install, 1)
+    needy = JobSpec("needy", train_spec(300, secrets=("TOKEN",) if "secret" in lacks else ()))
+    runs = home.submit_job(needy if "runs" in lacks else JobSpec("runs", train_spec(300)))
+    if "runs" in lacks:
+        home.give_secrets(runs)
+    home.until_state(runs, "running")
+    waits = home.submit("waits") if "runs" in lacks else home.submit_job(needy)
+    if "runs" in lacks:
+        home.start()  # forgets them
+    if lacks == "time":
+        with home.installation.store.write() as tx:
+            tx.set_job_facts(waits.id, next_decision_ms=home.clock.now_ms() + 400_000)
+    home.run_for(2.2 * TURN_S)
+    assert states(home, runs, waits) == ["running", "queued"]
+
+
+def test_a_standby_makes_way_for_a_job_that_has_no_machine(install: Install) -> None:
+    home = owned(install, 2)
+    first = home.submit("first", steps=400, standby="warm")
+    home.until(lambda: len(home.runs(first)) == 2)
+    second = home.submit("second")
+    home.until(lambda: home.job(second).state == "running")

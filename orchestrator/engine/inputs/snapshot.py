@@ -52,13 +52,15 @@ def inputs(
     *,
     extra: Sequence[Job] = (),
     only: Sequence[str] | None = None,
+    pausing: bool = False,
     with_notice: frozenset[str] = frozenset(),
     markets: MarketReader | None = None,
     speeds: SpeedReader | None = None,
     used: Collection[str] = (),
     besides: str | None = None,
 ) -> Inputs:
-    """The inputs for all jobs that need a machine, or only for the ids in `only`; `extra` are jobs not submitted yet.
+    """The inputs for all jobs that need a machine, or only for the ids in `only`, with `pausing` also for those that
+    pause; `extra` are jobs not submitted yet.
 
     Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
     before; without them, everything is read again. The market includes the offers `used`, and those on which these jobs
@@ -67,7 +69,8 @@ def inputs(
     if only is None:
         waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     else:
-        waiting = [job for job in tx.jobs_of(only, unreadable=left_out) if job.state in _WANT_A_PLACE]
+        states = (*_WANT_A_PLACE, "pausing") if pausing else _WANT_A_PLACE
+        waiting = [job for job in tx.jobs_of(only, unreadable=left_out) if job.state in states]
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
     gaps, wall_s_per_byte = latencies.handovers(tx, config), latencies.save_wall_s_per_byte(tx)
     book = perf(tx, now_ms, [job.id for job in jobs], speeds)

@@ -8,17 +8,18 @@ in between, because prices and capacity change. A round is as long as the time b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs import predecessors
+from orchestrator.engine.jobs.pasts import machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
-from orchestrator.engine.jobs.time_sharing import LEAST_TURN, history
+from orchestrator.engine.jobs.time_sharing import LEAST_TURN
+from orchestrator.engine.migration.startable import able_to_share
 from orchestrator.model import Group, Job
 from orchestrator.policy.group_turns import GroupRules, GroupTurns, Parts, group_turns
 from orchestrator.policy.groups.time_slices import WINDOW
@@ -61,15 +62,15 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     within = before.number is None or number == before.number  # within a round, no turn is over
     with ctx.installation.store.read() as tx:
         group = tx.group(group_id)
-        able = {job.id: job for job in jobs if predecessors.waits_for(tx, job) is None}
-        asked = _asked(ctx, tx, able) if len(able) > 1 else None
+        able = able_to_share(ctx, tx, {job.id: job for job in jobs})
+        asked = _asked(ctx, tx, group_id, able) if len(able) > 1 else None
     found = GroupTurns()
     if asked is not None:
         least_s = inf if within else LEAST_TURN * round_s
         rules = GroupRules(
             group.policy, round_s, least_s, again_s * clock.factor, snapshot.limits(ctx.installation.config), LIMIT_S
         )
-        found = _found(ctx, group, asked, before.parts, rules)
+        found = _found(ctx, asked, before.parts, rules)
     took_s = clock.monotonic_s() - begun_s
     ctx.pacing[f"group-turns-after/{group_id}"] = begun_s + took_s / PART
     given = found.given
@@ -78,35 +79,42 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     return given is not None and end_turns(ctx, ctx.group_rounds[group_id], given.give_way)
 
 
-def _asked(ctx: Context, tx: Tx, jobs: Mapping[str, Job]) -> tuple[snapshot.Inputs, Mapping[str, History]]:
-    config, now_ms = ctx.installation.config, ctx.now_ms
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    known: snapshot.Inputs
+    past: Mapping[str, History]
+    held: Sequence[tuple[str, int]]
+
+
+def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job]) -> _Asked:
+    config = ctx.installation.config
     known = snapshot.inputs(
-        tx, now_ms, config, only=list(jobs), markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+        tx,
+        ctx.now_ms,
+        config,
+        only=list(jobs),
+        pausing=True,
+        markets=ctx.markets,
+        speeds=ctx.speeds,
+        used=ctx.used_offers,
     )
-    runs, window_s = tx.runs_of(jobs), WINDOW * config.policy.decide_every_s
-    return known, {job_id: history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
+    of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group_id}  # those that ended, too
+    held, _ = machines_at_hand(ctx, tx, jobs, of=of_group)
+    return _Asked(known, pasts(ctx, tx, jobs, WINDOW * config.policy.decide_every_s), held)
 
 
-def _found(
-    ctx: Context,
-    group: Group,
-    asked: tuple[snapshot.Inputs, Mapping[str, History]],
-    last: Parts,
-    rules: GroupRules,
-) -> GroupTurns:
-    known, past = asked
-    demands = known.demands
+def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> GroupTurns:
+    demands, market = asked.known.demands, asked.known.market
     if ctx.installation.config.policy.time_sharing != "none":  # owned machines have rounds of their own
-        owned = frozenset(known.market.ids[row] for row in known.market.owned.nonzero()[0].tolist())
+        owned = frozenset(market.ids[row] for row in market.owned.nonzero()[0].tolist())
         demands = tuple(replace(each, reserved=owned) for each in demands)
-    of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group.id}  # those that ended, too
-    held = [(run.offer_id, run.nodes) for run in ctx.work.runs if run.job_id in of_group and run.billed_to_ms is None]
-    return group_turns(demands, past, known.market, known.perf, known.running, held, rules, last)
+    return group_turns(demands, asked.past, market, asked.known.perf, asked.known.running, asked.held, rules, last)
 
 
 def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
+    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
     older = ", made before, because the solver was not in time for another" if found.late else ""
     return (
-        f"by the joint plan of group {group.name} ({group.policy}{older}), {given.machines} of its "
-        f"{len(given.share)} jobs have machines now; the part of this one is {given.share[job_id]:.0%} of the time"
+        f"by the joint plan of group {group.name} ({group.policy}{older}); {given.machines} of its {len(given.share)} "
+        f"jobs have machines now, and the part of this one is about {given.share[job_id]:.0%} of the time"
     )

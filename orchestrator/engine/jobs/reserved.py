@@ -12,8 +12,8 @@ from orchestrator.engine.jobs.pausing import give_way
 from orchestrator.model import Job, JobState
 from orchestrator.policy import Demand
 
-TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")
-"""The states of jobs to which turns are given."""
+TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing")
+"""The states of jobs that may take turns. A job that pauses only does if it gives way to others."""
 
 
 def at_its_turn(ctx: Context, demand: Demand) -> Demand:

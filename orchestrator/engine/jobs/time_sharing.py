@@ -1,28 +1,33 @@
 """Time sharing: carries out the turns on owned machines (policy.time_sharing).
 
-Turns are assigned at the end of each round. When a job arrives or ends within a round, they are assigned again, but no
-job that runs is interrupted. They follow from what is in the store, so another control plane assigns the same turns.
+Turns are assigned at the end of each round. When a job arrives or ends within a round, and now and then, because
+machines come and go, they are assigned again, but no job that runs is interrupted. They follow from what is in the
+store, so another control plane assigns the same turns.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf
 
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs import predecessors
+from orchestrator.engine.jobs.pasts import machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
-from orchestrator.model import Job, Run
+from orchestrator.engine.migration.startable import able_to_share
+from orchestrator.market import Market
+from orchestrator.model import Job
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
-from orchestrator.policy.time_sharing import Given, History, Rules, take_turns
+from orchestrator.policy.time_sharing import Given, Rules, take_turns
 from orchestrator.store import Tx
+from providers.money import NANO_USD
 
 LEAST_TURN = 0.5
 """Of a round: a turn that began later is not over with it."""
 AGAIN_S = 1.0
 """Wall seconds between two looks within a round."""
+AGAIN_MARKET_S = 60.0
+"""Market seconds, and at least AGAIN_S, between two looks while nothing happens."""
 
 
 def share_time(ctx: Context) -> bool:
@@ -39,7 +44,9 @@ def share_time(ctx: Context) -> bool:
     }
     seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
     before = ctx.round
-    if number == before.number and (seen == before.seen or not ctx.due("turns", AGAIN_S)):
+    again_s = max(AGAIN_S, AGAIN_MARKET_S / ctx.installation.clock.factor)
+    key, every_s = ("turns", AGAIN_S) if seen != before.seen else ("turns-again", again_s)
+    if number == before.number and not ctx.due(key, every_s):
         return False
     ctx.round = Round(number, seen)
     if len(jobs) < 2:
@@ -51,8 +58,7 @@ def share_time(ctx: Context) -> bool:
     else:
         least_s = LEAST_TURN * policy.turn_s
     with ctx.installation.store.read() as tx:
-        able = {job_id: job for job_id, job in jobs.items() if predecessors.waits_for(tx, job) is None}
-        given = _given(ctx, tx, able, fairness, least_s)
+        given = _given(ctx, tx, able_to_share(ctx, tx, jobs), fairness, least_s)
     if given is None:
         return False
     ctx.round = Round(number, seen, given, {job_id: _told(ctx, job_id, given) for job_id in given.share})
@@ -62,45 +68,45 @@ def share_time(ctx: Context) -> bool:
 def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, least_s: float) -> Given | None:
     config, now_ms = ctx.installation.config, ctx.now_ms
     known = snapshot.inputs(
-        tx, now_ms, config, only=list(jobs), markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+        tx,
+        now_ms,
+        config,
+        only=list(jobs),
+        pausing=True,
+        markets=ctx.markets,
+        speeds=ctx.speeds,
+        used=ctx.used_offers,
     )
-    if not known.market.owned.any():
+    market = known.market
+    if not market.owned.any():
         return None
-    runs, window_s = tx.runs_of(jobs), WINDOW * config.policy.turn_s
-    past = {job_id: history(job, runs[job_id], now_ms, window_s) for job_id, job in jobs.items()}
-    owned = {known.market.ids[row] for row in known.market.owned.nonzero()[0].tolist()}
-    rented = sum(run.nodes for run in ctx.work.runs if run.billed_to_ms is None and run.offer_id not in owned)
-    most = max(config.limits.max_instances - rented, 0)
-    rules = Rules(fairness, config.policy.turn_s, most, least_s)
-    return take_turns(known.demands, past, known.market, known.perf, rules)
-
-
-def history(job: Job, runs: Sequence[Run], now_ms: int, window_s: float) -> History:
-    """What a job had in the last `window_s` (market seconds)."""
-    age_s = max(now_ms - job.submitted_at_ms, 0) / 1000
-    had_s: dict[str, float] = defaultdict(float)
-    from_ms, last_ms = now_ms - window_s * 1000, job.submitted_at_ms
-    for run in runs:
-        if run.training_from_ms is not None:
-            to_ms = now_ms if run.training_to_ms is None else run.training_to_ms
-            had_s[run.offer_id] += max(to_ms - max(run.training_from_ms, from_ms), 0) / 1000
-            last_ms = max(last_ms, to_ms)
-    alive = max((run for run in runs if run.end is None), key=lambda run: run.generation, default=None)
-    turn_ms = 0 if alive is None else now_ms - (alive.training_from_ms or now_ms)
-    return History(
-        age_s=age_s,
-        waited_s=max(now_ms - last_ms, 0) / 1000,
-        there_s=min(age_s, window_s),
-        had_s=had_s,
-        on=None if alive is None else alive.offer_id,
-        turn_s=turn_ms / 1000,
+    past = pasts(ctx, tx, jobs, WINDOW * config.policy.turn_s)
+    held, others = machines_at_hand(ctx, tx, jobs)
+    owned = {market.ids[row] for row in market.owned.nonzero()[0].tolist()}
+    here = [(offer, nodes) for offer, nodes in held if offer in owned]
+    rented = [(offer, nodes) for offer, nodes in held if offer not in owned]
+    elsewhere = [*rented, *((run.offer_id, run.nodes) for run in others)]
+    rules = Rules(
+        fairness,
+        config.policy.turn_s,
+        config.limits.max_instances - sum(nodes for _, nodes in elsewhere),
+        config.limits.max_usd_per_hour - sum(nodes * _usd_per_h(market, offer) for offer, nodes in elsewhere),
+        here,
+        least_s,
     )
+    return take_turns(known.demands, past, market, known.perf, rules)
+
+
+def _usd_per_h(market: Market, offer_id: str) -> float:
+    row = market.row(offer_id)
+    return 0.0 if row is None else max(float(market.price[row]), 0.0) / NANO_USD
 
 
 def _told(ctx: Context, job_id: str, given: Given) -> str:
+    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing.removesuffix("-fairness")
     return (
-        f"{len(given.share)} jobs share {given.machines} of your machines ({fairness} fairness, turns of "
-        f"{policy.turn_s / 60:g} min; its part is {given.share[job_id]:.0%} of a machine's time)"
+        f"your machines are shared ({fairness} fairness, turns of {policy.turn_s / 60:g} min); {len(given.share)} jobs "
+        f"share {given.machines} of your machines, and its part is about {given.share[job_id]:.0%} of a machine's time"
     )

@@ -17,21 +17,16 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.reserved import at_its_turn, is_known, why_later
-from orchestrator.engine.migration import wasted
-from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
+from orchestrator.engine.migration.intent import is_asked, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits
-from orchestrator.engine.migration.move import MAX_PAUSE_S
+from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
-from orchestrator.model import Job, Migration, Placement, Plan, Reason, Run
+from orchestrator.model import Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide, expected
-from orchestrator.store import JobFacts, Tx
+from orchestrator.store import Tx
 from providers.offer import provider_of
 from providers.together import together
-
-WAIT_EVERY_WALL_S = 2.0  # a waiting job is looked at again this often
-LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
-"""No pause before a decision is longer. One that ends later was begun by a clock that has been set back since."""
 
 
 def place(ctx: Context, turns: Turns) -> bool:
@@ -116,7 +111,7 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
     with ctx.installation.store.read() as tx:
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
         facts, moves = tx.job_facts_of(jobs), tx.migrations_of(jobs, open=True)
-        chosen = [job.id for job in waiting if _may_be_placed(ctx, job, facts[job.id], moves[job.id])]
+        chosen = [job.id for job in waiting if may_be_placed(ctx, job, facts[job.id], moves[job.id])]
     chosen = [job.id for job in waiting if job.id in chosen and not _waits_for_others(ctx, job)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
     if jobs and not chosen:
@@ -148,20 +143,6 @@ def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: st
     if placement.action == "wait":
         _wait(ctx, tx, job, placement, plan)
     return False
-
-
-def may_be_placed(ctx: Context, tx: Tx, job: Job) -> bool:
-    """Whether a job waits for a place and may be looked at, or runs without an open migration."""
-    return _may_be_placed(ctx, job, tx.job_facts(job.id), tx.migrations(job_id=job.id, open=True))
-
-
-def _may_be_placed(ctx: Context, job: Job, facts: JobFacts, moves: Sequence[Migration]) -> bool:
-    if job.state not in ("queued", "running") or may_change_place(moves):
-        return False
-    if job.state == "running" or facts.next_decision_ms is None:
-        return True
-    left_ms = facts.next_decision_ms - ctx.now_ms
-    return not 0 < left_ms <= LONGEST_PAUSE_WALL_S * ctx.installation.clock.factor * 1000
 
 
 def jobs_in_need(ctx: Context) -> frozenset[str]:

@@ -17,7 +17,8 @@ from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import open_migration
 from orchestrator.engine.migration.limits import check_limits
 from orchestrator.engine.migration.move import MAX_PAUSE_S, given_up_in_a_row, waits
-from orchestrator.engine.migration.place import jobs_with_notice, may_be_placed
+from orchestrator.engine.migration.place import jobs_with_notice
+from orchestrator.engine.migration.startable import may_be_placed
 from orchestrator.errors import LimitError
 from orchestrator.model import Alternative, Job, Migration, Placement, Reason, Run, Step
 from orchestrator.policy import decide
@@ -65,7 +66,7 @@ def _promote(ctx: Context, job: Job, standby: Migration) -> bool:
     with ctx.write() as tx:
         source = _newest(tx.runs(job_id=job.id))
         if (
-            not may_be_placed(ctx, tx, tx.job(job.id))
+            not may_be_placed(ctx, tx.job(job.id), tx.job_facts(job.id), tx.migrations(job_id=job.id, open=True))
             or ctx.secrets.missing(job) is not None
             or not tx.advance(standby.id, standby.step, Step.DONE)
         ):

@@ -8,7 +8,7 @@ however small its share is. Among equals, whoever has waited longest is next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -60,7 +60,9 @@ def turns(
     room: Room,
     round_s: float,
     able: Bools | None = None,
+    *,
     precedence: Floats | None = None,
+    gather: bool = True,
 ) -> Mapping[str, int]:
     """Who has which machines until the next round: the way of each job that has a turn, by job id.
 
@@ -70,6 +72,9 @@ def turns(
     Urgent jobs come first, then those that keep their turns. If there is room for all of them, nobody has to give way.
     Each way is first filled as far as the shares use it: else jobs whose share is in several ways could all meet in
     one, and leave another empty.
+
+    `gather` (where turns end): a job of several machines that is first in line, and that kept turns leave too few, gets
+    what others leave until these turns end. Meanwhile nobody new starts there, and jobs whose turns are over go on.
     """
     takes = np.array([float(each.takes) for each in contenders])
     able = np.array([each.rate for each in contenders]) > 0 if able is None else able
@@ -88,13 +93,33 @@ def turns(
         held = _columns([each for each in holders if urgent[each[0]]])
         of_urgent = replace(standing, able=standing.able & urgent[:, None])
         first = list(zip(*(each.tolist() for each in next_round(of_urgent, room, passes, held)), strict=True))
+
+    def filled(kept: Sequence[tuple[int, int]]) -> dict[int, int]:
+        found = next_round(standing, room, passes, next_round(standing, planned, passes, _columns(kept)))
+        return dict(zip(*(each.tolist() for each in found), strict=True))
+
     for kept in (holders, [each for each in holders if contenders[each[0]].keeps]):
-        held = _columns(_beside(first, kept, room, takes))
-        jobs, ways = next_round(standing, room, passes, next_round(standing, planned, passes, held))
-        if len(jobs) == len(contenders):
+        seated = _beside(first, kept, room, takes)
+        chosen = filled(seated)
+        if len(chosen) == len(contenders):
             break
-    chosen = zip(jobs.tolist(), ways.tolist(), strict=True)
-    return {contenders[job].job_id: way for job, way in chosen}
+    if gather and seated and len(chosen) < len(contenders):
+        line = _first_in_line(standing, {job for job, _ in seated})
+        if line is not None and line[0] not in chosen and takes[line[0]] > 1:
+            chosen = filled([*seated, line])
+            del chosen[line[0]]
+            going_on = [each for each in holders if each[0] not in chosen]
+            chosen = dict(_beside(list(chosen.items()), going_on, room, takes))
+    return {contenders[job].job_id: way for job, way in chosen.items()}
+
+
+def _first_in_line(jobs: Standing, seated: Collection[int]) -> tuple[int, int] | None:
+    """The job with the highest priority of those that are not seated, and in which way it has it; None without one."""
+    priority = np.where(jobs.able, jobs.share / jobs.had, -1.0)
+    priority[list(seated)] = -1.0
+    place = int(np.lexsort(tuple((-column).ravel() for column in (jobs.share, jobs.owed, priority)))[0])
+    job, way = divmod(place, priority.shape[1])
+    return (job, way) if priority[job, way] > 0 else None
 
 
 def _as_planned(room: Room, shares: Floats, takes: Floats) -> Room:
@@ -126,6 +151,27 @@ def _beside(
 def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
     jobs, ways = (np.array([each[column] for each in pairs], dtype=np.int64) for column in (0, 1))
     return jobs, ways
+
+
+def in_whole_machines(shares: Floats, takes: Floats, room: Room) -> Floats:
+    """(jobs,): the part of the time that each job can have, of its `shares` (jobs, ways). Jobs that need too many
+    machines to run side by side have no more than all the time together; shares do not know that."""
+    found = shares.copy()
+    for each, most in zip(room.each, room.most.tolist(), strict=True):
+        covers = each > 0
+        units = takes * np.where((shares > HARDLY) & covers, each, np.inf).min(axis=1)
+        there = np.isfinite(units)
+        if not (2 * units[there] > most).any():
+            continue
+        part = np.where(there, shares[:, covers].sum(axis=1), 0.0)
+        for job in np.flatnonzero(there):
+            one_at_a_time = there & (2 * units > most) & (units + units[job] > most)
+            one_at_a_time[job] = True
+            together = max(float(part[one_at_a_time].sum()), 1.0)
+            of_these = np.ix_(one_at_a_time, covers)
+            found[of_these] = np.minimum(found[of_these], shares[of_these] / together)
+    parts: Floats = found.sum(axis=1)
+    return parts
 
 
 def fair_shares(contenders: Sequence[Contender], room: Room, fairness: Fairness) -> Floats:
