@@ -3,7 +3,7 @@
     python -m benchmarks.time_slicing            30 jobs on 4 machines, 40 turns; some minutes
     python -m benchmarks.time_slicing --quick    5 jobs on 2 machines, 10 turns
 
-The engine runs in virtual time on simulated machines that count as owned; trainers are simulated. A turn is 60 s, and
+The engine runs in virtual time on simulated machines that count as owned; trainers are simulated. A turn is 120 s, and
 to change machines takes about 8 s of that, far more than of turns of ten minutes. What each job was to have is the mean
 of its shares in the plans of all rounds; what it had is the time for which it trained, as a part of all time trained.
 The last claim is the CPU time of one round of 1,000 jobs over 30 classes of machines; no engine runs for it.
@@ -31,7 +31,7 @@ from providers.money import usd
 from providers.offer import CapacityType, Offer
 from tests.rig import SimulatedInstallation, SqliteScratchDatabase, findings, memory_folder, train_spec
 
-TURN_S = 60.0
+TURN_S = 120.0
 MACHINE = Offer("fake", "alpha", "alpha-1", "v100.1", "V100", 1, 8, 64 * GIB, CapacityType.SPOT, simulated=True)
 POINTS = 5.0
 """How far a job's part may be from its plan, in percentage points of all machines' time."""

@@ -166,7 +166,8 @@ def in_whole_machines(shares: Floats, takes: Floats, room: Room) -> Floats:
             together = max(float(part[one_at_a_time].sum()), 1.0)
             of_these = np.ix_(one_at_a_time, covers)
             found[of_these] = np.minimum(found[of_these], shares[of_these] / together)
-    return found.sum(axis=1)
+    parts: Floats = found.sum(axis=1)
+    return parts
 
 
 def fair_shares(contenders: Sequence[Contender], room: Room, fairness: Fairness) -> Floats:
