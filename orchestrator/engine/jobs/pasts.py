@@ -19,6 +19,8 @@ from providers.offer import provider_of
 Span = tuple[int, int]
 """From when to when (market ms)."""
 _STOPPED, _RESUMED = "job.paused", "job.resumed"
+_RELEASES = frozenset({"pausing", "cancelling", *TERMINAL})
+"""The states of jobs whose machines are being released."""
 
 
 def pasts(ctx: Context, tx: Tx, jobs: Mapping[str, Job], window_s: float) -> dict[str, History]:
@@ -82,21 +84,20 @@ def machines_at_hand(
     """(the machines that count as free for the jobs that are `sharing`, pairs of (offer id, how many); the other runs
     with machines). They are those that these jobs have, and those that are being released: by any job, or only by those
     `of` some. A machine that has ended counts until its provider reports that it is free."""
-    here = {job_id: present_run(runs) for job_id, runs in ctx.work.runs_by_job().items() if job_id in sharing}
-
-    def is_free(run: Run) -> bool:
-        job = ctx.work.jobs.get(run.job_id)
-        leaves = job is not None and (job.state in ("pausing", "cancelling") or job.state in TERMINAL)
-        counted = (of is None or run.job_id in of) and run.job_id not in ctx.work.quarantined
-        return counted and (run.end is not None or leaves or run is here.get(run.job_id))
-
-    there = [run for run in ctx.work.runs if run.billed_to_ms is None]
-    free = [(run.offer_id, run.nodes) for run in there if is_free(run)]
-    others = [run for run in there if not is_free(run)]
-    asked_ms = tx.quotas_asked_ms()
-    for runs in tx.runs_of(sharing).values():
-        for run in runs:
-            reported_ms = asked_ms.get(provider_of(run.offer_id), 0)
-            if run.billed_to_ms is not None and run.created_at_ms < reported_ms <= run.billed_to_ms:
-                free.append((run.offer_id, run.nodes))
-    return free, others
+    work, asked_ms = ctx.work, tx.quotas_asked_ms()
+    here = {run.id for job_id, runs in work.runs_by_job().items() if job_id in sharing and (run := present_run(runs))}
+    leaving = {job_id for job_id, job in work.jobs.items() if job.state in _RELEASES}
+    sound = {job_id for job_id in work.jobs if job_id not in work.quarantined and (of is None or job_id in of)}
+    up = [run for run in work.runs if run.billed_to_ms is None]
+    at_hand = [
+        run for run in up if run.job_id in sound and (run.end is not None or run.job_id in leaving or run.id in here)
+    ]
+    ended = [
+        run
+        for runs in tx.runs_of(sharing).values()
+        for run in runs
+        if run.billed_to_ms is not None
+        and run.created_at_ms < asked_ms.get(provider_of(run.offer_id), 0) <= run.billed_to_ms
+    ]
+    counted = {run.id for run in at_hand}
+    return [(run.offer_id, run.nodes) for run in (*at_hand, *ended)], [run for run in up if run.id not in counted]
