@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.model import Job
+from orchestrator.model import Job, Resources
 from orchestrator.policy.projects import STARVED_S
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
@@ -127,6 +127,30 @@ def test_a_job_of_a_higher_priority_gets_the_next_machine(install: Install, limi
     assert not any(home.runs(job) for job in low)
     home.until_state(urgent, "finished")
     home.until(lambda: any(home.runs(job) for job in low))
+
+
+def test_of_jobs_that_are_decided_together_the_one_of_a_higher_priority_is_placed(install: Install) -> None:
+    home = install(overrides={"limits.max_instances": 1, "projects": {"urgent": {"priority": 1}}})
+    low = [home.submit(f"low-{number}", steps=5) for number in range(4)]
+    urgent = home.submit("urgent", steps=5, project="urgent")
+    home.until(lambda: any(home.runs(job) for job in (*low, urgent)))
+    assert home.runs(urgent)
+
+
+def test_room_is_kept_for_a_job_of_a_higher_priority_until_it_is_enough(install: Install) -> None:
+    """The gang needs two machines. Jobs of a lower priority could take each one that becomes free."""
+    home = install(overrides={"limits.max_instances": 2, "projects": {"urgent": {"priority": 1}}})
+    first, second = home.submit("first", steps=25), home.submit("second", steps=50)
+    for job in (first, second):
+        home.until_step(job, 3)
+    gang = home.submit("gang", steps=5, project="urgent", resources=Resources(nodes=2))
+    low = home.submit("low", steps=400)
+    home.until_state(first, "finished")
+    home.until(lambda: bool(home.runs(gang) or home.runs(low)))
+    assert not home.runs(low)
+    assert "and gang, which has a higher priority, comes first" in " ".join(
+        event.message for event in home.events(low, "job.waits")
+    )
 
 
 def test_a_job_that_waited_for_a_day_comes_before_newer_ones_of_a_higher_priority(install: Install) -> None:
