@@ -1,6 +1,7 @@
 """Configuration: every setting with its value and origin. It depends on no other part of the product."""
 
 from orchestrator.config.load import load_config
+from orchestrator.config.projects import Project, Projects
 from orchestrator.config.settings import (
     SETTINGS,
     Config,
@@ -22,6 +23,8 @@ __all__ = [
     "Policy",
     "PriceSources",
     "Prices",
+    "Project",
+    "Projects",
     "Providers",
     "Secrets",
     "Setting",

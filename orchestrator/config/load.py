@@ -25,7 +25,7 @@ from orchestrator.config.settings import (
 )
 from orchestrator.config.store_url import url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
-from orchestrator.config.values import Setting
+from orchestrator.config.values import FieldErrors, Setting
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from providers.traits import traits_of
 
@@ -46,9 +46,20 @@ class _Given:
     source: str
     line: int = 0
     column: int = 0
+    file: TomlFile | None = None
 
     def problem(self, message: str, hint: str = "") -> Problem:
         return Problem(self.source, self.line, self.column, self.name, message, hint)
+
+    def problems(self, error: ValueError) -> Iterator[Problem]:
+        """What is wrong with the value, or with fields below it, each at its own place."""
+        if not isinstance(error, FieldErrors):
+            yield self.problem(str(error))
+            return
+        for below, message, hint in error.problems:
+            name = f"{self.name}.{below}"
+            line, column = (0, 0) if self.file is None else self.file.position(name)
+            yield Problem(self.source, line, column, name, message, hint)
 
 
 def load_config(
@@ -70,7 +81,7 @@ def load_config(
         try:
             value = _read(SETTINGS[given.name], given)
         except ValueError as error:
-            problems.append(given.problem(str(error)))
+            problems += given.problems(error)
             continue
         if given.name not in used:
             values[given.name], used[given.name] = value, given
@@ -119,7 +130,7 @@ def _in_tables(
     for key, value in tables.items():
         name = prefix + key
         line, column = file.position(name)
-        given = _Given(name, value, base_dir, f"{file.path}:{line}", file.path, line, column)
+        given = _Given(name, value, base_dir, f"{file.path}:{line}", file.path, line, column, file)
         is_section = any(setting.startswith(f"{name}.") for setting in SETTINGS)
         if name in SETTINGS:
             yield given

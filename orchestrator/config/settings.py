@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from orchestrator.config.clouds import AwsProvider, AzureProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
+from orchestrator.config.projects import Projects, read_projects
 from orchestrator.config.values import Setting, names, number, one_of, path, root, setting, text, url, whole, yes_no
 from providers.traits import own_clock
 
@@ -370,6 +371,14 @@ class Config:
     )
     suspect_after_s: float = setting(
         5.0, "A run without contact for this long is suspected to be lost.", number(above=0), "10"
+    )
+    projects: Projects = setting(  # noqa: RUF009 - it is dataclasses.field
+        Projects(),
+        "What the jobs of each project may use together, and how much they count: tables [projects.NAME] "
+        "(docs/projects.md); JSON in the environment.",
+        read_projects,
+        "{ vision = { weight = 2, max_instances = 8, max_usd_per_hour = 12, budget = 400, priority = 1 } }",
+        "none",
     )
     providers: Providers = field(default_factory=Providers)
     prices: Prices = field(default_factory=Prices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,14 @@ from trainers.objects.services import place_of
 
 Read = Callable[[object], object]
 """Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
+
+
+class FieldErrors(ValueError):
+    """Mistakes in a setting that is a table: (the field below the setting, what is wrong, the remedy or "") of each."""
+
+    def __init__(self, problems: Sequence[tuple[str, str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {message}" for field, message, _ in problems))
+        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)

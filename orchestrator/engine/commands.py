@@ -177,7 +177,7 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     else:
         wanted = str(named)
         manual.check_target(tx, now, config, job, current, wanted)
-    check_limits(ctx, tx, wanted, nodes=job.spec.resources.nodes)
+    check_limits(ctx, tx, job, wanted)
     if (why := spending_limits.refuses(ctx, job, wanted, current)) is not None:
         raise LimitError(why)
     migration = open_migration(ctx, tx, job, wanted, "manual", source=current)

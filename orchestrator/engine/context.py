@@ -33,6 +33,9 @@ from trainers.control import Risk
 T = TypeVar("T")
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
+Standing = tuple[float, bool]
+"""Who comes first where room is little: the job of the higher priority, and of two equal ones the one that trained
+before."""
 TRAINS: tuple[RunState, ...] = ("training", "quiesced")
 """The states of a run that has the job."""
 REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
@@ -95,10 +98,9 @@ class Context:
     `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
     not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
     `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), and on which offer, the `round` of jobs that share machines, and the `group_rounds` by group.
-    `announced` are preemption
-    notices that machines reported themselves: by run, when (market ms) its machine will be taken away. `risks` are what
-    runs were told last (engine.jobs.risk). `crossing` and
+    (monotonic seconds), on which offer and of which standing, the `round` of jobs that share machines, and the
+    `group_rounds` by group. `announced` are preemption notices that machines reported themselves: by run, when (market
+    ms) its machine will be taken away. `risks` are what runs were told last (engine.jobs.risk). `crossing` and
     `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
     """
 
@@ -115,7 +117,7 @@ class Context:
     markets: MarketReader = field(default_factory=MarketReader)
     speeds: SpeedReader = field(default_factory=partial(SpeedReader, unreadable=lambda *_: None))
     calls: Calls = field(default_factory=Calls)
-    places: dict[str, tuple[float, str]] = field(default_factory=dict)
+    places: dict[str, tuple[float, str, Standing]] = field(default_factory=dict)
     round: Round = field(default_factory=Round)
     group_rounds: dict[str, Round] = field(default_factory=dict)
     announced: dict[str, int] = field(default_factory=dict)

@@ -38,7 +38,8 @@ from providers.offer import provider_of
 _HANDS_OFF = TERMINAL | {"paused", "pausing", "cancelling"}
 _ALTERNATIVE = attrgetter(*(field.name for field in fields(Alternative)))
 _PLACEMENT = attrgetter(*(field.name for field in fields(Placement) if field.name != "alternatives"))
-_PROGRESS = tuple(field.name for field in fields(Demand) if field.name not in ("job", "idle_s"))
+_UNEQUAL = ("job", "idle_s", "priority", "project_weight")
+_PROGRESS = tuple(field.name for field in fields(Demand) if field.name not in _UNEQUAL)
 NOTHING_UNDER_WAY: Mapping[str, Underway] = MappingProxyType({})
 
 

@@ -26,7 +26,9 @@ class Demand:
     the time that setting up its environment adds to each machine's start, within a factor of two. `idle_s` is for how
     long (market seconds) it has run nowhere: since it last trained or was submitted or resumed; 0 while it runs.
     `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now; `reserved` are
-    the offers that other jobs have now, in their turns. The job may stay on one where it runs.
+    the offers that other jobs have now, in their turns. The job may stay on one where it runs. `priority`: who competes
+    with jobs of a lower one comes first. `project_weight`: the part of its project of the time of machines that jobs
+    share; None where no project has one, and each job counts by its own weight.
     """
 
     job: Job
@@ -43,6 +45,8 @@ class Demand:
     idle_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()
     reserved: frozenset[str] = frozenset()
+    priority: int = 0
+    project_weight: float | None = None
 
     @property
     def gap_s(self) -> float:

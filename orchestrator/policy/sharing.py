@@ -1,7 +1,8 @@
 """Sharing: jobs that are decided together never count on the same machines of a quota.
 
 Each job is first decided as if it were alone. That is right as long as every quota has room for all of them. Where one
-has not, the jobs that chose its machines are ordered by what each would lose by having to do without:
+has not, the jobs that chose its machines are ordered by priority, and then by what each would lose by having to do
+without:
 
 1. those that would have to wait, then those that would be less likely to meet deadline or budget, then the others;
 2. then by how much worse the next best choice is for the job's objective, for each unit of the quota;
@@ -84,14 +85,14 @@ def _short(claims: Mapping[str, Counter[QuotaName]], units: Mapping[QuotaName, i
     return min(short, key=repr, default=None)
 
 
-def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tuple[int, float, float, int, str]:
-    """Less for a job that loses more without its choice."""
+def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tuple[int, int, float, float, int, str]:
+    """Less for a job of a higher priority, then for one that loses more without its choice."""
     job = demand.job
     waits = instead.action in ("wait", "none")
     riskier = instead.chance is not None and (now.chance is None or instead.chance < now.chance)
     deadline = math.inf if job.deadline_at_ms is None else job.deadline_at_ms
     loss = 0.0 if waits else _loss(demand, now, instead) / units
-    return (0 if waits else 1 if riskier else 2), -loss, deadline, job.submitted_at_ms, job.id
+    return -demand.priority, (0 if waits else 1 if riskier else 2), -loss, deadline, job.submitted_at_ms, job.id
 
 
 def _loss(demand: Demand, now: Placement, instead: Placement) -> float:

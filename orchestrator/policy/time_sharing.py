@@ -18,6 +18,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.rounds import Room
 from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
+from orchestrator.policy.projects import weighted
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
 
 TAKEN = (
@@ -94,6 +95,7 @@ def take_turns(
             contenders.append(found)
     if not contenders:
         return None
+    contenders = weighted(contenders, demands)
     shares = fair_shares(contenders, room, rules.fairness)
     way = turns(contenders, shares, room, rules.round_s)
     instead = _instead(room)

@@ -168,15 +168,20 @@ def _wait_until(installation: Installation, at_ms: int) -> None:
 def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[int, int]:
     """(a job's cost so far, the cost per hour of its running machines), in nano-USD at the known prices. `unsettled`
     are its runs with open books; all others are booked."""
-    rate = 0
     with ctx.installation.store.read() as tx:
         spent = job_cost_nano_usd(tx, job_id, unsettled, ctx.now_ms)
-        for run in unsettled:
-            if run.billed_from_ms is not None and run.billed_to_ms is None:
-                changes = tx.price_changes(run.offer_id, ctx.now_ms, ctx.now_ms + 1)
-                rate += run.nodes * (changes[-1][1] if changes else 0)
-                rate += _kept_nano_usd_per_hour(run)
-    return spent, rate
+        return spent, running_nano_usd_per_hour(tx, unsettled, ctx.now_ms)
+
+
+def running_nano_usd_per_hour(tx: Tx, runs: Sequence[Run], now_ms: int) -> int:
+    """The cost per hour of the running machines of these runs, with what they keep, at the known prices."""
+    rate = 0
+    for run in runs:
+        if run.billed_from_ms is not None and run.billed_to_ms is None:
+            changes = tx.price_changes(run.offer_id, now_ms, now_ms + 1)
+            rate += run.nodes * (changes[-1][1] if changes else 0)
+            rate += _kept_nano_usd_per_hour(run)
+    return rate
 
 
 def _kept_nano_usd_per_hour(run: Run) -> int:

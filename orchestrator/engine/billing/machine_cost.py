@@ -21,10 +21,12 @@ def job_cost_nano_usd(tx: Tx, job_id: str, unsettled: Sequence[Run], upto_ms: in
     """What counts against a job's budget at a market time, in nano-USD: all that is booked, and what its machines have
     cost besides: time since the last booking, and disk, storage and the egress of a move, which are booked when a
     machine has ended. `unsettled` are its runs with open books."""
-    spent = tx.total_nano_usd(job_id)
-    for run in unsettled:
-        spent += machine_cost_nano_usd(tx, run, upto_ms) - tx.total_nano_usd(job_id, run.id)
-    return spent
+    return tx.total_nano_usd(job_id) + unbooked_nano_usd(tx, unsettled, upto_ms)
+
+
+def unbooked_nano_usd(tx: Tx, unsettled: Sequence[Run], upto_ms: int) -> int:
+    """What the machines of runs with open books have cost by a market time besides what is booked, in nano-USD."""
+    return sum(machine_cost_nano_usd(tx, run, upto_ms) - tx.total_nano_usd(run.job_id, run.id) for run in unsettled)
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:

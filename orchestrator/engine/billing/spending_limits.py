@@ -56,16 +56,33 @@ def spending(
 ) -> Spending:
     """The spending of a job with a budget on all its machines, and on one more at `beside` nano-USD per hour. The
     control plane looks again within `look_every_s` wall seconds."""
-    factor, budget = ctx.installation.clock.factor, job.spec.budget_nano_usd
+    budget = job.spec.budget_nano_usd
     assert budget is not None
     with ctx.installation.store.read() as tx:
-        runs = [_described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
+        runs = [described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
         wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
         rate_to_come = sum(run.nodes * price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
-        unheard, rise = _possible_rise(tx, runs, ctx.now_ms)
+        unheard, rise = possible_rise(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, job.id, runs)
     rate += rate_to_come + beside
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
+    return reserved(ctx, spent, rate, unheard, rise, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
+
+
+def reserved(
+    ctx: Context,
+    spent: int,
+    rate: int,
+    unheard: int,
+    rise: int,
+    budget: int,
+    *,
+    step_wall_s: float,
+    look_every_s: float,
+) -> Spending:
+    """The spending on machines that have cost `spent` and cost `rate` per hour, or, if prices have risen unheard of,
+    `unheard` and `rise` more (nano-USD). `step_wall_s` is the longest of their steps (wall seconds)."""
+    factor = ctx.installation.clock.factor
     stop_s = STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s
     stop = max(reserve_nano_usd(rate + rise, stop_s * factor), budget // STOP_SHARE)
     longest = reserve_nano_usd(rate + rise, STOP_TIMEOUT_WALL_S * factor)
@@ -87,7 +104,7 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
         two = refuses_second(ctx, job, leaves, price, brought)
         return None if two is None else two + egress
     now, then = spending(ctx, job, None), spending(ctx, job, None, beside=price)
-    shortest = reserve_nano_usd(price, rate_card(provider_of(offer_id)).minimum_ms / 1000)  # billed in any case
+    shortest = shortest_nano_usd(offer_id, price)
     if now.spent + brought + max(then.release, now.release + shortest) < budget:
         return None
     least = now.spent + brought + now.release + shortest + then.release + then.stop
@@ -110,6 +127,11 @@ def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hou
     if not replace(now, spent=now.spent + to_come).too_little_for_two(budget):
         return None
     return "the rest of its budget does not cover two machines"
+
+
+def shortest_nano_usd(offer_id: str, nano_usd_per_hour: int) -> int:
+    """What a machine of an offer is billed in any case, however soon it ends, in nano-USD."""
+    return reserve_nano_usd(nano_usd_per_hour, rate_card(provider_of(offer_id)).minimum_ms / 1000)
 
 
 def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | None) -> int:
@@ -177,7 +199,7 @@ def _release_nano_usd(rate_per_hour: int, factor: float, look_every_s: float) ->
     return reserve_nano_usd(rate_per_hour, market_s)
 
 
-def _described(ctx: Context, run: Run) -> Run:
+def described(ctx: Context, run: Run) -> Run:
     """The run with the start of its billing, which a provider reports before it is stored."""
     instance = ctx.instance(run)
     if run.billed_from_ms is not None or instance is None or instance.billed_from_ms is None:
@@ -187,7 +209,7 @@ def _described(ctx: Context, run: Run) -> Run:
     return replace(run, billed_from_ms=began_ms, members=members)
 
 
-def _possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
+def possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
     """Assuming that prices of running spot machines have doubled since the last poll: (the extra cost by now, the extra
     cost per hour), in nano-USD."""
     more = rise = 0

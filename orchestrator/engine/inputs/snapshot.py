@@ -19,6 +19,7 @@ from orchestrator.market import Location, Market
 from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
+from orchestrator.policy.projects import priority_of
 from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
 
@@ -87,7 +88,7 @@ def inputs(
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
-        demands.append(kept(replace(demand, checkpoint_bytes=size_bytes), config))
+        demands.append(standing(kept(replace(demand, checkpoint_bytes=size_bytes), config), config))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
@@ -101,6 +102,13 @@ def kept(demand: Demand, config: Config) -> Demand:
     root = str(config.store_root)
     region = bucket_region(config, demand.job.spec.checkpoint.to or root)
     return replace(demand, store_root=root, bucket_region=region)
+
+
+def standing(demand: Demand, config: Config) -> Demand:
+    """The demand with what the job's project gives it: its priority, and its weight if projects have any."""
+    projects, own = config.projects, config.projects.of(demand.job.project)
+    priority = priority_of(own.priority, projects.highest_priority, demand.idle_s)
+    return replace(demand, priority=priority, project_weight=own.weight if projects.tables else None)
 
 
 def profiled_bytes(book: PerfBook, job: Job) -> int:
@@ -180,17 +188,24 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
         handover_s=gap_s,
         checkpoint_at=checkpoint_at(past.runs),
         setup_s=setup_s,
-        idle_s=_idle_s(job, past, now_ms),
+        idle_s=_idle_s(job, past.runs, past.events, now_ms),
         excluded=wasted.excluded(past.events, now_ms),
     )
 
 
-def _idle_s(job: Job, past: _Past, now_ms: int) -> float:
-    """For how many market seconds the job has run nowhere: since it last trained, or was submitted or resumed."""
-    if current_run(past.runs) is not None:
+def idle_s(tx: Tx, jobs: Collection[Job], now_ms: int) -> Mapping[str, float]:
+    """For how many market seconds each of these jobs has run nowhere, by job id. Raises RowError."""
+    ids = [job.id for job in jobs]
+    runs, events = tx.runs_of(ids), tx.events_of(ids, wasted.EXCLUDING)
+    return {job.id: _idle_s(job, runs[job.id], events[job.id], now_ms) for job in jobs}
+
+
+def _idle_s(job: Job, runs: Sequence[Run], events: Sequence[Event], now_ms: int) -> float:
+    """Since the job last trained, or was submitted or resumed, in market seconds; 0 while it runs."""
+    if current_run(runs) is not None:
         return 0.0
-    trained = [run.training_to_ms or 0 for run in past.runs if run.training_from_ms is not None]
-    since_ms = max([job.submitted_at_ms, *trained, *wasted.resumed_ms(past.events)])
+    trained = [run.training_to_ms or 0 for run in runs if run.training_from_ms is not None]
+    since_ms = max([job.submitted_at_ms, *trained, *wasted.resumed_ms(events)])
     return max(now_ms - since_ms, 0) / 1000
 
 

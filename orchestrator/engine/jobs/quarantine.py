@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from orchestrator.engine.billing.project_budget import budget_of, project_spending
 from orchestrator.engine.billing.spending_limits import LOOK_EVERY_S, spending
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTIVE, Context
@@ -89,11 +90,15 @@ def _lives(run: Run, job_id: str) -> bool:
 
 
 def _used_up(ctx: Context, job_id: str) -> bool:
-    """Whether the job's budget is used up. The budget applies in quarantine, too."""
+    """Whether the budget of the job or of its project is used up. Both apply in quarantine, too."""
     job = ctx.work.jobs.get(job_id)
-    if job is None or job.spec.budget_nano_usd is None or not ctx.due(f"quarantine-budget/{job_id}", LOOK_EVERY_S):
+    if job is None or not ctx.due(f"quarantine-budget/{job_id}", LOOK_EVERY_S):
         return False
-    return spending(ctx, job, None).used_up(job.spec.budget_nano_usd)
+    own, whole = job.spec.budget_nano_usd, budget_of(ctx, job.project)
+    if own is not None and spending(ctx, job, None).used_up(own):
+        return True
+    with ctx.installation.store.read() as tx:
+        return whole is not None and project_spending(ctx, tx, job.project, whole).used_up(whole)
 
 
 def _works(ctx: Context, run: Run) -> bool:

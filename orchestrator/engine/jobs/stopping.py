@@ -1,15 +1,16 @@
 """Stopping: carries pauses, cancellations and spending limits to their end, which takes more than one tick.
 
-Near the end of its budget a job is asked to save a checkpoint and pause; when the money for waiting is used up, it is
-ended at its last checkpoint at once. At its max_duration it fails.
+Near the end of its budget, or of its project's, a job is asked to save a checkpoint and pause; when the money for
+waiting is used up, it is ended at its last checkpoint at once. At its max_duration it fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from orchestrator.engine.billing import project_budget
 from orchestrator.engine.billing.spending_limits import (
     LOOK_EVERY_S,
     STOP_TIMEOUT_WALL_S,
@@ -35,25 +36,28 @@ def stop_as_asked(ctx: Context) -> bool:
     """Bring pausing and cancelling jobs to their end; stop jobs before they pass a spending limit."""
     changed = False
     look_s = _look_s(ctx)
+    projects: dict[str, Spending] = {}
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     runs = ctx.work.runs_by_job()
     for job in ctx.work.jobs.values():
         changed |= contained(
             ctx,
             Compartment.STOPPING,
-            partial(_stop_as_asked, ctx, job, runs.get(job.id, ()), job.id in migrating, look_s),
+            partial(_stop_as_asked, ctx, job, runs.get(job.id, ()), job.id in migrating, look_s, projects),
             False,
             job_id=job.id,
         )
     return changed
 
 
-def _stop_as_asked(ctx: Context, job: Job, runs: Sequence[Run], migrating: bool, look_s: float) -> bool:
+def _stop_as_asked(
+    ctx: Context, job: Job, runs: Sequence[Run], migrating: bool, look_s: float, projects: dict[str, Spending]
+) -> bool:
     current = snapshot.current_run(runs)
     if job.state == "cancelling":
         return _cancelling(ctx, job, current, migrating)
     if job.state in ("starting", "running", "migrating", "pausing"):
-        if _limits(ctx, job, current, look_s):
+        if _limits(ctx, job, current, look_s, projects):
             return True
         if job.state == "pausing":
             return _pausing(ctx, job, current, migrating)
@@ -117,28 +121,40 @@ def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | N
                 abort(ctx, move, "the job is paused")
 
 
-def _limits(ctx: Context, job: Job, current: Run | None, look_s: float) -> bool:
-    spec = job.spec
-    if spec.budget_nano_usd is None and spec.max_duration_s is None:
+def _limits(ctx: Context, job: Job, current: Run | None, look_s: float, projects: dict[str, Spending]) -> bool:
+    """`projects` is what was found of projects in this tick: one look is enough for all jobs of one."""
+    spec, whole = job.spec, project_budget.budget_of(ctx, job.project)
+    if spec.budget_nano_usd is None and spec.max_duration_s is None and whole is None:
         return False
     if not ctx.due(f"limits/{job.id}", LOOK_EVERY_S):
         return False
     if spec.max_duration_s is not None and job.state != "pausing" and _overran(ctx, job, current, spec.max_duration_s):
         return True
-    if spec.budget_nano_usd is not None:
-        return _near_budget(ctx, job, current, spec.budget_nano_usd, spending(ctx, job, current, look_s))
+    if (budget := spec.budget_nano_usd) is not None:
+        now = spending(ctx, job, current, look_s)
+        if _near_budget(ctx, job, current, budget, now, "its", partial(why_paused, ctx, job, current, now)):
+            return True
+    if whole is not None:
+        if job.project not in projects:
+            with ctx.installation.store.read() as tx:
+                projects[job.project] = project_budget.project_spending(ctx, tx, job.project, whole, look_s)
+        now = projects[job.project]
+        why = partial(project_budget.why_paused, job, whole, now)
+        return _near_budget(ctx, job, current, whole, now, "its project's", why)
     return False
 
 
-def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: Spending) -> bool:
+def _near_budget(
+    ctx: Context, job: Job, current: Run | None, budget: int, now: Spending, whose: str, explained: Callable[[], str]
+) -> bool:
     if now.used_up(budget):
-        why = why_paused(ctx, job, current, now)
-        _end_now(ctx, job, current, "at its last checkpoint (its budget does not cover waiting for another)", why)
+        how = f"at its last checkpoint ({whose} budget does not cover waiting for another)"
+        _end_now(ctx, job, current, how, explained())
         return True
-    if now.too_little_for_two(budget) and _end_standby(ctx, job):
+    if now.too_little_for_two(budget) and _end_standby(ctx, job, whose):
         return True
     if job.state != "pausing" and now.nearly_used_up(budget):
-        why = why_paused(ctx, job, current, now)
+        why = explained()
         with ctx.write() as tx:
             pause(ctx, tx, job, current, why, actor=ACTOR)
         if current is not None:
@@ -147,13 +163,13 @@ def _near_budget(ctx: Context, job: Job, current: Run | None, budget: int, now: 
     return False
 
 
-def _end_standby(ctx: Context, job: Job) -> bool:
+def _end_standby(ctx: Context, job: Job, whose: str) -> bool:
     """End the standby: a job prefers to continue without one over pausing."""
     standbys = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
     for migration in standbys:
         with ctx.installation.store.read() as tx:
             move = load(tx, migration)
-        abort(ctx, move, "the rest of the job's budget does not cover two machines")
+        abort(ctx, move, f"the rest of {whose} budget does not cover two machines")
     return bool(standbys)
 
 

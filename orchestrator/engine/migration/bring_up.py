@@ -89,10 +89,10 @@ def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None
     is stored then; None if it is at another step. Raises LimitError."""
     disk_gb = _disk_gb(ctx, migration, move.job)
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
-        nodes, run_id, also = move.target.nodes, move.target.id, migration.also
-        check_limits(ctx, tx, migration.offer_id, nodes=nodes, besides=run_id)
+        run_id, also = move.target.id, migration.also
+        check_limits(ctx, tx, move.job, migration.offer_id, besides=run_id)
         if not migration.attempt:
-            also = within_limits(ctx, tx, also, nodes=nodes, besides=run_id)
+            also = within_limits(ctx, tx, move.job, also, besides=run_id)
         ctx.waited_s(f"launching/{migration.id}")
         tried = migration.attempt + 1
         if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb, also=also):

@@ -16,8 +16,9 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pausing import pause
+from orchestrator.engine.jobs.priorities import ahead, in_order, priorities
 from orchestrator.engine.jobs.reserved import at_its_turn, is_known, why_later
-from orchestrator.engine.migration.intent import is_asked, open_migration, under_way
+from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits
 from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
 from orchestrator.engine.migration.turns import Turns
@@ -59,11 +60,19 @@ def _place(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> bo
         contained_writes(
             ctx,
             Compartment.PLACE,
-            [each for each in plan.placements if each.action not in ("stay", "none")],  # there is nothing to write
+            [each for each in _in_order(ctx, plan) if each.action not in ("stay", "none")],  # there is nothing to write
             lambda placement: placement.job_id,
             lambda tx, placement: _apply_one(ctx, tx, plan, placement, None),
         )
     )
+
+
+def _in_order(ctx: Context, plan: Plan) -> Sequence[Placement]:
+    """The placements, those of jobs that come first at first."""
+    jobs = [ctx.work.jobs[each.job_id] for each in plan.placements if each.job_id in ctx.work.jobs]
+    with ctx.installation.store.read() as tx:
+        rank = {job.id: number for number, job in enumerate(in_order(ctx, tx, jobs))}
+    return sorted(plan.placements, key=lambda each: rank.get(each.job_id, len(rank)))
 
 
 def _is_asked(ctx: Context, job: Job) -> bool:
@@ -98,15 +107,16 @@ def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> 
         ]
         if len(sound) == len(jobs):
             raise
-    return _plan(ctx, sound, with_notice)
+    return _plan(ctx, sound, with_notice, alone=True)
 
 
 def _decides(ctx: Context, job_id: str, with_notice: frozenset[str]) -> bool:
-    _plan(ctx, [job_id], with_notice)
+    _plan(ctx, [job_id], with_notice, alone=True)
     return True
 
 
-def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
+def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alone: bool = False) -> Plan | None:
+    """Of these jobs, and, unless `alone`, those that wait and come before one of them; None if none may be placed."""
     now, config = ctx.now_ms, ctx.installation.config
     with ctx.installation.store.read() as tx:
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
@@ -114,6 +124,8 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
         chosen = [job.id for job in waiting if may_be_placed(ctx, job, facts[job.id], moves[job.id])]
     chosen = [job.id for job in waiting if job.id in chosen and not _waits_for_others(ctx, job)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
+    if not alone:
+        chosen += _ahead(ctx, [job for job in waiting if job.id in chosen])
     if jobs and not chosen:
         return None
     with ctx.installation.store.read() as tx:
@@ -129,6 +141,24 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Pla
         )
     demands = [at_its_turn(ctx, each) for each in inputs.demands]
     return decide(demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
+
+
+def _ahead(ctx: Context, chosen: Sequence[Job]) -> list[str]:
+    """The waiting jobs that come before one of these. They are looked at although they were a moment ago."""
+    with ctx.installation.store.read() as tx:
+        first = ahead(ctx, tx, chosen)
+        ids = [job.id for job in first]
+        facts, moves = tx.job_facts_of(ids), tx.migrations_of(ids, open=True)
+    soon_ms = ctx.now_ms + WAIT_EVERY_WALL_S * ctx.installation.clock.factor * 1000
+    return [
+        job.id
+        for job in first
+        if (facts[job.id].next_decision_ms or 0) <= soon_ms
+        and not may_change_place(moves[job.id])
+        and _is_asked(ctx, job)
+        and not _waits_for_others(ctx, job)
+        and not _waits_for_secrets(ctx, job.id)
+    ]
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
@@ -214,11 +244,12 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         return False
     runs = tx.runs(job_id=job.id)
     current, before = snapshot.current_run(runs), [run for run in runs if run.training_from_ms is not None]
+    standing = priorities(ctx, tx, [job])[job.id], bool(before)
     try:
-        check_limits(ctx, tx, placement.offer_id, nodes=job.spec.resources.nodes, yields=not before)
+        check_limits(ctx, tx, job, placement.offer_id, standing=standing)
     except LimitError as error:
-        if before and job.state == "queued":
-            keep_a_place(ctx, job, placement.offer_id)
+        if job.state == "queued":
+            keep_a_place(ctx, job, placement.offer_id, standing)
         _report_waiting(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
     leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
@@ -266,7 +297,7 @@ def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ..
     """The further offers that the launch may take, as far as one call can, within all limits."""
     offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
     provider = ctx.installation.providers.get(provider_of(offer_id))
-    able = within_limits(ctx, tx, together(provider, offer_id, placement.also, nodes), nodes=nodes)
+    able = within_limits(ctx, tx, job, together(provider, offer_id, placement.also, nodes))
     return tuple(each for each in able if spending_limits.refuses(ctx, job, each) is None)
 
 

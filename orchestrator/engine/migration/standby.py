@@ -15,7 +15,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import open_migration
-from orchestrator.engine.migration.limits import check_limits
+from orchestrator.engine.migration.limits import LAST, check_limits
 from orchestrator.engine.migration.move import MAX_PAUSE_S, given_up_in_a_row, waits
 from orchestrator.engine.migration.place import jobs_with_notice
 from orchestrator.engine.migration.startable import may_be_placed
@@ -158,7 +158,7 @@ def _open(ctx: Context, job: Job) -> bool:
             _report_none(ctx, tx, job, f"no standby: {refused}")
             return False
         try:
-            check_limits(ctx, tx, standby.offer_id, nodes=job.spec.resources.nodes, yields=True)
+            check_limits(ctx, tx, job, standby.offer_id, standing=LAST)
         except LimitError as error:
             _report_none(ctx, tx, job, f"no standby: {error}")
             return False

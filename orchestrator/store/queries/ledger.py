@@ -82,6 +82,11 @@ _SUM = [ledger_sum.c[name] for name in ("job_id", "run_id", "kind", "entries", "
 _SUMS = select(*_SUM).where(ledger_sum.c.job_id.in_(bindparam("job_ids", expanding=True)))
 _TOTAL = select(func.sum(ledger_sum.c.amount_nano_usd))
 _TOTAL_OF_JOB = _TOTAL.where(ledger_sum.c.job_id == bindparam("job_id"))
+_TOTAL_OF_PROJECT = (
+    _TOTAL.select_from(ledger_sum)
+    .join(job, job.c.id == ledger_sum.c.job_id)
+    .where(job.c.project == bindparam("project"))
+)
 _TOTAL_OF_RUN = _TOTAL_OF_JOB.where(ledger_sum.c.run_id == bindparam("run_id"))
 _UNEQUAL = text(
     "SELECT job_id, run_id, kind FROM (SELECT job_id, run_id, kind, entries, amount_nano_usd FROM ledger_sum UNION ALL "
@@ -190,6 +195,10 @@ class LedgerRows(Transaction):
         """The exact sum of the entries of all jobs, of one job or of one run, in nano-USD."""
         query = _TOTAL if job_id is None else _TOTAL_OF_JOB if run_id is None else _TOTAL_OF_RUN
         return int(self._connection.execute(query, {"job_id": job_id, "run_id": run_id}).scalar_one() or 0)
+
+    def project_nano_usd(self, project: str) -> int:
+        """The exact sum of the entries of all jobs of a project, in nano-USD."""
+        return int(self._connection.execute(_TOTAL_OF_PROJECT, {"project": project}).scalar_one() or 0)
 
     def ledger_sums(self, job_ids: Collection[str]) -> Iterator[LedgerSum]:
         """The sums of these jobs, by run and kind. Raises UnreadableRowError."""

@@ -173,3 +173,21 @@ def wanted(placements: Mapping[str, Placement], nodes_of: Mapping[str, int], typ
     """How many machines of these types are taken together."""
     taken = [(job_id, each.offer_id.split("/")[3]) for job_id, each in placements.items() if each.offer_id is not None]
     return sum(nodes_of[job_id] for job_id, instance_type in taken if instance_type in types)
+
+
+def test_a_job_of_a_higher_priority_keeps_it_whatever_others_lose(case: DecisionCase) -> None:
+    """One would have to wait, and the other saves more: a priority comes before both."""
+    only, dear = case.offer("only", 1.0, gpu="SIM-L"), case.offer("dear", 50.0)
+    rates = {"SIM-L": 1.0, "SIM-M": 1.0}
+    urgent = demand(case, "urgent", rates=rates)
+    large = demand(case, "large-only", rates=rates, resources=Resources(gpus=(GpuRequest("SIM-L"),)))
+    saves = demand(case, "saves-much", steps=1_000_000, rates=rates)
+    limit = quota(1, instance_types=("only",))
+    chosen = decided(case, [urgent, large, saves], limit)
+    assert chosen["large-only"].offer_id == only
+    chosen = decided(case, [replace(urgent, priority=1), large, saves], limit)
+    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {
+        "urgent": only,
+        "large-only": None,
+        "saves-much": dear,
+    }

@@ -1,0 +1,116 @@
+"""Project budgets: what all jobs of a project cost together never exceeds the budget of the project.
+
+It is kept as a job's budget is (spending_limits), with the sums over its jobs: what ending all of their machines now
+would still cost counts as spent, and so does the least that a launch under way will cost. When the rest is needed to
+save checkpoints and end the machines, all jobs of the project are paused (engine.jobs.stopping).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.engine.billing.accrue import running_nano_usd_per_hour
+from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
+from orchestrator.engine.billing.spending_limits import (
+    LOOK_EVERY_S,
+    Spending,
+    bringing_nano_usd,
+    described,
+    possible_rise,
+    price_now,
+    reserved,
+    shortest_nano_usd,
+)
+from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.model import Job, Run
+from orchestrator.store import Tx
+from providers.money import format_usd, usd
+from providers.offer import CapacityType
+
+
+def budget_of(ctx: Context, project: str) -> int | None:
+    """The budget of a project in nano-USD; None without one."""
+    dollars = ctx.installation.config.projects.of(project).budget
+    return None if dollars is None else usd(dollars)
+
+
+def project_spending(
+    ctx: Context,
+    tx: Tx,
+    project: str,
+    budget: int,
+    look_every_s: float = LOOK_EVERY_S,
+    *,
+    beside: tuple[str, int] | None = None,
+    besides: str | None = None,
+) -> Spending:
+    """The spending of a project on all machines of its jobs, and on more `beside` them (on an offer, and how many); the
+    run `besides` does not count. The control plane looks again within `look_every_s` wall seconds."""
+    runs = [described(ctx, run) for run in _runs(tx, project) if run.id != besides]
+    coming = [((run.offer_id, *_also(tx, run)), run.nodes) for run in runs if run.billed_from_ms is None]
+    if beside is not None:
+        coming.append(((beside[0],), beside[1]))
+    rate, promised = running_nano_usd_per_hour(tx, runs, ctx.now_ms), 0
+    unheard, rise = possible_rise(tx, runs, ctx.now_ms)
+    for offers, nodes in coming:
+        price, dearest = max((nodes * price_now(tx, each, ctx.now_ms), each) for each in offers)
+        rate += price
+        rise += price if dearest.endswith(CapacityType.SPOT) else 0
+        promised += shortest_nano_usd(dearest, price)
+    promised += sum(_bringing(ctx, tx, run) for run in runs if run.training_from_ms is None and run.moved_bytes is None)
+    spent = tx.project_nano_usd(project) + unbooked_nano_usd(tx, runs, ctx.now_ms)
+    step_wall_s = max((run.step_wall_s or 0.0 for run in runs if run.end is None), default=0.0)
+    found = reserved(ctx, spent, rate, unheard, rise, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    return Spending(spent, found.release + promised, found.stop)
+
+
+def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None = None) -> str | None:
+    """Why a job may not rent a machine of this offer; None if the budget of its project allows it, and all machines of
+    the project may then go on for a while. The run `besides` does not count."""
+    budget = budget_of(ctx, job.project)
+    if budget is None:
+        return None
+    beside = (offer_id, job.spec.resources.nodes)
+    then = project_spending(ctx, tx, job.project, budget, beside=beside, besides=besides)
+    brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
+    if not then.nearly_used_up(budget - brought):
+        return None
+    reserve = then.release + then.stop + brought
+    return (
+        f"the rest of the budget of project {job.project} does not cover another machine; "
+        f"{_spent_of(then.spent, budget)}, and {format_usd(reserve, 4)} would be reserved to end its machines"
+    )
+
+
+def why_paused(job: Job, budget: int, now: Spending) -> str:
+    """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
+    return (
+        f"project {job.project}: {_spent_of(now.spent, budget)}; {format_usd(now.release + now.stop, 4)} is reserved "
+        f"to save checkpoints and end its machines; to continue: raise projects.{job.project}.budget in "
+        f"tradewind.toml, then tradewind resume {job.name}"
+    )
+
+
+def _spent_of(spent: int, budget: int) -> str:
+    return f"{format_usd(spent, 4)} of its {format_usd(budget)} is spent"
+
+
+def _runs(tx: Tx, project: str) -> Sequence[Run]:
+    runs = tx.unsettled_runs(left_out)  # one that cannot be read is repaired first (engine.jobs.quarantine)
+    of = {job.id: job.project for job in tx.outlines_of({run.job_id for run in runs})}
+    return [run for run in runs if of.get(run.job_id) == project]
+
+
+def _also(tx: Tx, run: Run) -> Sequence[str]:
+    """The further offers on which a launch under way may land."""
+    if run.instance_id is not None:
+        return ()
+    moves = tx.migrations(job_id=run.job_id, open=True, unreadable=left_out)
+    return [offer_id for move in moves if move.target_run_id == run.id for offer_id in move.also]
+
+
+def _bringing(ctx: Context, tx: Tx, run: Run) -> int:
+    """What bringing a checkpoint to a machine that has none yet will cost, in nano-USD."""
+    job = tx.outline(run.job_id)
+    return bringing_nano_usd(tx, job.id, run.offer_id, ctx.bucket_of(job))

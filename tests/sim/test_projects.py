@@ -1,0 +1,189 @@
+"""What the jobs of a project may use together, which jobs come first, and how projects share machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.model import Job, Resources
+from orchestrator.policy.projects import STARVED_S
+from providers.money import usd
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
+
+Install = Callable[..., SimulatedInstallation]
+
+
+def states(home: SimulatedInstallation, *jobs: Job) -> set[str]:
+    return {home.job(job).state for job in jobs}
+
+
+def why_waiting(home: SimulatedInstallation, job: Job) -> str:
+    return home.events(job, "job.waits")[-1].message
+
+
+def up(home: SimulatedInstallation, *jobs: Job) -> int:
+    machines = {each.id for each in home.cloud.instances() if each.alive}
+    return sum(instance_id in machines for job in jobs for run in home.runs(job) for instance_id in run.instance_ids)
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        (
+            {"max_instances": 1},
+            "projects.vision.max_instances is reached (1 of 1 machines): raise projects.vision.max_instances in "
+            "tradewind.toml, or wait",
+        ),
+        (
+            {"max_usd_per_hour": 1.5},
+            "this would cost $2.00/h, more than projects.vision.max_usd_per_hour (1.5); $1.00/h of it is used: raise "
+            "projects.vision.max_usd_per_hour in tradewind.toml, or wait",
+        ),
+    ],
+)
+def test_a_limit_of_a_project_holds_up_its_own_jobs_only(install: Install, limit: dict[str, object], why: str) -> None:
+    home = install(overrides={"projects": {"vision": limit}})
+    vision = [home.submit(f"vision-{number}", steps=30, project="vision") for number in range(2)]
+    other = home.submit("other", steps=10)
+    most = 0
+    while states(home, *vision) != {"finished"}:
+        home.tick()
+        most = max(most, up(home, *vision))
+        assert home.clock.monotonic_s() < 600, home.story()
+    assert most == 1
+    (waited,) = [job for job in vision if home.events(job, "job.waits")]
+    assert why_waiting(home, waited) == why
+    assert not home.events(other, "job.waits")
+    home.settle()
+    check_truth(home)
+
+
+def test_a_job_that_its_project_holds_up_keeps_no_place_from_others(install: Install) -> None:
+    """It lost its machine, so it would come before new jobs; but it has to wait for another one of its project."""
+    home = install(overrides={"limits.max_instances": 2, "projects": {"vision": {"max_instances": 1, "priority": 5}}})
+    training = home.submit("training", steps=400, project="vision")
+    run = home.until_step(training, 5)
+    waiting = home.submit("waiting", steps=400, project="vision")
+    home.until(lambda: bool(home.events(waiting, "job.waits")))
+    other = home.submit("other", steps=10)
+    home.until_state(other, "finished")
+    home.cloud.crash(home.machine(run).id)
+    home.until(lambda: len(home.runs(training)) + len(home.runs(waiting)) > 1)
+    assert home.runs(training)[1:], "the one that trained before comes first in its project, too"
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_jobs_of_a_project_never_cost_more_than_its_budget(install: Install, deaf: bool) -> None:
+    budget = usd("0.25")
+    home = install(overrides={"projects": {"vision": {"budget": 0.25}}})
+    jobs = [home.submit(f"vision-{number}", steps=900, project="vision") for number in range(2)]
+    for job in jobs:
+        home.until_step(job, 3)
+        if deaf:
+            home.site.ignore_control(job.id)
+    home.until(lambda: states(home, *jobs) == {"paused"}, limit_s=900.0, stride_s=3.0)
+    said = home.events(jobs[0], "job.paused")[0].message
+    assert re.search(r"project vision: \$0\.\d+ of its \$0\.25 is spent; \$\S+ is reserved", said)
+    assert said.endswith("raise projects.vision.budget in tradewind.toml, then tradewind resume vision-0")
+    home.settle(limit_s=2000.0)
+    ledger, billed = home.books()
+    assert 0.8 * budget < ledger == billed <= budget
+
+
+def test_launches_at_the_same_time_do_not_pass_the_budget_together(install: Install) -> None:
+    """A machine here is billed for a minute at least: that is $0.0167 each. The job that finds no room says why."""
+    home = install(overrides={"projects": {"vision": {"budget": 0.09}}})
+    jobs = [home.submit(f"vision-{number}", steps=900, project="vision") for number in range(4)]
+    home.until(lambda: "running" in states(home, *jobs))
+    for job in jobs:
+        home.site.ignore_control(job.id)
+    home.until(lambda: not states(home, *jobs) - {"paused", "queued"}, stride_s=2.0)
+    home.run_for(30)
+    ledger, billed = home.books()
+    assert 0 < ledger == billed <= usd("0.09")
+    waiting = [event.message for job in jobs for event in home.events(job, "job.waits")]
+    assert waiting
+    for why in waiting:
+        assert why.startswith("the rest of the budget of project vision does not cover another machine; $0.0")
+        assert why.endswith("raise projects.vision.budget in tradewind.toml")
+
+
+@pytest.mark.parametrize("limited", [{"limits.max_instances": 1}, {}])
+def test_a_job_of_a_higher_priority_gets_the_next_machine(install: Install, limited: dict[str, object]) -> None:
+    """Where the installation allows one machine, and where the account's quota does."""
+    behaviour = BRISK if limited else replace(BRISK, max_instances=1)
+    home = install(behaviour=behaviour, overrides={**limited, "projects": {"urgent": {"priority": 1}}})
+    first = home.submit("first", steps=40)
+    home.until_step(first, 5)
+    low = [home.submit(f"low-{number}", steps=30) for number in range(4)]
+    home.run_for(5)
+    urgent = home.submit("urgent", steps=5, project="urgent")
+    home.until(lambda: any(home.runs(job) for job in (*low, urgent)))
+    assert home.runs(urgent)
+    assert not any(home.runs(job) for job in low)
+    home.until_state(urgent, "finished")
+    home.until(lambda: any(home.runs(job) for job in low))
+
+
+def test_of_jobs_that_are_decided_together_the_one_of_a_higher_priority_is_placed(install: Install) -> None:
+    home = install(overrides={"limits.max_instances": 1, "projects": {"urgent": {"priority": 1}}})
+    low = [home.submit(f"low-{number}", steps=5) for number in range(4)]
+    urgent = home.submit("urgent", steps=5, project="urgent")
+    home.until(lambda: any(home.runs(job) for job in (*low, urgent)))
+    assert home.runs(urgent)
+
+
+def test_room_is_kept_for_a_job_of_a_higher_priority_until_it_is_enough(install: Install) -> None:
+    """The gang needs two machines. Jobs of a lower priority could take each one that becomes free."""
+    home = install(overrides={"limits.max_instances": 2, "projects": {"urgent": {"priority": 1}}})
+    first, second = home.submit("first", steps=25), home.submit("second", steps=50)
+    for job in (first, second):
+        home.until_step(job, 3)
+    gang = home.submit("gang", steps=5, project="urgent", resources=Resources(nodes=2))
+    low = home.submit("low", steps=400)
+    home.until_state(first, "finished")
+    home.until(lambda: bool(home.runs(gang) or home.runs(low)))
+    assert not home.runs(low)
+    assert "and gang, which has a higher priority, comes first" in " ".join(
+        event.message for event in home.events(low, "job.waits")
+    )
+
+
+def test_a_job_that_waited_for_a_day_comes_before_newer_ones_of_a_higher_priority(install: Install) -> None:
+    home = install(overrides={"limits.max_instances": 1, "projects": {"urgent": {"priority": 1}}})
+    first = home.submit("first", steps=100, project="urgent")
+    home.until_step(first, 5)
+    low = home.submit("low", steps=20)
+    home.tick()
+    home.clock.advance(STARVED_S)
+    home.tick()
+    urgent = home.submit("urgent", steps=20, project="urgent")
+    home.until(lambda: bool(home.runs(urgent) or home.runs(low)), limit_s=900.0)
+    assert home.runs(low)
+
+
+def test_projects_share_machines_by_their_weights(install: Install) -> None:
+    settings: dict[str, Any] = {
+        "policy.time_sharing": "max-min-fairness",
+        "policy.turn_s": 60.0,
+        "projects": {"vision": {"weight": 3}},
+    }
+    behaviour = replace(BRISK, max_instances=1, owned=True)
+    home = install(catalog=((CHEAP, usd("0.01")),), behaviour=behaviour, overrides=settings)
+    vision = [home.submit(f"vision-{number}", steps=300, project="vision") for number in range(2)]
+    other = home.submit("other", steps=300)
+    jobs = [*vision, other]
+    home.until(lambda: all(any("its part is about" in each.message for each in home.events(job)) for job in jobs))
+    parts = {
+        job.name: re.findall(r"its part is about (\d+)%", each.message)[-1]
+        for job in jobs
+        for each in home.events(job)
+        if "3 jobs share" in each.message
+    }
+    assert {name: abs(int(part) - {"other": 25}.get(name, 37)) <= 1 for name, part in parts.items()} == {
+        job.name: True for job in jobs
+    }
