@@ -50,7 +50,7 @@ class History:
 class Given:
     """The turns until the next round: `has_turn`, the jobs that run or may start; `not_now`, by job, the offers that it
     must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a machine, as
-    planned. At most `machines` jobs, or machines, have turns at a time."""
+    planned and as far as whole machines allow. At most `machines` jobs, or machines, have turns at a time."""
 
     has_turn: tuple[str, ...]
     not_now: Mapping[str, frozenset[str]]
