@@ -18,14 +18,15 @@ from orchestrator.engine.migration.startable import able_to_share
 from orchestrator.market import Market
 from orchestrator.model import Job
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
+from orchestrator.policy.telling.explain import span
 from orchestrator.policy.time_sharing import Given, Rules, take_turns
 from orchestrator.store import Tx
 from providers.money import NANO_USD
 
 LEAST_TURN = 0.5
 """Of a round: a turn that began later is not over with it."""
-AGAIN_S = 1.0
-"""Wall seconds between two looks within a round."""
+AGAIN_S, PART = 1.0, 0.1
+"""Wall seconds between two looks within a round; looks take at most this part of the time."""
 AGAIN_MARKET_S = 60.0
 """Market seconds, and at least AGAIN_S, between two looks while nothing happens."""
 
@@ -44,8 +45,10 @@ def share_time(ctx: Context) -> bool:
     }
     seen = frozenset((job_id, job.state) for job_id, job in jobs.items())
     before = ctx.round
-    again_s = max(AGAIN_S, AGAIN_MARKET_S / ctx.installation.clock.factor)
-    key, every_s = ("turns", AGAIN_S) if seen != before.seen else ("turns-again", again_s)
+    clock = ctx.installation.clock
+    again_s = max(AGAIN_S, AGAIN_MARKET_S / clock.factor)
+    soon_s = max(AGAIN_S, ctx.pacing.get("turns-took", 0.0) / PART)
+    key, every_s = ("turns", soon_s) if seen != before.seen else ("turns-again", max(soon_s, again_s))
     if number == before.number and not ctx.due(key, every_s):
         return False
     ctx.round = Round(number, seen)
@@ -57,8 +60,10 @@ def share_time(ctx: Context) -> bool:
         least_s = policy.turn_s  # the first look of this control plane: the round may have begun long ago
     else:
         least_s = LEAST_TURN * policy.turn_s
+    begun_s = clock.monotonic_s()
     with ctx.installation.store.read() as tx:
         given = _given(ctx, tx, able_to_share(ctx, tx, jobs), fairness, least_s)
+    ctx.pacing["turns-took"] = clock.monotonic_s() - begun_s
     if given is None:
         return False
     ctx.round = Round(number, seen, given, {job_id: _told(ctx, job_id, given) for job_id in given.share})
@@ -107,6 +112,6 @@ def _told(ctx: Context, job_id: str, given: Given) -> str:
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing.removesuffix("-fairness")
     return (
-        f"your machines are shared ({fairness} fairness, turns of {policy.turn_s / 60:g} min); {len(given.share)} jobs "
+        f"your machines are shared ({fairness} fairness, turns of {span(policy.turn_s)}); {len(given.share)} jobs "
         f"share {given.machines} of your machines, and its part is about {given.share[job_id]:.0%} of a machine's time"
     )
