@@ -84,6 +84,9 @@ def test_entries_come_back_as_they_were_and_sum_exactly(tx: Tx, entry: Make) -> 
     assert tx.total_nano_usd() == 2**53 + 5
     assert tx.total_nano_usd("job_A") == 2**53
     assert tx.total_nano_usd("job_X") == 0
+    (project,) = {each.project for each in tx.outlines()}  # that of the jobs counts, not the copies in the entries
+    assert tx.project_nano_usd(project) == 2**53 + 5
+    assert tx.project_nano_usd("another") == 0
 
 
 def test_adjoining_windows_share_no_entry_and_miss_none(tx: Tx, entry: Make) -> None:
