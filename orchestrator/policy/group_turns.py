@@ -86,7 +86,9 @@ def group_turns(
     taken = units_taken(market.rooms, [(row, count) for offer, count in held if (row := market.row(offer)) is not None])
     rooms = rooms_without(market.rooms, Counter({name: -units for name, units in taken.items()}))
     question = asked(demands, market.with_fields(rooms=rooms), perf, running, limits=rules.limits, partly=True)
-    if len(question.demands) < 2 or not question.quotas:
+    fair, cheapest = rules.policy in FAIR, rules.policy == "cheapest"
+    others = len(question.demands) > 1
+    if not question.demands or (fair and not others) or (cheapest and not (others and question.quotas)):
         return GroupTurns(parts=last)
     try:
         parts, late = _parts(question, running, rules), False
@@ -97,11 +99,10 @@ def group_turns(
     shares = np.array([[parts.get(each.job.id, {}).get(way, 0.0) for way in question.ids] for each in question.demands])
     room = _room(question)
     contenders = _contenders(question, shares, history, rules)
-    may = question.jobs.rate > 0 if late or rules.policy in FAIR else shares > 0
-    first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if rules.policy == "cheapest" else None
-    fair = rules.policy in FAIR
+    may = question.jobs.rate > 0 if late or fair else shares > 0
+    first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if cheapest else None
     way = turns(contenders, shares, room, rules.round_s, may, precedence=first, gather=fair)
-    given = _given(question, contenders, shares, way, room, market, free=rules.policy == "cheapest")
+    given = _given(question, contenders, shares, way, room, market, free=cheapest)
     return GroupTurns(given, parts, late)
 
 

@@ -63,7 +63,7 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     with ctx.installation.store.read() as tx:
         group = tx.group(group_id)
         able = able_to_share(ctx, tx, {job.id: job for job in jobs})
-        asked = _asked(ctx, tx, group_id, able) if len(able) > 1 else None
+        asked = _asked(ctx, tx, group_id, able) if able else None
     found = GroupTurns()
     if asked is not None:
         least_s = inf if within else LEAST_TURN * round_s

@@ -177,3 +177,13 @@ def test_other_policies_keep_each_job_to_what_it_was_given(case: DecisionCase) -
     jobs = [job(case, name, rates={"T4": 1.0, "H100": 4.0}) for name in "ab"]
     found = kept_off(given(case, jobs, quota(1, "fast"), quota(9, "slow"), policy="max-throughput"), jobs)
     assert sorted(found.values(), key=sorted) == [{fast}, {slow}]
+
+
+def test_without_any_quota_the_plan_of_another_policy_counts_too(case: DecisionCase) -> None:
+    """For the earliest end of the last job, only the long one needs the fast machine."""
+    slow = case.offer("slow", 1.0, gpu="T4")
+    fast = case.offer("fast", 5.0, gpu="H100")
+    rates = {"T4": 1.0, "H100": 2.0}
+    jobs = [job(case, "short", hours=10.0, rates=rates), job(case, "long", hours=100.0, rates=rates)]
+    assert kept_off(given(case, jobs, policy="makespan"), jobs) == {"short": {fast}, "long": {slow}}
+    assert kept_off(given(case, jobs[1:], policy="makespan"), jobs[1:]) == {"long": {slow}}
