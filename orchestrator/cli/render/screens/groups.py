@@ -22,7 +22,7 @@ OBJECTIVES = {
 }
 SHOWN_WORTHS = 3
 LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not told
-RISKY = "with interruptions and moves, the jobs may cost more than"
+RISKY = "with slower speeds, interruptions and moves, the jobs may cost more than"
 
 
 def group_plan(view: GroupPlanView, screen: Screen) -> str:
