@@ -95,13 +95,18 @@ class Context:
     """The engine's surroundings. `work`, `instances` and `reports` are this tick's observations. In `instances`, None
     means that the provider no longer lists that id; a missing id has not been described yet.
 
-    `pacing` remembers wall times (monotonic seconds) by key, `what` or `what/id`, for back-offs and intervals. It is
-    not stored: after a crash it starts empty. So does what `markets` and `speeds` remember of what they read, and the
-    `calls` under way (engine.calls), and the `places` kept for jobs (engine.migration.limits), by job: since when
-    (monotonic seconds), on which offer and of which standing, the `round` of jobs that share machines, and the
-    `group_rounds` by group. `announced` are preemption notices that machines reported themselves: by run, when (market
-    ms) its machine will be taken away. `risks` are what runs were told last (engine.jobs.risk). `crossing` and
-    `crossed` are called before and after each step, with its compartment and its job or provider (engine.compartment).
+    These fields are not stored; after a crash they start empty:
+
+    - `pacing`: wall times (monotonic seconds) for back-offs and intervals, by key, `what` or `what/id`.
+    - `markets`, `speeds`: caches of what was read. `calls`: provider calls under way (engine.calls).
+    - `places`: by job, the place kept for it (engine.migration.limits): since when (monotonic seconds), on which offer,
+      and the job's standing.
+    - `round`, and `group_rounds` by group: the present turns on shared machines.
+    - `announced`: preemption notices that machines reported themselves: by run, when its machine ends (market ms).
+    - `risks`: the risks that runs were told last (engine.jobs.risk).
+
+    `crossing` and `crossed` are called before and after each step, with its compartment and its job or provider
+    (engine.compartment).
     """
 
     installation: Installation

@@ -56,7 +56,7 @@ from providers import processes
 from providers.errors import ProviderError
 from providers.notice import Notice as Announced
 from providers.notices import notices
-from providers.procfs import process_start
+from providers.procfs import own_children, process_start
 from trainers.control import ControlDirectory, Notice, QuiesceOrder
 from trainers.errors import ObjectStoreError, StoreDenied
 from trainers.objects.base import ObjectStore
@@ -469,18 +469,9 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
 def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
     """Notice at once that a process of this machine died while Ray starts: Ray itself waits half a minute for it."""
     while not cluster.up:
-        if any(process_start(pid) is None for pid in _children()) and not cluster.up:
+        if any(process_start(pid) is None for pid in own_children()) and not cluster.up:
             failed("a process of it died")
         time.sleep(START_LOOK_S)
-
-
-def _children() -> set[int]:
-    """The processes that this one started, in any of its threads: Linux lists them by thread."""
-    found = set[int]()
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended
-            found.update(map(int, (thread / "children").read_text().split()))
-    return found
 
 
 def start_again(nodes: str, attempt: int, why: str, given: Handover) -> NoReturn:

@@ -31,7 +31,7 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.time_slices import HARDLY, Contender, in_whole_machines, turns
-from orchestrator.policy.time_sharing import Given, History, least_turn_s
+from orchestrator.policy.time_sharing import Given, History, contender, least_turn_s
 
 URGENT = 0.9
 """A job that must train for at least this part of the time until its deadline has its turn before others. The time that
@@ -140,33 +140,14 @@ def _contenders(
     found = []
     for index, demand in enumerate(question.demands):
         past, jobs = history[demand.job.id], question.jobs
-        had_s = np.zeros(len(question.ids))
-        for offer_id, seconds in past.had_s.items():
-            if offer_id in column:
-                had_s[column[offer_id]] += seconds
         holds = None if past.on is None else column.get(past.on)
         if rules.policy in FAIR:
             keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
         else:
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
         left_s = float(jobs.deadline_s[index] - question.begins_s[index]) - most_gap_s - rules.again_s
-        found.append(
-            Contender(
-                job_id=demand.job.id,
-                rate=jobs.rate[index],
-                takes=demand.nodes,
-                steps=float(max(jobs.steps[index], 1.0)),
-                done=float(demand.done_steps),
-                age_s=past.age_s,
-                waited_s=past.waited_s,
-                had_s=had_s,
-                there_s=past.there_s,
-                holds=holds,
-                keeps=keeps,
-                weight=demand.job.weight,
-                urgent=float(fastest_s[index]) >= URGENT * left_s,
-            )
-        )
+        urgent = float(fastest_s[index]) >= URGENT * left_s
+        found.append(contender(demand, past, jobs.rate[index], column, keeps=keeps, urgent=urgent))
     return tuple(found)
 
 

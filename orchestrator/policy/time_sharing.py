@@ -16,6 +16,7 @@ import numpy as np
 from orchestrator.market import Market, of_machines, rooms_without, units_taken
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
+from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Room
 from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
 from orchestrator.policy.projects import weighted
@@ -180,24 +181,34 @@ def _contender(
         return None
     kinds = [market.listing.kinds[int(market.listing.kind[rows[0]])] for rows in ways]
     rate = np.array([each.value for each in perf.estimate_kinds(demand.job, kinds)])
-    had_s = np.zeros(len(ways))
+    keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
+    return contender(demand, past, np.where(able, rate, 0.0), way_of, keeps=keeps)
+
+
+def contender(
+    demand: Demand, past: History, rate: Floats, way_of: Mapping[str, int], *, keeps: bool, urgent: bool = False
+) -> Contender:
+    """A job with what it had; `rate` (ways,) in steps/s; `way_of`: the way of each offer, by id. It keeps its turn only
+    if it has one in one of these ways."""
+    had_s = np.zeros(len(rate))
     for offer_id, seconds in past.had_s.items():
         if offer_id in way_of:
             had_s[way_of[offer_id]] += seconds
-    total = demand.total_steps or 0
+    holds = None if past.on is None else way_of.get(past.on)
     return Contender(
         job_id=demand.job.id,
-        rate=np.where(able, rate, 0.0),
+        rate=rate,
         takes=demand.nodes,
-        steps=float(max(total - demand.done_steps, 1)),
+        steps=float(max((demand.total_steps or 0) - demand.done_steps, 1)),
         done=float(demand.done_steps),
         age_s=past.age_s,
         waited_s=past.waited_s,
         had_s=had_s,
         there_s=past.there_s,
         holds=holds,
+        keeps=keeps and holds is not None,
         weight=demand.job.weight,
-        keeps=holds is not None and past.turn_s < max(rules.least_s, least_turn_s(demand, past)),
+        urgent=urgent,
     )
 
 

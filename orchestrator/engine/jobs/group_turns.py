@@ -1,7 +1,7 @@
 """Group turns: carries out the joint plan of each group (policy.group_turns) where quotas are too small for its jobs.
 
-The plan is made anew when a job of the group arrives, starts, stops or ends, at the end of each round, and now and then
-in between, because prices and capacity change. A round is as long as the time between two decisions
+The plan is recomputed when a job of the group arrives, starts, stops or ends, at the end of each round, and once a
+minute in between, because prices and capacity change. A round is as long as the time between two decisions
 (`policy.decide_every_s`). If a plan cannot be made in time, the last one counts.
 """
 
@@ -16,7 +16,7 @@ from math import inf
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs.pasts import machines_at_hand, pasts
+from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.jobs.time_sharing import LEAST_TURN
 from orchestrator.engine.migration.startable import able_to_share
@@ -87,20 +87,10 @@ class _Asked:
 
 
 def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job]) -> _Asked:
-    config = ctx.installation.config
-    known = snapshot.inputs(
-        tx,
-        ctx.now_ms,
-        config,
-        only=list(jobs),
-        pausing=True,
-        markets=ctx.markets,
-        speeds=ctx.speeds,
-        used=ctx.used_offers,
-    )
     of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group_id}  # those that ended, too
     held, _ = machines_at_hand(ctx, tx, jobs, of=of_group)
-    return _Asked(known, pasts(ctx, tx, jobs, WINDOW * config.policy.decide_every_s), held)
+    window_s = WINDOW * ctx.installation.config.policy.decide_every_s
+    return _Asked(known_of(ctx, tx, jobs), pasts(ctx, tx, jobs, window_s), held)
 
 
 def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> GroupTurns:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.inputs.snapshot import current_run
 from orchestrator.model import TERMINAL, Event, Job, Run
 from orchestrator.policy.time_sharing import History
@@ -76,6 +77,20 @@ def present_run(runs: Sequence[Run]) -> Run | None:
     """The run that has the job, or else the newest that is to get it; None without one. A standby beside it is not."""
     alive = [run for run in runs if run.end is None]
     return current_run(alive) or max(alive, key=lambda run: run.generation, default=None)
+
+
+def known_of(ctx: Context, tx: Tx, jobs: Collection[str]) -> snapshot.Inputs:
+    """The inputs of the policies for jobs that take turns, with those that pause to give way."""
+    return snapshot.inputs(
+        tx,
+        ctx.now_ms,
+        ctx.installation.config,
+        only=list(jobs),
+        pausing=True,
+        markets=ctx.markets,
+        speeds=ctx.speeds,
+        used=ctx.used_offers,
+    )
 
 
 def machines_at_hand(

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from math import inf
 
 from orchestrator.engine.context import Context, Round
-from orchestrator.engine.inputs import snapshot
-from orchestrator.engine.jobs.pasts import machines_at_hand, pasts
+from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.migration.startable import able_to_share
 from orchestrator.market import Market
@@ -71,17 +70,7 @@ def share_time(ctx: Context) -> bool:
 
 
 def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, least_s: float) -> Given | None:
-    config, now_ms = ctx.installation.config, ctx.now_ms
-    known = snapshot.inputs(
-        tx,
-        now_ms,
-        config,
-        only=list(jobs),
-        pausing=True,
-        markets=ctx.markets,
-        speeds=ctx.speeds,
-        used=ctx.used_offers,
-    )
+    config, known = ctx.installation.config, known_of(ctx, tx, jobs)
     market = known.market
     if not market.owned.any():
         return None

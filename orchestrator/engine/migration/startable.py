@@ -1,5 +1,5 @@
-"""Startable: which jobs placement may start now. Jobs that share machines (engine.jobs) follow the same rule: nobody
-gives way to a job that could not start."""
+"""Startable: which jobs can start now. Placement uses this, and so do turns on shared machines (engine.jobs): a job
+gives way only to one that can start."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def joint(
     faster, relatively, a job that runs is taken to be where it is, by job id; STAY for others.
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
-    fairness if no quota limits the machines; LimitError if there is no plan by the end of `until`, MOST_S from now if
-    it is not given, or none that can be verified.
+    fairness if no quota limits the machines; LimitError if the solver has no verified plan when `until` runs out
+    (default: after MOST_S seconds of solving).
     """
     until = TimeLimit(MOST_S) if until is None else until
     jobs = _tied(question, running, stays)

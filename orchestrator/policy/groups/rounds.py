@@ -33,8 +33,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """At most `most` (limits,) units of each limit, of which a machine of each way takes `each` (limits, ways); 0: the
-    limit does not cover it."""
+    """Limits on machines: `most` (limits,) units there are of each, and `each` (limits, ways) units a machine of a way
+    takes, 0 where the limit does not apply."""
 
     each: Floats
     most: Floats

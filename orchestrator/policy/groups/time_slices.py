@@ -69,7 +69,7 @@ def turns(
     `shares` (jobs, ways) of the time, in the order of the contenders; `able` (jobs, ways): where a job may have its
     turn, by default wherever it can run; `precedence` (jobs,): by how much a job's priority is multiplied.
 
-    Urgent jobs come first, then those that keep their turns. If there is room for all of them, nobody has to give way.
+    Urgent jobs come first, then those that keep their turns. If all fit, no job has to give way.
     Each way is first filled as far as the shares use it: else jobs whose share is in several ways could all meet in
     one, and leave another empty.
 

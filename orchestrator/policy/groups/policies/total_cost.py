@@ -22,7 +22,7 @@ from orchestrator.policy.groups.program import Program, Total
 SOON_S = 1.0
 """A window is at least so long."""
 ROUNDING = 1e-6
-"""The horizon is so much longer, relatively, so that rounding makes nothing dearer."""
+"""Relative margin of the horizon, so that rounding errors raise no cost."""
 
 
 def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
