@@ -85,7 +85,9 @@ def group_turns(
     """
     taken = units_taken(market.rooms, [(row, count) for offer, count in held if (row := market.row(offer)) is not None])
     rooms = rooms_without(market.rooms, Counter({name: -units for name, units in taken.items()}))
-    question = asked(demands, market.with_fields(rooms=rooms), perf, running, limits=rules.limits, partly=True)
+    ages_s = {job_id: past.age_s for job_id, past in history.items()}
+    there = market.with_fields(rooms=rooms)
+    question = asked(demands, there, perf, running, ages_s=ages_s, limits=rules.limits, partly=True)
     fair, cheapest = rules.policy in FAIR, rules.policy == "cheapest"
     others = len(question.demands) > 1
     if not question.demands or (fair and not others) or (cheapest and not (others and question.quotas)):

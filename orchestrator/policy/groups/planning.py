@@ -117,10 +117,12 @@ def asked(
     running: Mapping[str, Running] = NOWHERE,
     *,
     weights: Mapping[str, float] | None = None,
+    ages_s: Mapping[str, float] | None = None,
     limits: MoveLimits | None = None,
     partly: bool = False,
 ) -> Asked:
-    """The collection of these jobs on this market; `weights` by job id.
+    """The collection of these jobs on this market; by job id, `weights`, and `ages_s`: the market seconds for which a
+    job has wanted a machine, by default since it was submitted.
 
     Raises InfeasibleError, naming the job, for one without known steps or speed, or with no offer that it may use;
     `partly`: such jobs are left out instead.
@@ -150,14 +152,14 @@ def asked(
     names, quotas = _quotas(market, rows)
     starts = zip(demands, rates, strict=True)
     begins_s = np.array([_begins_s(each, ways, market, running.get(each.job.id)) for each, ways in starts])
-    at, weight_of = market.at, weights or {}
+    at, weight_of, age_of = market.at, weights or {}, ages_s or {}
     jobs = collection(
         rate,
         Supply(np.full(len(rows), np.inf), np.array([market.price[row] / 1e9 for row in rows])),
         gpus=np.array([float(each.nodes) for each in demands]),
         steps=np.array([float((each.total_steps or 0) - each.done_steps) for each in demands]),
         weight=np.array([weight_of.get(each.job.id, each.job.weight) for each in demands]),
-        age_s=np.array([max(at - each.job.submitted_at_ms, 0) / 1000 for each in demands]),
+        age_s=np.array([age_of.get(each.job.id, max(at - each.job.submitted_at_ms, 0) / 1000) for each in demands]),
         deadline_s=np.array([_due_s(each, at) for each in demands]) - begins_s,
         quotas=quotas,
     )

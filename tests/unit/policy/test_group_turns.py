@@ -41,8 +41,10 @@ def given(
     on: Mapping[str, str] | None = None,
     had_h: Mapping[str, float] | None = None,
     least_s: float = DAY_S / 2,
+    age_s: Mapping[str, float] | None = None,
 ) -> Given | None:
-    """`on`: by name, the offer where a job runs, for a day unless `had_h` says otherwise."""
+    """`on`: by name, the offer where a job runs, for a day unless `had_h` says otherwise. `age_s`: by name, for how
+    long a job has wanted a machine, unless for a day."""
     listing, on, had_h = Listing.of(case.offers), on or {}, had_h or {}
     market = Market.as_of(
         case.now, offers=listing, prices=case.prices, startup_s={"local": 0.0}, rooms=rooms(listing, {"local": quotas})
@@ -52,7 +54,8 @@ def given(
         name, offer = each.job.name, on.get(each.job.name)
         had_s = 3600 * had_h.get(name, 24.0 if offer else 0.0)
         waited_s = 0.0 if offer else DAY_S
-        history[each.job.id] = History(DAY_S, waited_s, DAY_S, {offer: had_s} if offer else {}, offer, had_s)
+        wanted_s = (age_s or {}).get(name, DAY_S)
+        history[each.job.id] = History(wanted_s, waited_s, DAY_S, {offer: had_s} if offer else {}, offer, had_s)
         if offer is not None:
             running[each.job.id] = Running(offer, case.now - round(1000 * had_s))
     rules = GroupRules(policy, DAY_S, least_s, 60.0, MoveLimits(), 20.0)
@@ -141,6 +144,19 @@ def test_under_a_policy_of_fairness_a_turn_ends_with_its_round(case: DecisionCas
     within = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"has": only}, least_s=float("inf"))
     assert within is not None
     assert (within.has_turn, within.give_way) == ((jobs[0].job.id,), ())
+
+
+def test_only_the_time_in_which_a_job_wanted_a_machine_makes_it_old(case: DecisionCase) -> None:
+    case.offer("only", 1.0)
+    jobs = [job(case, "waited"), job(case, "paused")]
+    wanted_s = {"waited": 10 * DAY_S, "paused": 0.0}
+    fair = given(case, jobs, quota(1, "only"), policy="finish-time-fairness", age_s=wanted_s)
+    assert fair is not None
+    assert fair.share[jobs[0].job.id] > fair.share[jobs[1].job.id] + 0.1
+    for old, waits in ((jobs[0], "paused"), (jobs[1], "waited")):
+        first = given(case, jobs, quota(1, "only"), policy="first-in-first-out", age_s={waits: 0.0})
+        assert first is not None
+        assert first.has_turn == (old.job.id,)
 
 
 @pytest.mark.parametrize("policy", GROUP_POLICIES)
