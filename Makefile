@@ -16,11 +16,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-# Tests on real Ray nodes wait most of the time, so they run beside the others; what they say is shown after them.
+# Tests on real Ray nodes and of Terraform wait most of the time, so they run beside the others; what they say is shown
+# after them.
 test: setup packages lint contracts types ## the whole gate
 	@$(MAKE) site > $(VENV)/site.log 2>&1 & site=$$!; \
+	$(MAKE) infra > $(VENV)/infra.log 2>&1 & infra=$$!; \
 	$(MAKE) unit; unit=$$?; \
-	wait $$site; site=$$?; cat $(VENV)/site.log; exit $$((unit | site))
+	wait $$infra; infra=$$?; cat $(VENV)/infra.log; \
+	wait $$site; site=$$?; cat $(VENV)/site.log; exit $$((unit | site | infra))
 
 setup: $(STAMP)
 
@@ -45,8 +48,8 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-unit: setup ## all tests that start no Ray, on two cores
-	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" $(ARGS)
+unit: setup ## all tests that start no Ray and need no Terraform, on two cores
+	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" --ignore tests/infra $(ARGS)
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
 	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)
