@@ -107,6 +107,7 @@ def _all_given(
         if text := environ.get(setting.variable):
             origin = f"env {setting.variable}"
             yield _Given(setting.name, text, cwd, origin, origin)
+    problems += _unknown_variables(environ)
     for path, shown in ((cwd / FILE_NAME, FILE_NAME), _user_file()):
         try:
             file = read_toml(path, shown)
@@ -115,6 +116,17 @@ def _all_given(
             continue
         if file is not None:
             yield from _in_tables(file.tables, "", file, path.parent, problems)
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Variables that are named like settings of a section, but are none. Others with our prefix may be anybody's."""
+    known = [setting.variable for setting in SETTINGS.values()]
+    sections = {name.rpartition(".")[0] for name in SETTINGS if "." in name}
+    prefixes = tuple(f"TRADEWIND_{section.upper().replace('.', '_')}_" for section in sections)
+    for variable in sorted(environ.keys() - known):
+        if variable.startswith(prefixes) and environ[variable]:
+            hint = did_you_mean(variable, known) or "see docs/configuration.md"
+            yield Problem(f"env {variable}", 0, 0, "", "no such setting", hint)
 
 
 def _user_file() -> tuple[Path, str]:

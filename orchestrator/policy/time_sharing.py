@@ -33,10 +33,10 @@ GAPS = 9.0
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a job had. Seconds of market time: `age_s` that it wanted a machine, `waited_s` since it last trained, and of
-    the last rounds (groups.time_slices.WINDOW) how long it was there, `there_s`, and trained on each offer, `had_s`.
-    `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has trained there, and
-    `start_s` how long that had taken to begin, from the request for the machine."""
+    """What a job had. Seconds of market time: `age_s` for which it has wanted a machine, `waited_s` since it last
+    trained, and of the last rounds (groups.time_slices.WINDOW) how long it was there, `there_s`, and trained on each
+    offer, `had_s`. `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has trained
+    there, and `start_s` how long that had taken to begin, from the request for the machine."""
 
     age_s: float
     waited_s: float

@@ -58,7 +58,7 @@ class Tradewind:
         self.environment = os.environ | {
             "TRADEWIND_STATE_DIR": str(self.state),
             "TRADEWIND_PROVIDERS_LOCAL_HAZARD": "false",
-            "TRADEWIND_POLICY_MAX_MOVES_PER_DAY": "0",  # no voluntary moves unless a test asks for them
+            "TRADEWIND_POLICY_MAX_MIGRATIONS_PER_DAY": "0",  # no voluntary moves unless a test asks for them
             **settings,
         }
         self.config = load_config(environ=self.environment, cwd=folder)
