@@ -43,14 +43,15 @@ from orchestrator.perf.ratios import RatioModel
 from orchestrator.perf.structure import Spreads
 
 
-def _vector(numbers: str) -> Floats:
+def vector(numbers: str) -> Floats:
+    """The numbers in a text."""
     return np.array(numbers.split(), dtype=np.float64)
 
 
-def _symmetric(size: int, lower: str) -> Floats:
+def symmetric(size: int, lower: str) -> Floats:
     """The matrix whose lower triangle, row by row, is this."""
     matrix = np.zeros((size, size))
-    matrix[np.tril_indices(size)] = _vector(lower)
+    matrix[np.tril_indices(size)] = vector(lower)
     return matrix + np.tril(matrix, -1).T
 
 
@@ -65,10 +66,10 @@ def _model(name: str, model: RatioModel) -> str:
     return f'''{name} = RatioModel(
     spreads=Spreads({spreads}),
     offsets={model.offsets!r},
-    mean=_vector("""
+    mean=vector("""
 {_numbers(model.mean)}
 """),
-    covariance=_symmetric({size}, """
+    covariance=symmetric({size}, """
 {_numbers(lower)}
 """),
     families={model.families},

@@ -17,12 +17,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
+from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
+from orchestrator.perf.fitted_colocation import FITTED_COLOCATION
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, relative_to
 from orchestrator.perf.measured import Z95, Measured, Observation, Series, by_kind, combined
 from orchestrator.perf.posterior import Posterior
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
+from orchestrator.perf.sharing import PairBook, PairMisfit, PairObservation, Party, Sharing
 from orchestrator.perf.work import Work
 from providers.hardware import Precision
 from providers.offer import Offer
@@ -45,6 +48,9 @@ class PerfBook:
         programs: Mapping[str, Program],
         works: Mapping[Program, Work],
         tables: Sequence[Row],
+        pairs: Sequence[PairObservation] = (),
+        misfits: Sequence[PairMisfit] = (),
+        colocation: ColocationModel = FITTED_COLOCATION,
     ) -> None:
         """Use `as_of` instead."""
         self._table: dict[str, dict[InstanceKind, Measured]] = defaultdict(dict)
@@ -64,6 +70,7 @@ class PerfBook:
         self._last: tuple[Job, _Known] | None = None
         self._estimates: dict[tuple[object, ...], tuple[Estimate, ...]] = {}
         self._ratios: dict[tuple[object, ...], Estimate] = {}
+        self._pairs = self._book_of(pairs, misfits, colocation)
 
     @classmethod
     def as_of(
@@ -76,12 +83,16 @@ class PerfBook:
         programs: Mapping[str, Program] | None = None,
         works: Mapping[Program, Work] | None = None,
         tables: Sequence[Row] = (),
+        pairs: Iterable[PairObservation] = (),
+        misfits: Iterable[PairMisfit] = (),
+        colocation: ColocationModel = FITTED_COLOCATION,
     ) -> PerfBook:
         """A book of the observations up to `at_ms` (market ms), in any order.
 
         `programs` maps job ids to what they run (`program_of`); without it, jobs say nothing about each other. `works`
         are profiles of programs. `tables` are rates measured by others: they refine the ratios of `model`, and apply to
         a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower precisions.
+        `pairs` and `misfits` are jobs that shared GPUs, or did not fit together; `colocation` predicts others.
         """
         of_job: dict[str, list[Observation]] = defaultdict(list)
         for seen in observations:
@@ -89,7 +100,11 @@ class PerfBook:
                 of_job[seen.job_id].append(seen)
         measured = {job_id: by_kind(mine) for job_id, mine in of_job.items()}
         known = _refined(model, tuple(tables))
-        return cls(measured, known, narrow_model, programs or {}, works or {}, tables)
+        seen_pairs = [pair for pair in pairs if pair.at_ms <= at_ms]
+        seen_misfits = [miss for miss in misfits if miss.at_ms <= at_ms]
+        return cls(
+            measured, known, narrow_model, programs or {}, works or {}, tables, seen_pairs, seen_misfits, colocation
+        )
 
     @classmethod
     def of(
@@ -118,6 +133,20 @@ class PerfBook:
         unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
         predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
         return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
+
+    def beside(self, job: Job, other: Job, kind: InstanceKind) -> Sharing:
+        """What `job` and `other` do on the same GPUs of one machine of `kind`, and whether their memory fits. Raises
+        ValueError for a job beside itself and for a kind without GPUs, KeyError for an unknown GPU."""
+        return self.beside_many([(job, other)], kind)[0]
+
+    def beside_many(self, pairs: Sequence[tuple[Job, Job]], kind: InstanceKind) -> tuple[Sharing, ...]:
+        """The same for many pairs at once, which costs hardly more than for one."""
+        for job, other in pairs:
+            if job.id == other.id:
+                raise ValueError(f"job {job.id} cannot share a GPU with itself")
+        kinds = tuple(dict.fromkeys((kind, *self._pairs.kinds)))
+        parties = {job.id: self._party(job, kinds) for pair in pairs for job in pair}
+        return self._pairs.beside([(parties[job.id], parties[other.id]) for job, other in pairs], kind)
 
     def evidence(self, job: Job) -> Evidence:
         """The best evidence of the job's speed. Other jobs of its program with different settings do not count: their
@@ -167,6 +196,47 @@ class PerfBook:
         """The job's precision: from its file, else its profile, else the default."""
         return self._of(job).precision
 
+    def _party(self, job: Job, kinds: Sequence[InstanceKind]) -> Party:
+        known = self._of(job)
+        program = program_of(job.spec.train, job.spec.resources.nodes)
+        own = job.id not in self._programs and job.id in self._sharers
+        name, family = (job.id, job.id) if own else _named(program)
+        need = {kind: known.work.memory_bytes(kind[1], job.spec.sharding) for kind in kinds} if known.work else {}
+        return Party(name, family, dict(zip(kinds, self.estimate_kinds(job, kinds), strict=True)), need)
+
+    def _book_of(
+        self, pairs: Sequence[PairObservation], misfits: Sequence[PairMisfit], model: ColocationModel
+    ) -> PairBook:
+        shared: list[PairObservation | PairMisfit] = [*pairs, *misfits]
+        kinds = sorted({kind_of(pair.gpu, pair.gpu_count) for pair in shared}, key=kind_name)
+        self._sharers = frozenset(each for pair in shared for each in (pair.job_id, pair.other_id))
+        return PairBook(pairs, misfits, {each: self._stranger(each, kinds) for each in sorted(self._sharers)}, model)
+
+    def _stranger(self, job_id: str, kinds: Sequence[InstanceKind]) -> Party:
+        """A job of which only its id, program and measurements are known."""
+        program = self._programs.get(job_id)
+        name, family = (job_id, job_id) if program is None else _named(program)
+        ids = [job_id] if program is None else [each for each in self._programs if self._programs[each] == program]
+        measured = self._measured_of(ids)
+        cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
+        work = None if program is None else self._works.get(replace(program, nodes=1))
+        posterior = self._model.posterior(kinds, cells, work)
+        alone = {}
+        for number, kind in enumerate(kinds):
+            rate, spread = math.exp(posterior.mean[number]), math.exp(posterior.spread(number))
+            if kind in measured:
+                rate, spread = measured[kind].rate, 1 + measured[kind].spread
+            alone[kind] = Estimate(rate, rate / spread, rate * spread, "")
+        need = {kind: work.memory_bytes(kind[1], "none") for kind in kinds} if work else {}
+        return Party(name, family, alone, need)
+
+    def _measured_of(self, job_ids: Iterable[str]) -> dict[InstanceKind, Measured]:
+        groups: dict[InstanceKind, list[Series]] = defaultdict(list)
+        for each in job_ids:
+            for kind, series in self._of_job.get(each, {}).items():
+                groups[kind].append(series)
+        return {kind: combined(group) for kind, group in groups.items()}
+
     def _model_of(self, known: _Known) -> RatioModel:
         return self._narrow if narrow(known.precision) else self._model
 
@@ -203,12 +273,8 @@ class PerfBook:
     def _learn(self, job: Job, program: Program) -> _Known:
         others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
         twins = [other for other in others if self._programs[other] == program]
-        groups: dict[InstanceKind, list[Series]] = defaultdict(list)
-        for each in (job.id, *twins):
-            for kind, series in self._of_job.get(each, {}).items():
-                groups[kind].append(series)
         table = self._table.get(job.name, {}) if program.nodes == 1 else {}  # it has rates of single machines
-        every = {**table, **{kind: combined(group) for kind, group in groups.items()}}
+        every = {**table, **self._measured_of((job.id, *twins))}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
         stated = None if measured else job.spec.expected
@@ -235,6 +301,11 @@ class PerfBook:
             cells.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
             self._relatives[name] = cells
         return self._relatives[name]
+
+
+def _named(program: Program) -> tuple[str, str]:
+    """(name with settings, family) for models of pairs."""
+    return f"{program.name} {program.settings} {program.nodes}", program.name
 
 
 class _Known:

@@ -20,14 +20,15 @@ from orchestrator.perf.ratios import RatioModel
 from orchestrator.perf.structure import Spreads
 
 
-def _vector(numbers: str) -> Floats:
+def vector(numbers: str) -> Floats:
+    """The numbers in a text."""
     return np.array(numbers.split(), dtype=np.float64)
 
 
-def _symmetric(size: int, lower: str) -> Floats:
+def symmetric(size: int, lower: str) -> Floats:
     """The matrix whose lower triangle, row by row, is this."""
     matrix = np.zeros((size, size))
-    matrix[np.tril_indices(size)] = _vector(lower)
+    matrix[np.tril_indices(size)] = vector(lower)
     return matrix + np.tril(matrix, -1).T
 
 
@@ -44,10 +45,10 @@ FITTED = RatioModel(
         offset=0.3,
     ),
     offsets=("K80", "Kepler", "P100", "Pascal", "V100", "Volta"),
-    mean=_vector("""
+    mean=vector("""
 2.4445 0.22585 0.12607 0.51026 0 0 0.56079 0.02145 -0.025438 -0.025438 0.11218 0.11218 -0.083597 -0.083597
 """),
-    covariance=_symmetric(
+    covariance=symmetric(
         14,
         """
 0.37455 0.0038621 0.056346 0.02007 -0.013816 0.024356 -0.0017761 -0.0070634 -0.011977 0.052278 0 0 0 0 0.0625 0 0 0 0 0
@@ -111,14 +112,14 @@ FITTED_NARROW = RatioModel(
         "V100-32GB",
         "Volta",
     ),
-    mean=_vector("""
+    mean=vector("""
 3.4762 0.26388 0.25 0.36643 0.26948 -0.21685 0.57862 0.017254 0.20174 0 -0.070013 0 0 -7.6357e-05 0.00028719 0.047997 0
 -0.10857 0 0 3.9425e-06 0.00070148 0.098186 0 -0.11864 0 0 -4.3401e-06 -0.0030925 -0.19673 0 0.33572 0 0 -1.0761e-06
 0.05178 -0.041915 -0.007944 0.067775 -0.0481 0.0041865 -0.020181 0.12308 0.095115 0.012885 -0.13307 -0.079071 -0.023792
 0.064017 0.054003 -0.016247 -0.0072989 0.080382 -0.0059808 0.022148 0.073004 0.032478 0.11645 -0.013479 -0.056973
 0.033181 -0.040337 -0.097531 -0.097531 -0.032999 -0.012281 -0.04528
 """),
-    covariance=_symmetric(
+    covariance=symmetric(
         67,
         """
 0.20944 -0.00090635 0.0083286 0 0 0.0625 0.001399 -0.005273 0 0.013835 -0.00045264 -0.00029069 0 -0.0056829 0.0082104

@@ -1,0 +1,92 @@
+"""How well rates beside another job are predicted: random pairs left out, and each family of models left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks._colocated import Colocated
+from benchmarks._colocation_baselines import half, mean_of_table, of_gavel, slowdown
+from orchestrator.perf import FITTED_COLOCATION, ColocationModel, Floats, PairCell, Pairing
+from orchestrator.perf.colocation import untaught
+from orchestrator.perf.colocation_fit import calibrated_colocation, fit_colocation
+
+METHODS = ("ours", "mean", "Gavel", "half")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`error` (cells,) relative errors by method; `inside` (cells,): whether our 90 % interval holds the rate; `kind`
+    (cells,): the GPU."""
+
+    error: dict[str, Floats]
+    inside: np.ndarray
+    kind: np.ndarray
+
+    @classmethod
+    def all_of(cls, parts: Sequence[Judged]) -> Judged:
+        error = {name: np.concatenate([part.error[name] for part in parts]) for name in METHODS}
+        return cls(error, *(np.concatenate([getattr(part, name) for part in parts]) for name in ("inside", "kind")))
+
+
+def model_of(cells: Sequence[PairCell], *, quick: bool) -> ColocationModel:
+    """A model that knows no table, with effects and calibration fitted to these cells; with `quick`, those shipped."""
+    if quick:
+        fitted = FITTED_COLOCATION
+    else:
+        fitted = calibrated_colocation(fit_colocation(cells), cells)
+    return replace(untaught(fitted.effects), families=fitted.families, calibration=fitted.calibration)
+
+
+def random_pairs(table: Colocated, part: float, seed: int, *, quick: bool) -> Judged:
+    """A random `part` of all pairs is known, with both rates."""
+    known = sampled(table.cells, part, seed)
+    rest = sorted(set(table.cells) - set(known), key=repr)
+    return judged(model_of(known, quick=quick), known, rest)
+
+
+def families_left_out(table: Colocated, part: float, seed: int, *, quick: bool) -> Judged:
+    """Each family in turn is new: of the pairs with its jobs, a `part` is known; of all other pairs, all."""
+    found = []
+    for family in sorted(set(table.family.values())):
+        mine = [cell for cell in table.cells if family in (cell.of.family, cell.of.other_family)]
+        others = [cell for cell in table.cells if family not in (cell.of.family, cell.of.other_family)]
+        known = sampled(mine, part, seed)
+        rest = sorted(set(mine) - set(known), key=repr)
+        new = {job for job, of in table.family.items() if of == family}
+        found.append(judged(model_of(others, quick=quick), [*others, *known], rest, new))
+    return Judged.all_of(found)
+
+
+def sampled(cells: Sequence[PairCell], part: float, seed: int) -> list[PairCell]:
+    """The cells of a random part of the pairs; each pair on a kind brings the rates of both its jobs."""
+    pairs = sorted({_pair(cell.of) for cell in cells})
+    chosen = np.random.default_rng(seed).permutation(len(pairs))[: round(part * len(pairs))]
+    known = {pairs[index] for index in chosen}
+    return [cell for cell in cells if _pair(cell.of) in known]
+
+
+def _pair(of: Pairing) -> tuple[str, ...]:
+    return (*sorted((of.job, of.other)), str(of.kind))
+
+
+def judged(
+    model: ColocationModel, known: Sequence[PairCell], rest: Sequence[PairCell], new: Collection[str] = ()
+) -> Judged:
+    wanted, true = [cell.of for cell in rest], np.array([slowdown(cell) for cell in rest])
+    posterior = model.posterior(wanted, known)
+    alone = np.array([of.log_alone for of in wanted])
+    spread = np.array([posterior.spread(index) for index in range(len(wanted))])
+    value = np.exp(np.minimum(posterior.mean - alone, 0))
+    low, high = (np.exp(np.minimum(posterior.mean - alone + sign * spread, 0)) for sign in (-1, 1))
+    guesses = {
+        "ours": value,
+        "mean": mean_of_table(known, wanted),
+        "Gavel": of_gavel(known, wanted, new),
+        "half": half(wanted),
+    }
+    error = {name: np.abs(guess / true - 1) for name, guess in guesses.items()}
+    inside = (low <= true * (1 + 1e-9)) & (true <= high * (1 + 1e-9))
+    return Judged(error, inside, np.array([str(of.kind[0]) for of in wanted]))

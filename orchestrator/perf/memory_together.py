@@ -1,0 +1,124 @@
+"""Whether two jobs fit into the memory of the same GPUs, with a probability. Pure.
+
+Memory adds up: two jobs fit if their needs together are no more than the GPU has. A need is known from a profile, or
+learned: it is a normal part of the job's family plus one of the job, and each pair that fitted, or did not, is a
+bound on the sum of two (logistic regression with a normal prior; Laplace's approximation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from orchestrator.perf.kinds import InstanceKind
+from orchestrator.perf.posterior import Floats
+from providers.hardware import GPUS
+
+_NORMAL = NormalDist()
+# GB of a training job of which nothing is known, between families, and between jobs of one family: broad expectations.
+_USUAL_GB, _FAMILY_SD_GB, _JOB_SD_GB = 4.0, 2.5, 1.5
+_PROFILE_SD = 0.15  # a profile misses what compilers and allocators add
+_STEP_GB = 0.4  # how sharp the limit is: allocators keep some memory, and drivers take some
+_LOGISTIC_SD = _STEP_GB * math.pi / math.sqrt(3)
+_MOST_ROUNDS, _SETTLED_GB = 50, 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Two jobs fitted (`fits`), or did not, into the memory of each GPU of a kind."""
+
+    job: str
+    family: str
+    other: str
+    other_family: str
+    kind: InstanceKind
+    fits: bool
+
+
+class MemoryTogether:
+    """What is known of the memory of jobs. `profiled`: bytes that one GPU needs for a job, by job and kind."""
+
+    def __init__(self, rows: Sequence[Fitted], profiled: Mapping[tuple[str, InstanceKind], int]) -> None:
+        """Raises KeyError for a GPU that is not in the hardware table."""
+        self._rows = sorted(set(rows), key=repr)
+        self._profiled = profiled
+        self._named = {name for row in self._rows for name in (row.job, row.other)}
+        self._known = {(frozenset((row.job, row.other)), row.kind): row.fits for row in self._rows}
+        names = [(row.job, row.family) for row in self._rows] + [(row.other, row.other_family) for row in self._rows]
+        labels = [*(("family", family) for _, family in names), *(("job", job) for job, _ in names)]
+        self._column = {label: number for number, label in enumerate(sorted(set(labels)))}
+        self._prior = np.array([(_FAMILY_SD_GB if sort == "family" else _JOB_SD_GB) ** 2 for sort, _ in self._column])
+        self._mean, self._covariance = self._learned()
+
+    def probability(self, first: tuple[str, str], second: tuple[str, str], kind: InstanceKind) -> float:
+        """That two jobs, each (job, family), fit together on a kind."""
+        known = self._known.get((frozenset((first[0], second[0])), kind))
+        if known is not None:
+            return float(known)
+        weights, room, variance = self._need(first, second, kind)
+        extra = float(weights @ self._covariance @ weights)
+        left = room - float(weights @ self._mean)
+        return _NORMAL.cdf(left / math.sqrt(variance + extra + _LOGISTIC_SD**2))
+
+    def source(self, first: str, second: str, kind: InstanceKind) -> str:
+        """How that is known, in words; starts with 'unknown' if a need is a guess."""
+        if (frozenset((first, second)), kind) in self._known:
+            return "tried together"
+        unknown = [job for job in dict.fromkeys((first, second)) if not self._evident(job, kind)]
+        if len(unknown) == 2 or (unknown and first == second):
+            return "unknown: neither job was profiled or has shared a GPU"
+        if unknown:
+            return "unknown: one of the jobs was not profiled and has not shared a GPU"
+        if all((job, kind) in self._profiled for job in (first, second)):
+            return "by the profiles of both jobs"
+        return "predicted from pairs that fitted and pairs that did not"
+
+    def _evident(self, job: str, kind: InstanceKind) -> bool:
+        return (job, kind) in self._profiled or job in self._named
+
+    def _need(self, first: tuple[str, str], second: tuple[str, str], kind: InstanceKind) -> tuple[Floats, float, float]:
+        """(weights of the learned parts, GB left beside the known parts, variance of those) of a pair."""
+        weights, variance = np.zeros(len(self._column)), 0.0
+        room = GPUS[str(kind[0])].memory_bytes / 1e9
+        for job, family in (first, second):
+            profiled = self._profiled.get((job, kind))
+            if profiled is not None:
+                room -= profiled / 1e9
+                variance += (_PROFILE_SD * profiled / 1e9) ** 2
+                continue
+            room -= _USUAL_GB
+            for label, sd in ((("family", family), _FAMILY_SD_GB), (("job", job), _JOB_SD_GB)):
+                if label in self._column:
+                    weights[self._column[label]] += 1
+                else:
+                    variance += sd**2
+        return weights, room, variance
+
+    def _learned(self) -> tuple[Floats, Floats]:
+        """Mean and covariance of the parts: Newton's method for the most probable ones, each step as long as helps."""
+        needs = [self._need((r.job, r.family), (r.other, r.other_family), r.kind) for r in self._rows]
+        weights = np.array([each[0] for each in needs]).reshape(len(needs), len(self._column))
+        room, sign = np.array([each[1] for each in needs]), np.array([1.0 if row.fits else -1.0 for row in self._rows])
+        step = np.array([math.sqrt(_STEP_GB**2 + 3 * each[2] / math.pi**2) for each in needs])
+        mean, precision = np.zeros(len(self._column)), np.diag(1 / self._prior)
+
+        def loss(at: Floats) -> float:
+            return float(np.logaddexp(0, -sign * (room - weights @ at) / step).sum() + at @ precision @ at / 2)
+
+        covariance = np.diag(self._prior)
+        for _ in range(_MOST_ROUNDS):
+            wrong = 1 / (1 + np.exp(np.clip(sign * (room - weights @ mean) / step, -500, 500)))
+            slope = weights.T @ (sign * wrong / step) + precision @ mean
+            curvature = precision + (weights.T * (wrong * (1 - wrong) / step**2)) @ weights
+            covariance = np.linalg.inv(curvature)
+            change, part = covariance @ slope, 1.0
+            while loss(mean - part * change) > loss(mean) and part > 1e-6:
+                part /= 2
+            mean = mean - part * change
+            if np.abs(change).max(initial=0.0) < _SETTLED_GB:
+                break
+        return mean, covariance
