@@ -10,10 +10,11 @@ import numpy as np
 from benchmarks._colocated import Colocated
 from benchmarks._colocation_baselines import half, mean_of_table, of_gavel, slowdown
 from orchestrator.perf import FITTED_COLOCATION, ColocationModel, Floats, PairCell, Pairing
-from orchestrator.perf.colocation import untaught
+from orchestrator.perf.colocation import Effects, untaught
 from orchestrator.perf.colocation_fit import calibrated_colocation, fit_colocation
 
 METHODS = ("ours", "mean", "Gavel", "half")
+QUICK_PART = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,11 @@ class Judged:
 
 
 def model_of(cells: Sequence[PairCell], *, quick: bool) -> ColocationModel:
-    """A model that knows no table, with effects and calibration fitted to these cells; with `quick`, those shipped."""
-    if quick:
-        fitted = FITTED_COLOCATION
-    else:
-        fitted = calibrated_colocation(fit_colocation(cells), cells)
+    """A model that knows no table, with effects and calibration fitted to these cells; with `quick`, those shipped;
+    without cells, those expected before any table."""
+    if not cells and not quick:
+        return untaught(Effects())
+    fitted = FITTED_COLOCATION if quick else calibrated_colocation(fit_colocation(cells), cells)
     return replace(untaught(fitted.effects), families=fitted.families, calibration=fitted.calibration)
 
 
@@ -47,17 +48,20 @@ def random_pairs(table: Colocated, part: float, seed: int, *, quick: bool) -> Ju
     return judged(model_of(known, quick=quick), known, rest)
 
 
-def families_left_out(table: Colocated, part: float, seed: int, *, quick: bool) -> Judged:
-    """Each family in turn is new: of the pairs with its jobs, a `part` is known; of all other pairs, all."""
-    found = []
+def families_left_out(table: Colocated, parts: Sequence[float], *, quick: bool) -> list[Judged]:
+    """For each of `parts`: each family in turn is new; of the pairs with its jobs, so large a part is known; of all
+    other pairs, all (with `quick`, 40 %)."""
+    found: list[list[Judged]] = [[] for _ in parts]
     for family in sorted(set(table.family.values())):
         mine = [cell for cell in table.cells if family in (cell.of.family, cell.of.other_family)]
-        others = [cell for cell in table.cells if family not in (cell.of.family, cell.of.other_family)]
-        known = sampled(mine, part, seed)
-        rest = sorted(set(mine) - set(known), key=repr)
+        others = sampled(sorted(set(table.cells) - set(mine), key=repr), QUICK_PART if quick else 1.0, 0)
+        model = model_of(others, quick=quick)
         new = {job for job, of in table.family.items() if of == family}
-        found.append(judged(model_of(others, quick=quick), [*others, *known], rest, new))
-    return Judged.all_of(found)
+        for part, judgements in zip(parts, found, strict=True):
+            known = sampled(mine, part, 1)
+            rest = sorted(set(mine) - set(known), key=repr)
+            judgements.append(judged(model, [*others, *known], rest, new))
+    return [Judged.all_of(judgements) for judgements in found]
 
 
 def sampled(cells: Sequence[PairCell], part: float, seed: int) -> list[PairCell]:

@@ -7,6 +7,7 @@ from orchestrator.perf.fitted_colocation import FITTED_COLOCATION
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, on_host
 from orchestrator.perf.latency import Latencies, LatencyPrior, learned
 from orchestrator.perf.measured import Observation, Series, by_kind
+from orchestrator.perf.memory_together import Fitted, MemoryTogether
 from orchestrator.perf.posterior import Floats, Posterior, student_quantile
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row, calibrated, fit
@@ -21,10 +22,12 @@ __all__ = [
     "SORTS",
     "Cell",
     "ColocationModel",
+    "Fitted",
     "Floats",
     "InstanceKind",
     "Latencies",
     "LatencyPrior",
+    "MemoryTogether",
     "Observation",
     "PairCell",
     "PairMisfit",

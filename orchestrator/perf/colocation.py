@@ -271,7 +271,7 @@ def _strained(
     strain = start
     here = gpu[first:]
     for _ in range(_STRAIN_ROUNDS):
-        inverse = np.linalg.inv(fixed + strained * np.outer(strain[first:], strain[first:]))
+        inverse = _inverse(fixed + strained * np.outer(strain[first:], strain[first:]))
         squares = (inverse @ off) ** 2 / np.diag(inverse)  # Rasmussen and Williams 2006, 5.12
         strain = strain.copy()
         for number in np.unique(here):
@@ -280,5 +280,8 @@ def _strained(
             then, now = float(start[at][0]), float(strain[at][0])
             variance = (_STRAIN_DOF * then**2 + now**2 * squares[mine].sum()) / (_STRAIN_DOF + mine.sum())
             strain[at] = math.sqrt(variance)
-    of_measured: Floats = np.linalg.inv(fixed + strained * np.outer(strain[first:], strain[first:]))
-    return strain, of_measured
+    return strain, _inverse(fixed + strained * np.outer(strain[first:], strain[first:]))
+
+
+def _inverse(covariance: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
