@@ -1,0 +1,172 @@
+"""PerfBook.beside: two jobs on one GPU, measured before predicted before typical, and whether their memory fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model import Job, JobSpec, TrainSpec
+from orchestrator.perf import Observation, PairMisfit, PairObservation, PerfBook, Sharing, Work, program_of
+
+V100 = ("V100", 1)
+
+
+def job(job_id: str, name: str, **args: object) -> Job:
+    return Job(job_id, JobSpec(name, TrainSpec(f"{name}:f", None, args, "/w", {}, (), 100, None)), "me", 0, "running")
+
+
+VISION, TEXT, SPEECH = job("job_1", "vision"), job("job_2", "text"), job("job_3", "speech")
+TWIN, LARGER = job("job_4", "vision"), job("job_5", "vision", batch=64)
+JOBS = (VISION, TEXT, SPEECH, TWIN, LARGER)
+PROGRAMS = {each.id: program_of(each.spec.train) for each in JOBS}
+ALONE = [Observation(each.id, gpu, 1, 10.0, 10_000, 0) for each in JOBS for gpu in ("K80", "P100", "V100")]
+
+
+def seen(one: Job, two: Job, rate: float, other: float, *, gpu: str = "V100", at: int = 0) -> PairObservation:
+    return PairObservation(one.id, two.id, gpu, 1, rate, other, 10_000, 10_000, at)
+
+
+def book(*pairs: PairObservation, misfits: tuple[PairMisfit, ...] = (), at: int = 5, **more: object) -> PerfBook:
+    return PerfBook.as_of(at, ALONE, programs=PROGRAMS, pairs=pairs, misfits=misfits, **more)
+
+
+def width(found: Sharing) -> float:
+    assert 0 < found.first.low <= found.first.value <= found.first.high
+    return math.log(found.first.high / found.first.low)
+
+
+def work(resident_bytes: int) -> Work:
+    return Work(1e12, 0, 1e10, 500, 10**8, resident_bytes, 0, 1.0)
+
+
+def test_a_measured_pair_gives_what_both_did_and_a_twin_shares_it() -> None:
+    found = book(seen(VISION, TEXT, 8.0, 5.0)).beside(VISION, TEXT, V100)
+    assert (found.first.value, found.second.value) == (8.0, 5.0)
+    assert found.first.low < 8.0 < found.first.high < 8.5
+    assert "measured together on V100 over 10000 steps" in found.first.provenance
+    assert (found.fits_probability, found.fits_source) == (1.0, "tried together")
+    of_twin = book(seen(VISION, TEXT, 8.0, 5.0)).beside(TWIN, TEXT, V100)
+    assert of_twin == found
+    turned = book(seen(VISION, TEXT, 8.0, 5.0)).beside(TEXT, VISION, V100)
+    assert (turned.first, turned.second) == (found.second, found.first)
+
+
+def test_without_any_pair_an_estimate_is_typical_and_says_so() -> None:
+    found = book().beside(VISION, TEXT, V100)
+    assert 4.0 < found.first.value < 9.0
+    assert width(found) > math.log(2)
+    assert "typical of 7 model families" in found.first.provenance
+    assert found.fits_source.startswith("unknown: neither job")
+    assert 0 < found.fits_probability < 1
+
+
+def test_other_pairs_of_a_job_move_and_narrow_what_is_predicted_of_it() -> None:
+    before = book().beside(VISION, TEXT, V100)
+    known = book(seen(VISION, SPEECH, 9.5, 3.0), seen(VISION, SPEECH, 9.0, 4.0, gpu="P100"))
+    after = known.beside(VISION, TEXT, V100)
+    assert after.first.value > before.first.value
+    assert width(after) < width(before)
+    assert "predicted from 2 co-locations of this job" in after.first.provenance
+    assert "2 of the other" in after.second.provenance
+    of_family = known.beside(LARGER, TEXT, V100)
+    assert before.first.value < of_family.first.value < after.first.value
+
+
+def test_no_estimate_is_faster_than_the_job_alone() -> None:
+    quick = [seen(VISION, other, 10.0, 10.0, gpu=gpu) for other in (SPEECH, LARGER) for gpu in ("K80", "P100", "V100")]
+    known = book(*quick)
+    found, alone = known.beside(VISION, TEXT, V100).first, known.estimate_kind(VISION, *V100)
+    assert found.value <= alone.value
+    assert found.high <= alone.high
+
+
+def test_a_rate_alone_that_is_uncertain_makes_the_rate_beside_uncertain() -> None:
+    sure, unsure = (
+        PerfBook.as_of(1, [Observation(VISION.id, gpu, 1, 10.0, 10_000, 0)], programs=PROGRAMS)
+        for gpu in ("V100", "K80")
+    )
+    assert width(unsure.beside(VISION, TEXT, V100)) > width(sure.beside(VISION, TEXT, V100))
+
+
+def test_a_pair_seen_where_the_job_never_ran_alone_says_something_about_its_rate() -> None:
+    alone = [each for each in ALONE if each.job_id != VISION.id or each.gpu != "V100"]
+    pairs = [seen(VISION, TEXT, 30.0, 5.0)]
+    before, after = (
+        PerfBook.as_of(5, alone, programs=PROGRAMS, pairs=each).beside(VISION, SPEECH, V100) for each in ((), pairs)
+    )
+    assert after.first.value > before.first.value
+    assert width(after) < width(before)
+
+
+def test_what_is_later_is_not_known_yet() -> None:
+    late, missed = seen(VISION, TEXT, 8.0, 5.0, at=6), PairMisfit(VISION.id, SPEECH.id, "V100", 1, 6)
+    asked = ((VISION, TEXT), (VISION, SPEECH))
+    now = book(late, misfits=(missed,)).beside_many(asked, V100)
+    assert now == book().beside_many(asked, V100)
+    assert book(late, misfits=(missed,), at=6).beside_many(asked, V100) != now
+
+
+def test_many_pairs_at_once_are_as_each_on_its_own() -> None:
+    known = book(seen(VISION, SPEECH, 9.0, 3.0))
+    asked = ((VISION, TEXT), (TEXT, SPEECH), (VISION, SPEECH))
+    for pair, found in zip(asked, known.beside_many(asked, V100), strict=True):
+        alone = known.beside(*pair, V100)
+        assert found.first.value == pytest.approx(alone.first.value)
+        assert found.second.low == pytest.approx(alone.second.low)
+
+
+def test_profiles_say_whether_two_jobs_fit() -> None:
+    works = {
+        PROGRAMS[VISION.id]: work(5 * 10**9),
+        PROGRAMS[TEXT.id]: work(6 * 10**9),
+        PROGRAMS[SPEECH.id]: work(14**10),
+    }
+    known = book(works=works)
+    small, large = known.beside(VISION, TEXT, V100), known.beside(VISION, TEXT, ("K80", 1))
+    assert small.fits_probability > 0.9
+    assert large.fits_probability < 0.3
+    assert small.fits_source == "by the profiles of both jobs"
+    assert known.beside(VISION, SPEECH, V100).fits_probability < 0.01
+    assert known.beside(VISION, LARGER, V100).fits_source.startswith("unknown: one of the jobs")
+
+
+def test_a_pair_that_did_not_fit_says_so_and_warns_of_others() -> None:
+    missed = PairMisfit(VISION.id, TEXT.id, "V100", 1, 0)
+    known = book(seen(TEXT, SPEECH, 5.0, 5.0), misfits=(missed,))
+    assert known.beside(TWIN, TEXT, V100).fits_probability == 0
+    assert known.beside(VISION, TEXT, ("K80", 1)).fits_probability < 0.5
+    found = known.beside(VISION, SPEECH, V100)
+    assert found.fits_probability < book().beside(VISION, SPEECH, V100).fits_probability
+    assert found.fits_source.startswith("predicted from pairs")
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_a_rate_that_is_not_positive_is_refused(wrong: float) -> None:
+    for rates in ((wrong, 1.0), (1.0, wrong)):
+        with pytest.raises(ValueError, match="positive"):
+            seen(VISION, TEXT, *rates)
+
+
+def test_a_job_beside_itself_a_machine_without_gpus_and_an_unknown_gpu_are_refused() -> None:
+    with pytest.raises(ValueError, match="itself"):
+        seen(VISION, VISION, 1.0, 1.0)
+    with pytest.raises(ValueError, match="itself"):
+        PairMisfit(VISION.id, VISION.id, "V100", 1, 0)
+    with pytest.raises(ValueError, match="itself"):
+        book().beside(VISION, VISION, V100)
+    with pytest.raises(ValueError, match="number of GPUs"):
+        PairMisfit(VISION.id, TEXT.id, "V100", 0, 0)
+    with pytest.raises(ValueError, match="only GPUs"):
+        book().beside(VISION, TEXT, (None, 0))
+    with pytest.raises(KeyError, match="H900"):
+        book().beside(VISION, TEXT, ("H900", 1))
+    with pytest.raises(KeyError, match="H900"):
+        book(seen(VISION, TEXT, 1.0, 1.0, gpu="H900"))
+
+
+def test_jobs_without_a_known_program_speak_for_themselves_alone() -> None:
+    known = PerfBook.as_of(5, ALONE, pairs=[seen(VISION, TEXT, 8.0, 5.0)])
+    assert known.beside(VISION, TEXT, V100).first.value == 8.0
+    assert "typical" in known.beside(TWIN, replace(SPEECH, id="job_9"), V100).first.provenance
