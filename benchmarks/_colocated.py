@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.perf import InstanceKind
-from orchestrator.perf.colocation import PairCell, Pairing
+from orchestrator.perf.pairings import PairCell, Pairing
 from orchestrator.services.speed.throughput_tables import read_table
 
 

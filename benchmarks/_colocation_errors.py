@@ -10,8 +10,9 @@ import numpy as np
 from benchmarks._colocated import Colocated
 from benchmarks._colocation_baselines import half, mean_of_table, of_gavel, slowdown
 from orchestrator.perf import FITTED_COLOCATION, ColocationModel, Floats, PairCell, Pairing
-from orchestrator.perf.colocation import Effects, untaught
+from orchestrator.perf.colocation import untaught
 from orchestrator.perf.colocation_fit import calibrated_colocation, fit_colocation
+from orchestrator.perf.pairings import Effects
 
 METHODS = ("ours", "mean", "Gavel", "half")
 QUICK_PART = 0.4

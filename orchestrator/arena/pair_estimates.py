@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from orchestrator.perf import FITTED_COLOCATION, ColocationModel, Fitted, InstanceKind, MemoryTogether
-from orchestrator.perf.colocation import PairCell, Pairing
+from orchestrator.perf.pairings import PairCell, Pairing
 from orchestrator.policy.groups import Together
 from orchestrator.policy.groups.companions import PairEstimates, counted_on
 from orchestrator.policy.groups.problem import Floats, Integers

@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from orchestrator.perf.colocation import ColocationModel, Effects, PairCell, untaught
+from orchestrator.perf.colocation import ColocationModel, untaught
+from orchestrator.perf.pairings import Effects, PairCell
 
 # Before any table, the logarithm of each spread is assumed known to +-1.
 _SPREAD_LOG_SD = 1.0

@@ -8,8 +8,9 @@ have not seen: benchmarks/colocation.py.
 
 from __future__ import annotations
 
-from orchestrator.perf.colocation import ColocationModel, Effects
+from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.fitted import symmetric, vector
+from orchestrator.perf.pairings import Effects
 
 FITTED_COLOCATION = ColocationModel(
     effects=Effects(

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.model import Estimate
-from orchestrator.perf.colocation import ColocationModel, PairCell, Pairing
+from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of
 from orchestrator.perf.measured import Z95, Measured, Observation, Series, combined
 from orchestrator.perf.memory_together import Fitted, MemoryTogether
+from orchestrator.perf.pairings import PairCell, Pairing
 
 _MOST_CELLS = 500  # at most this many measured pairs are used, those of the asked jobs first
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from orchestrator.model import Job, JobSpec, TrainSpec
 from orchestrator.perf import FITTED_COLOCATION, Observation, PairCell, Pairing, PairMisfit, PairObservation, PerfBook
-from orchestrator.perf.colocation import Effects, untaught
+from orchestrator.perf.colocation import untaught
 from orchestrator.perf.colocation_fit import calibrated_colocation, fit_colocation
+from orchestrator.perf.pairings import Effects
 
 FEW = settings(max_examples=20)
 NAMES, GPUS = ("a", "b", "c", "d"), ("K80", "V100", "A100-80GB")

@@ -1,0 +1,154 @@
+"""Pairings: a job beside another one on a kind of GPU, and what the rates of several have in common. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.perf.kinds import InstanceKind
+from orchestrator.perf.posterior import Floats
+from orchestrator.perf.structure import numbered, same
+from providers.hardware import GPUS
+
+# Steps per second of the middle of the range in which x is used (as far as e**3 either way): beyond it, what a program
+# calls a step says nothing.
+_USUAL_LOG_RATE, _MOST_X = 2.0, 3.0
+LEAST_VARIANCE = 1e-4
+"""No rate is known better than to 1 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Standard deviations of the effects on the natural logarithm of the slowdown; the defaults are expectations.
+
+    `sensitivity` and `demand`: between families; `within`: variance between jobs of a family relative to that;
+    `families`: of a pair of families; `pair`: of a pair of jobs; `residual`: of a pair on one kind of machine; `slope`:
+    of x, and `within_slope`: variance of a family's slope relative to that; `gpu`: of a GPU, for all jobs; `by_gpu`:
+    variance specific to one GPU relative to what is the same on all.
+    """
+
+    sensitivity: float = 0.2
+    demand: float = 0.2
+    within: float = 0.5
+    families: float = 0.1
+    pair: float = 0.1
+    residual: float = 0.1
+    slope: float = 0.1
+    within_slope: float = 0.5
+    gpu: float = 0.2
+    by_gpu: float = 1.0
+
+    @property
+    def of_one_gpu(self) -> tuple[float, float, float]:
+        """Variances of level and slopes of a GPU, for all jobs."""
+        slope = self.by_gpu * self.slope**2
+        return self.gpu**2, slope, slope
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A `job` beside the `other` one, on the GPUs of one machine of `kind`.
+
+    `log_alone` is the natural logarithm of its steps per second alone there, known with the variance `variance`;
+    `log_other` is that of the other. Raises ValueError if one of them is not finite, or the variance is negative, and
+    KeyError for a GPU that is not in the hardware table.
+    """
+
+    job: str
+    family: str
+    other: str
+    other_family: str
+    kind: InstanceKind
+    log_alone: float
+    log_other: float
+    variance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.log_alone, self.log_other, self.variance))) or self.variance < 0:
+            raise ValueError(f"the rates of jobs alone must be positive and finite: {self}")
+        if self.kind[0] is None or self.kind[1] <= 0:
+            raise ValueError(f"only GPUs can be shared: {self}")
+        GPUS[self.kind[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairCell:
+    """A measured rate of a pairing: `log_rate` with the variance of its measurement. Raises ValueError for a rate that
+    is not finite."""
+
+    of: Pairing
+    log_rate: float
+    variance: float = LEAST_VARIANCE
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.log_rate) or not 0 <= self.variance < math.inf:
+            raise ValueError(f"a rate beside another job must be positive and finite: {self}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """n pairings as arrays: numbers of names (n,), `x` (n, 3), and `shared` (n, 3 + 3 gpus), their shares in the shared
+    part; `unknown` (n,): whether the model does not know the GPU."""
+
+    job: NDArray[np.int64]
+    family: NDArray[np.int64]
+    other: NDArray[np.int64]
+    other_family: NDArray[np.int64]
+    gpu: NDArray[np.int64]
+    names: list[str]
+    same_kind: NDArray[np.bool_]
+    x: Floats
+    shared: Floats
+    unknown: NDArray[np.bool_]
+    alone: Floats
+
+    @classmethod
+    def of(cls, where: Sequence[Pairing], known: Sequence[str]) -> Layout:
+        """The layout of pairings for a model that knows these GPUs."""
+        n, gpus = len(where), [str(each.kind[0]) for each in where]
+        jobs = numbered([name for each in where for name in (each.job, each.other)]).reshape(n, 2)
+        families = numbered([name for each in where for name in (each.family, each.other_family)]).reshape(n, 2)
+        logs = np.array([[each.log_alone, each.log_other] for each in where]).reshape(n, 2)
+        x = np.column_stack([np.ones(n), np.clip(logs - _USUAL_LOG_RATE, -_MOST_X, _MOST_X)])
+        shared = np.zeros((n, 3 + 3 * len(known)))
+        shared[:, :3] = x
+        for number, name in enumerate(known):
+            here = np.array([gpu == name for gpu in gpus], dtype=bool)
+            shared[here, 3 + 3 * number : 6 + 3 * number] = x[here]
+        alone = np.array([each.variance for each in where])
+        same_kind = same([f"{gpu}:{count}" for gpu, count in (each.kind for each in where)])
+        columns = jobs[:, 0], families[:, 0], jobs[:, 1], families[:, 1]
+        unknown = np.array([gpu not in known for gpu in gpus], dtype=bool)
+        return cls(*columns, numbered(gpus), gpus, same_kind, x, shared, unknown, alone)
+
+    def fixed(self, effects: Effects, shared: Floats) -> Floats:
+        """(n, n): the covariance of what is shared, given that of its parts, and of the rates alone."""
+        covariance = self.shared @ shared @ self.shared.T
+        new = _equal(self.gpu) & self.unknown[:, None] & self.unknown[None, :]
+        covariance += new * ((self.x * np.array(effects.of_one_gpu)) @ self.x.T)
+        alone = np.sqrt(self.alone)
+        covariance += np.outer(alone, alone) * (_equal(self.job) & self.same_kind)
+        return covariance
+
+    def strained(self, effects: Effects) -> Floats:
+        """(n, n): the covariance of what is specific to families, jobs and pairs, for a strain of 1."""
+        family, other_family = _equal(self.family), _equal(self.other_family)
+        job, other = _equal(self.job), _equal(self.other)
+        slope = effects.within_slope * effects.slope**2
+        own, its = self.x[:, 1], self.x[:, 2]
+        covariance = family * (effects.sensitivity**2 + slope * np.outer(own, own))
+        covariance += other_family * (effects.demand**2 + slope * np.outer(its, its))
+        covariance += effects.within * (effects.sensitivity**2 * job + effects.demand**2 * other)
+        covariance += effects.families**2 * (family & other_family) + effects.pair**2 * (job & other)
+        covariance *= 1 + effects.by_gpu * _equal(self.gpu)
+        covariance += effects.residual**2 * (job & other & self.same_kind)
+        return covariance
+
+
+def _equal(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = numbers[:, None] == numbers[None, :]
+    return found
