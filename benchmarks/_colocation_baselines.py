@@ -50,8 +50,8 @@ def of_gavel(known: Sequence[PairCell], wanted: Sequence[Pairing], new: Collecti
                 continue
             job, other = stands_for[each.job], stands_for[each.other]
             if job is not None and other is not None:
-                cell = number[job], number[other]
-                found[index] = completed[cell] if np.isnan(matrix[cell]) else matrix[cell]
+                at = number[job], number[other]
+                found[index] = completed[at] if np.isnan(matrix[at]) else matrix[at]
     return np.clip(found, 0.05, 1.0)
 
 

@@ -27,7 +27,8 @@ SIMULATED_JOBS, SIMULATED_KINDS, SIMULATED_GPUS = 60, 10, 3.0
 MARGIN = 0.8  # of a cautious baseline
 Pair = tuple[int, int, int]
 Model = Callable[[Sequence[PairCell]], ColocationModel]
-NONE = Together(*(np.zeros(0, dtype=np.int64) for _ in range(3)), np.zeros(0), np.zeros(0))
+_NOBODY, _NO_RATE = np.zeros(0, dtype=np.int64), np.zeros(0)
+NONE = Together(_NOBODY, _NOBODY, _NOBODY, _NO_RATE, _NO_RATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from orchestrator.perf.pairings import Effects, PairCell
 # Before any table, the logarithm of each spread is assumed known to +-1.
 _SPREAD_LOG_SD = 1.0
 _FIRST_STEP, _LEAST_STEP = 0.7, 0.1
-_MOST_CELLS = 500
+_MOST_CELLS = 300
 """The effects are fitted to so many cells, taken evenly: more cells hardly change them, and take cubic time."""
 
 
