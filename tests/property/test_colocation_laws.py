@@ -30,7 +30,7 @@ pairs_of_jobs = st.permutations(NAMES).map(lambda names: names[:2])
 rates = st.floats(0.5, 10)
 pair_observations = st.lists(
     st.builds(
-        lambda names, gpu, one, two, steps, at: PairObservation(*names, gpu, 1, one, two, steps, steps, at),
+        lambda names, gpu, one, two, steps, at: PairObservation(names[0], names[1], gpu, 1, one, two, steps, steps, at),
         pairs_of_jobs,
         st.sampled_from(GPUS),
         rates,
@@ -42,7 +42,10 @@ pair_observations = st.lists(
 )
 misfits = st.lists(
     st.builds(
-        lambda names, gpu, at: PairMisfit(*names, gpu, 1, at), pairs_of_jobs, st.sampled_from(GPUS), st.integers(0, 10)
+        lambda names, gpu, at: PairMisfit(names[0], names[1], gpu, 1, at),
+        pairs_of_jobs,
+        st.sampled_from(GPUS),
+        st.integers(0, 10),
     ),
     max_size=3,
 )

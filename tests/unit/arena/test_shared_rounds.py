@@ -14,16 +14,15 @@ from orchestrator.policy.groups.policies.fairness import max_min_fairness
 KINDS = [("vision 1", "vision"), ("text 1", "text")]
 ALONE = np.array([[10.0], [10.0]])
 STEPS = 10 * ROUND_S * 10  # ten rounds alone
-NONE = np.zeros(0, dtype=np.int64)
 
 
 class Fixed:
     """Estimates that never change."""
 
     def __init__(self, first: int = 0, second: int = 0, rate: float = 0.0) -> None:
-        columns = [np.array([each]) if rate else NONE for each in (first, second, 0)]
-        rates = np.array([rate] * bool(rate))
-        self.pairs = Together(*columns, rates, rates)
+        one, two, way = (np.array([each] if rate else [], dtype=np.int64) for each in (first, second, 0))
+        rates = np.array([rate] if rate else [])
+        self.pairs = Together(one, two, way, rates, rates)
 
     def together(self) -> Together:
         return self.pairs
