@@ -11,8 +11,8 @@ import numpy as np
 from orchestrator.perf.colocation import ColocationModel, untaught
 from orchestrator.perf.pairings import Effects, PairCell
 
-# Before any table, the logarithm of each spread is assumed known to +-1.
-_SPREAD_LOG_SD = 1.0
+# Before any table, the logarithm of each effect is assumed known to +-0.5, as in `ratios`.
+_SPREAD_LOG_SD = 0.5
 _FIRST_STEP, _LEAST_STEP = 0.7, 0.1
 _MOST_CELLS = 300
 """The effects are fitted to so many cells, taken evenly: more cells hardly change them, and take cubic time."""
@@ -34,7 +34,8 @@ def fit_colocation(table: Sequence[PairCell], effects: Effects | None = None) ->
 
 def calibrated_colocation(model: ColocationModel, table: Sequence[PairCell]) -> ColocationModel:
     """The model, fitted to this table, with a factor on every interval: with it, nine of ten rates of pairs with a
-    family that was left out lie within their interval. Raises ValueError without two families."""
+    family that was left out lie within their interval, if they did not already. Raises ValueError without two
+    families."""
     cells = sorted(table, key=repr)
     families = sorted({cell.of.family for cell in cells})
     if len(families) < 2:
@@ -47,7 +48,7 @@ def calibrated_colocation(model: ColocationModel, table: Sequence[PairCell]) -> 
             [cell.of for cell in mine], others
         )
         off += [abs(cell.log_rate - posterior.mean[i]) / posterior.spread(i) for i, cell in enumerate(mine)]
-    return replace(model, calibration=float(np.quantile(off, 0.9)))
+    return replace(model, calibration=max(float(np.quantile(off, 0.9)), 1.0))
 
 
 def _descended(cells: Sequence[PairCell]) -> Effects:
