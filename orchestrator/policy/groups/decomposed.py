@@ -4,14 +4,14 @@
 2. Each job's cheapest mixes at those prices, and at prices a little beside them, become its candidates (patterns.py).
 3. The jobs are dealt into groups (POP, Narayanan et al., SOSP 2021). Each gets the part of every limit that its jobs
    would use at these prices, and what the groups before it left over, and chooses among its candidates by a linear
-   program. Its
-   prices bring more candidates, once.
+   program. Its prices bring more candidates, twice, or more often while it needs more than its limits. In the end it
+   may also use what later groups left over.
 4. The mean of the groups' prices bounds the optimum (patterns.py, weak duality), which certifies the answer.
 
 A ratio becomes a total: to meet the needs a little below the bound, at the least use of the limits.
 
-If the certified gap of a total is not small enough, all groups choose together, again and again, each time with more
-candidates (column generation); that ends at the optimum.
+If the certified gap is not small enough, all groups choose together, again and again, each time with more candidates
+(column generation); that ends at the optimum. The solver always goes on from where it was with fewer candidates.
 
 When the time is up, the best answer so far is returned; at first, that is each job's cheapest mix, if the limits have
 room for them.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from orchestrator.policy.groups.exact import rates
 from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.mixing import Mixed, choose
 from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage
-from orchestrator.policy.groups.priced import OVER, PricedRatio, PricedTotal
+from orchestrator.policy.groups.priced import OVER, PricedRatio, PricedTotal, exceeds
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.program import Allocation, Certificate, Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -37,8 +38,7 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 @dataclass(frozen=True, slots=True)
 class Effort:
     """`sample` and `group`: numbers of jobs. Candidates are also found `times` times at prices that are `beside` the
-    first
-    (standard deviation, relative), and `passes` times at a group's own."""
+    first (standard deviation, relative), and `passes` times at a group's own."""
 
     sample: int
     group: int
@@ -48,10 +48,12 @@ class Effort:
 
 
 FOR_TOTALS = Effort(200, 625, 6, 0.05)
-FOR_RATIOS = Effort(400, 1250, 4, 0.03)  # what is worst anywhere counts, so prices must be more precise
+FOR_RATIOS = Effort(400, 500, 4, 0.03)  # what is worst anywhere counts, so prices must be more precise
 AIMS = (0.7, 0.85)
 """A ratio is aimed at so far from its bound, as parts of the gap that is allowed: what is left is for what groups
 lose."""
+PASSES = 12
+"""A group that must exceed a limit has so many passes at most: with enough candidates, it may not have to."""
 ROUNDS = 20
 OF_SAMPLE = 0.25
 """The part of the time that the prices of the sample may take. Without them, every limit is free at first."""
@@ -74,7 +76,7 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | 
         value = term.value[program.problem.class_of] * (-1.0 if term.most else 1.0)
         total = PricedTotal(problem, value, floor)
         prices = _sampled(total.sampled, problem, lot[: FOR_TOTALS.sample], until)
-        found, in_time = _chosen(total, prices, order, FOR_TOTALS, gap, until)
+        found, in_time = _chosen(total, prices, order, FOR_TOTALS, lambda mixed: total.gap(mixed) <= gap, until)
         if total.gap(found) == np.inf:
             if not in_time:
                 raise OutOfTime(until)
@@ -86,15 +88,21 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | 
     ratio = PricedRatio(problem, term.needs, floor)
     ratio.bounded(_sampled(ratio.sampled, problem, lot[: FOR_RATIOS.sample], until))
     for aim in AIMS:
-        total = ratio.aimed(aim * gap)
-        found, in_time = _chosen(total, np.zeros(len(problem.most)), order, FOR_RATIOS, np.inf, until)
-        ratio.bounded(total.inside + total.prices)
+        aimed = ratio.aimed(aim * gap)
+        enough = partial(_certified, ratio, aimed, gap)
+        found, in_time = _chosen(aimed, np.zeros(len(problem.most)), order, FOR_RATIOS, enough, until)
         certificate = ratio.certificate(found)
         if certificate.gap <= gap or not in_time:
             break
     answer = _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
     kept = bool((answer.rates >= floor * (1 - OVER)).all())  # else the scale has made some job slower than it must be
     return replace(answer, in_time=in_time and kept)
+
+
+def _certified(ratio: PricedRatio, aimed: PricedTotal, gap: float, found: Mixed) -> bool:
+    """Whether the certified gap of the ratio is small enough."""
+    ratio.bounded(aimed.inside + aimed.prices)
+    return ratio.certificate(found).gap <= gap
 
 
 def _sampled(
@@ -107,9 +115,14 @@ def _sampled(
 
 
 def _chosen(
-    work: PricedTotal, prices: Floats, order: Integers, effort: Effort, gap: float, until: TimeLimit
+    work: PricedTotal,
+    prices: Floats,
+    order: Integers,
+    effort: Effort,
+    enough: Callable[[Mixed], bool],
+    until: TimeLimit,
 ) -> tuple[Mixed, bool]:
-    """First by groups; then, while the gap is too large, all together. (The best by then, whether there was time.)"""
+    """First by groups; then, until it is good enough, all together. (The best by then, whether there was time.)"""
     chance = np.random.default_rng(1)
     around = [work.beside(prices, effort.beside * chance.standard_normal(len(prices))) for _ in range(effort.times)]
     ways = work.problem.rate.shape[1]
@@ -118,10 +131,12 @@ def _chosen(
     try:
         best = found = _by_groups(work, candidates, order, effort, until)
         for _ in range(ROUNDS):
-            if not work.gap(best) > gap:
+            if enough(best):
                 break
             more = joined([found.candidates, work.bounded(found.prices)], ways)
-            found = choose(work, more, work.problem.most, until)
+            if found.basis is not None and len(more) == len(found.candidates):  # it is the optimum
+                break
+            found = choose(work, more, work.problem.most, until, found)
             best = min(found, best, key=work.gap)
     except OutOfTime:
         return best, False
@@ -137,8 +152,7 @@ def _alone(work: PricedTotal) -> Mixed:
 
 def _dealt(problem: Problem) -> Integers:
     """The jobs in the order in which they are dealt into groups: at random, but jobs that share a limit of theirs
-    alone (such
-    as the budget of a user) one after the other."""
+    alone (such as the budget of a user) one after the other."""
     chance = np.random.default_rng(0)
     order = chance.permutation(problem.jobs)
     for limits in problem.limits:
@@ -162,21 +176,38 @@ def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort:
     even = np.array([len(jobs) for jobs in groups])[:, None] / len(order)
     total = demand.sum(axis=0)
     parts = np.where(total > 0, demand / np.where(total > 0, total, 1.0), even)
-    left, used = np.zeros(len(problem.most)), np.zeros(len(problem.most))
+    left = np.zeros(len(problem.most))
     done: list[Mixed] = []
     for number, jobs in enumerate(groups):
         most = parts[number] * problem.most + left
-        part = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, until)
-        for _ in range(effort.passes):
-            more = work.mixes_of(part.prices, np.sort(jobs))
-            part = choose(work, joined([part.candidates, more], problem.rate.shape[1]), most, until)
-        left = work.left_over(most, part.used)
-        used = used + part.used
-        done.append(part)
+        begun = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, until)
+        done.append(_with_more(work, jobs, begun, most, effort.passes, until))
+        left = work.left_over(most, done[number].used)
+    used = np.sum([each.used for each in done], axis=0)
+    for number, jobs in enumerate(groups):  # what later groups left over was too late for these
+        if exceeds(done[number].used, parts[number] * problem.most) and exceeds(used, problem.most):
+            others = used - done[number].used
+            most = np.maximum(problem.most - others, 0.0)
+            again = choose(work, done[number].candidates, most, until, done[number])
+            done[number] = _with_more(work, jobs, again, most, 0, until)
+            used = others + done[number].used
     prices = (parts * np.array([each.prices for each in done])).sum(axis=0)
     work.bounded(prices)
     together = joined_parts([each.candidates for each in done])
     return Mixed(together, np.concatenate([each.part for each in done]), used, prices)
+
+
+def _with_more(work: PricedTotal, jobs: Integers, found: Mixed, most: Floats, least: int, until: TimeLimit) -> Mixed:
+    """The choice of a group with more candidates, at its own prices: at `least` so often, and on while it exceeds its
+    limits and there are more."""
+    for passed in range(PASSES):
+        if passed >= least and not exceeds(found.used, most):
+            break
+        more = joined([found.candidates, work.mixes_of(found.prices, np.sort(jobs))], work.problem.rate.shape[1])
+        if len(more) == len(found.candidates):
+            break
+        found = choose(work, more, most, until, found)
+    return found
 
 
 def joined_parts(several: list[Patterns]) -> Patterns:

@@ -64,16 +64,47 @@ class Solution:
 
 
 def solve(
-    linear: Linear, *, start: Any = None, simplex: bool = False, central: bool = False, until: TimeLimit
+    linear: Linear,
+    *,
+    start: Any = None,
+    feasible: bool = False,
+    simplex: bool = False,
+    central: bool = False,
+    until: TimeLimit,
 ) -> Solution:
-    """`simplex`: also if it is large. `central`: of all optima, one in their middle, not at a corner (the
-    interior-point method). Raises Contradiction and OutOfTime."""
+    """`start`: a basis to go on from, `feasible` if it keeps all limits. `simplex`: also if the program is large.
+    `central`: of all optima, one in their middle, not at a corner (the interior-point method). Raises Contradiction and
+    OutOfTime."""
     interior = central or (len(linear.cost) >= LARGE and start is None and not simplex)
     engine = _engine(linear, "ipx" if interior else "simplex")
     if start is not None and not interior:
         engine.setBasis(start)
+        if feasible:
+            engine.setOptionValue("simplex_strategy", PRIMAL)
     x, dual, in_time = _run(engine, until)
     return Solution(x, dual, None if interior else engine.getBasis(), in_time)
+
+
+def basis_of(linear: Linear, columns: Flags, rows: Flags) -> Any:
+    """The basis that consists of these `columns` (columns,) and `rows` (rows,): as many as there are rows. The other
+    columns are at their floor, the other rows at their lower limit, or at the upper one if that is the only one."""
+    import highspy
+
+    status, basis = highspy.HighsBasisStatus, highspy.HighsBasis()
+    basis.valid = True
+    basis.col_status = [status.kBasic if each else status.kLower for each in columns]
+    outside = [status.kUpper if each else status.kLower for each in np.isneginf(linear.lower)]
+    basis.row_status = [status.kBasic if each else other for each, other in zip(rows, outside, strict=True)]
+    return basis
+
+
+def in_basis(found: Solution) -> tuple[Flags, Flags]:
+    """(columns,) and (rows,): which are in the basis at which the simplex method ended."""
+    import highspy
+
+    basic = highspy.HighsBasisStatus.kBasic
+    columns, rows = found.basis.col_status, found.basis.row_status
+    return np.array([each == basic for each in columns]), np.array([each == basic for each in rows])
 
 
 def solve_by_columns(linear: Linear, first: Flags, *, each: int, until: TimeLimit) -> Solution:

@@ -7,10 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from orchestrator.policy.groups.linear import Linear, solve
-from orchestrator.policy.groups.patterns import Patterns, usage
+from orchestrator.policy.groups.linear import Flags, Linear, basis_of, in_basis, solve
+from orchestrator.policy.groups.patterns import Patterns, among, usage
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.time_limit import TimeLimit
+
+LEAST_PART = 1e-6
+"""Each limit's row is divided by what is left of it, but by no less than this part of the whole: the solver refuses
+cells that are too large."""
 
 
 class Work(Protocol):
@@ -28,6 +32,17 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What was in the solver's basis at the end: of the candidates, of the rows of all jobs and of the limits, and of
+    the columns by which limits can be exceeded. A job's only candidate is in it."""
+
+    candidates: Flags
+    jobs: Flags
+    limits: Flags
+    exceeding: Flags
+
+
+@dataclass(frozen=True, slots=True)
 class Mixed:
     """`part` (candidates,) of its job's time; `used` (limits,); `prices` (limits,) at which the choice is optimal."""
 
@@ -35,11 +50,15 @@ class Mixed:
     part: Floats
     used: Floats
     prices: Floats
+    basis: Basis | None = None
 
 
-def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit) -> Mixed:
-    """The best parts within `most` (limits,). A job with one candidate follows it."""
-    _, position = np.unique(candidates.job, return_inverse=True)
+def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit, before: Mixed | None = None) -> Mixed:
+    """The best parts within `most` (limits,). A job with one candidate follows it.
+
+    `before`: the choice among fewer candidates, within the same limits or smaller ones, from which the solver goes on.
+    """
+    jobs, position = np.unique(candidates.job, return_inverse=True)
     row, limit, amount = usage(work.problem, candidates)
     alone = np.bincount(position)[position] == 1
     fixed = np.bincount(limit[alone[row]], amount[alone[row]], minlength=len(most))
@@ -54,24 +73,39 @@ def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit) -> 
     cells = [np.ones(len(several)), amount[there], -over_amount]
     cost = np.concatenate([work.worth(candidates.of(several)), over_cost])
     scale = float(np.abs(cost).max(initial=0.0)) or 1.0
-    sizes = np.where(most > 0, most, 1.0)
+    sizes = np.maximum(most, LEAST_PART * work.problem.most)
+    sizes = np.where(sizes > 0, sizes, 1.0)
     row_size = np.concatenate([np.ones(len(shared)), sizes])
     rows = np.concatenate(cells_row)
-    found = solve(
-        Linear(
-            cost / scale,
-            np.zeros(len(cost)),
-            np.full(len(cost), np.inf),
-            np.concatenate([np.ones(len(shared)), np.full(len(most), -np.inf)]),
-            np.concatenate([np.ones(len(shared)), (most - fixed) / sizes]),
-            rows,
-            np.concatenate(cells_column),
-            np.concatenate(cells) / row_size[rows],
-        ),
-        until=until,
-        simplex=True,
+    linear = Linear(
+        cost / scale,
+        np.zeros(len(cost)),
+        np.full(len(cost), np.inf),
+        np.concatenate([np.ones(len(shared)), np.full(len(most), -np.inf)]),
+        np.concatenate([np.ones(len(shared)), (most - fixed) / sizes]),
+        rows,
+        np.concatenate(cells_column),
+        np.concatenate(cells) / row_size[rows],
     )
+    start = None
+    if before is not None and before.basis is not None:
+        was = before.basis
+        inside = np.zeros(len(candidates), dtype=bool)
+        inside[among(before.candidates, candidates, work.problem.rate.shape[1])] = was.candidates
+        start = basis_of(
+            linear,
+            np.concatenate([inside[several], was.exceeding]),
+            np.concatenate([was.jobs[jobs[shared]], was.limits]),
+        )
+    found = solve(linear, start=start, feasible=True, simplex=True, until=until)
     part = np.ones(len(candidates))
     part[several] = np.clip(found.x[: len(several)], 0, 1)
     prices = np.maximum(-found.dual[len(shared) :], 0.0) * scale / sizes
-    return Mixed(candidates, part, summed(limit, amount * part[row], len(most)), prices)
+    used = summed(limit, amount * part[row], len(most))
+    columns_inside, rows_inside = in_basis(found)
+    inside = np.ones(len(candidates), dtype=bool)
+    inside[several] = columns_inside[: len(several)]
+    jobs_inside = np.zeros(work.problem.jobs, dtype=bool)
+    jobs_inside[jobs[shared]] = rows_inside[: len(shared)]
+    basis = Basis(inside, jobs_inside, rows_inside[len(shared) :], columns_inside[len(several) :])
+    return Mixed(candidates, part, used, prices, basis)

@@ -68,14 +68,25 @@ class Patterns:
 
 
 def joined(several: list[Patterns], ways: int) -> Patterns:
-    """Those of all, each once."""
+    """Those of all, each once, in a fixed order."""
     columns = [
         np.concatenate([getattr(each, name) for each in several])
         for name in ("job", "first", "first_time", "second", "second_time", "slope")
     ]
-    key = (columns[0] * (ways + 1) + columns[1] + 1) * (ways + 1) + columns[3] + 1
-    _, rows = np.unique(key, return_index=True)
-    return Patterns(*columns).of(rows)
+    found = Patterns(*columns)
+    _, rows = np.unique(_keys(found, ways), return_index=True)
+    return found.of(rows)
+
+
+def among(some: Patterns, several: Patterns, ways: int) -> Integers:
+    """(some,): the row of each in `several`, which `joined` made of them and of others."""
+    found: Integers = np.searchsorted(_keys(several, ways), _keys(some, ways))
+    return found
+
+
+def _keys(patterns: Patterns, ways: int) -> Integers:
+    """(rows,): a number for each job and pair of ways."""
+    return (patterns.job * (ways + 1) + patterns.first + 1) * (ways + 1) + patterns.second + 1
 
 
 def priced(problem: Problem, value: Floats, prices: Floats) -> Floats:

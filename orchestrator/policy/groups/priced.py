@@ -29,6 +29,11 @@ LITTLE = 1e-3
 NEWTON_STEPS = 40
 
 
+def exceeds(used: Floats, most: Floats) -> bool:
+    """Whether more is `used` (limits,) of a limit than there is, `most` (limits,)."""
+    return bool((used > most * (1 + OVER) + OVER).any())
+
+
 def shared_by_all(problem: Problem) -> Problem:
     """Without the limits of some jobs only (such as budgets of users): a sample says little about them."""
     limits = tuple(
@@ -104,7 +109,7 @@ class PricedTotal:
 
     def gap(self, found: Mixed) -> float:
         """Certified; infinite if a limit is exceeded."""
-        if (found.used > self.problem.most * (1 + OVER) + OVER).any():
+        if exceeds(found.used, self.problem.most):
             return np.inf
         return (self.reached(found) - self.bound) / max(abs(self.bound), 1e-12)
 

@@ -9,10 +9,14 @@ from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups import Budgets, Collection, Quota, Supply, collection, verify
 from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import solve_exactly
+from orchestrator.policy.groups.mixing import choose
+from orchestrator.policy.groups.patterns import joined, one_class_each
 from orchestrator.policy.groups.policies.cost import least_cost
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
 from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
 from orchestrator.policy.groups.policies.throughput import total_throughput
+from orchestrator.policy.groups.priced import PricedTotal
+from orchestrator.policy.groups.time_limit import TimeLimit
 
 
 def different(jobs: int = 1400, *, gpus: float = 0.7) -> Collection:
@@ -58,3 +62,57 @@ def test_a_smaller_gap_is_kept_too() -> None:
 def test_deadlines_that_the_supply_cannot_meet_are_a_contradiction() -> None:
     with pytest.raises(InfeasibleError):
         solve_decomposed(least_cost(different(700, gpus=0.1)))
+
+
+def variants(jobs: int, seed: int) -> Collection:
+    """Jobs that all differ a little, on ten variants of each of three types of GPU, of which there are few."""
+    chance = np.random.default_rng(seed)
+    base = chance.uniform(0.5, 20, (26, 1)) * np.array([1.0, 2.5, 4.0]) * chance.uniform(0.6, 1.4, (26, 3))
+    rate = np.repeat(base[chance.integers(0, 26, jobs)], 10, axis=1)
+    rate = rate * chance.uniform(0.85, 1.15, 30) * chance.uniform(0.93, 1.07, (jobs, 30))
+    return collection(rate, Supply(np.full(30, 0.75 * jobs / 30), np.ones(30)), steps=3600 * rate.max(axis=1))
+
+
+@pytest.mark.parametrize(("jobs", "seed"), [(1500, 3), (2500, 4)], ids=["in groups", "all together"])
+def test_groups_whose_first_candidates_do_not_fit_find_others(jobs: int, seed: int) -> None:
+    program = max_min_fairness(variants(jobs, seed))
+    found = solve_decomposed(program, gap=5e-3)
+    verify(program, found)
+    assert found.certificates[0].gap <= 5e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_going_on_from_an_earlier_choice_finds_what_beginning_anew_does(seed: int) -> None:
+    work, most = priced_total(seed)
+    chance = np.random.default_rng(seed)
+    candidates = work.mixes(chance.uniform(0, 1, len(most)))
+    found = choose(work, candidates, most, TimeLimit())
+    for _ in range(4):
+        candidates = joined([candidates, work.mixes(found.prices)], 4)
+        found, anew = (choose(work, candidates, most, TimeLimit(), before) for before in (found, None))
+        value = [each.part @ work.worth(candidates) + excess(each.used, most) for each in (found, anew)]
+        assert value[0] == pytest.approx(value[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("left", [0.0, 1e-300, 1e-20, 1e-9])
+def test_a_limit_of_which_next_to_nothing_is_left_is_no_riddle_to_the_solver(left: float) -> None:
+    work, most = priced_total(0)
+    candidates = joined([work.mixes(np.zeros(len(most))), work.mixes(np.ones(len(most)))], 4)
+    most[0] *= left
+    found = choose(work, candidates, most, TimeLimit())
+    assert np.isfinite(found.prices).all()
+    assert np.bincount(candidates.job, found.part) == pytest.approx(1)
+
+
+def priced_total(seed: int) -> tuple[PricedTotal, np.ndarray]:
+    """Sixty jobs at least cost, and their limits."""
+    chance = np.random.default_rng(seed)
+    rate = chance.uniform(1, 4, (60, 4))
+    jobs = collection(rate, Supply(np.full(4, 12.0), chance.uniform(0.5, 3, 4)))
+    problem = one_class_each(max_min_fairness(jobs).problem)
+    return PricedTotal(problem, problem.cost, rate.max(axis=1) * chance.uniform(0.2, 0.6, 60)), problem.most.copy()
+
+
+def excess(used: np.ndarray, most: np.ndarray) -> float:
+    """What exceeds the limits, dearly."""
+    return 60 * float(np.maximum(used - most, 0).sum())
