@@ -196,7 +196,7 @@ def _decided(
         return _stay_or_move(builder, running, current, limits)
     best = int(ranking.order[0])
     if running is None:
-        by_deadline = choices(demand, forecast, ranking, builder.filtered)
+        by_deadline = choices(demand, forecast, ranking, builder.filtered, limits)
         if by_deadline:
             awaited = wait_of(by_deadline, forecast, builder.filtered)
             best = by_deadline[0].row if by_deadline[0].row is not None else best

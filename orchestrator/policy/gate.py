@@ -1,14 +1,13 @@
 """The gate for voluntary moves: stay unless a move pays for itself, with a margin, while it lasts.
 
 A move is judged over the rest of the work, or over as much of it as one day of staying does, if that is less: prices
-change too much for a promise beyond a day. For that share of the work, staying must cost more than the target plus
+change too much to decide by more than a day. For that share of the work, staying must cost more than the target plus
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
-egress: cost.py), so they do not shorten the horizon. But a move must also save its bare cost and `least_saving` while
-its promise lasts, which is until a likely loss, and take less time than the work that is left: no move
-promises nothing. This follows Karpenter's balanced consolidation (savings weighed against disruption). Its spot
-consolidation RFC describes what happens without it: a job moves down the price ladder from one interruption to the
-next.
+egress: cost.py), so they do not shorten the horizon. But a move must also save its bare cost and `least_saving` before
+a likely loss, and take less time than the work that is left: no move promises nothing. This follows Karpenter's
+balanced consolidation (savings weighed against disruption). Its spot consolidation RFC describes what happens without
+it: a job moves down the price ladder from one interruption to the next.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ class _Move:
 
     @lazily
     def lasts(self) -> float:
-        """For what share of the work a move saves: all of it between machines that are not lost; until the first loss
-        for a job with a deadline that leaves on-demand, because it may have to go back there, and the next move
-        promises the rest again; else for a day at most, and between spot machines until the first loss of either, which
-        takes the job to the best offer of that time, whether it has moved or not.
+        """In what share of the work a move must have paid for itself: all of it between machines that are not lost;
+        until the first loss for a job with a deadline that leaves on-demand, because it may have to go back there; else
+        in a day at most, and between spot machines until the first loss of either, which takes the job to the best
+        offer of that time, whether it has moved or not.
         """
         stays, goes = self.here.losses, self.there.losses
         if stays > 0:
@@ -147,12 +146,19 @@ def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits:
     return max(move.lateness, *(move.burden(objective, test) for test in move.tests(limits)))
 
 
-def promised_saving(forecast: Forecast, stay: int, go: int) -> int:
-    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts. Changes of price are in
-    the forecast of the mean prices."""
+def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) -> int:
+    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts.
+
+    From spot, that is until the first loss of either machine. A machine that is not lost would be kept to the end; the
+    saving then lasts until a loss takes the job back to such a machine, because there is no time to wait for another on
+    spot. The next move promises the rest again. Changes of price are in the forecast of the mean prices.
+    """
     move = _Move.of(forecast, stay, go)
-    costs = move.costs(move.lasts)
-    return round(move.lasts * (costs.here - costs.there) - costs.moving)
+    lasts = move.lasts
+    if move.here.losses <= 0 < move.there.losses:
+        lasts = before_a_loss((1 - ranking.outlook.time_to_wait(go)) * move.there.losses)
+    costs = move.costs(lasts)
+    return round(lasts * (costs.here - costs.there) - costs.moving)
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:

@@ -44,7 +44,7 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
         return Trace("nothing, because no offer fits", facts, ())
     if running is not None:
         return _of_running(demand, market, perf, running, limits, forecast, ranking, facts)
-    if by_deadline := choices(demand, forecast, ranking, filtered):
+    if by_deadline := choices(demand, forecast, ranking, filtered, limits):
         return Trace(BY_DEADLINE, facts, _planned(by_deadline, market, forecast, filtered))
     if options := weighed(demand, forecast, ranking, filtered):
         objective = patient(demand.job.spec.objective)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.policy.demand import Demand
+from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import budget_left, latest_start_s, time_left_s
@@ -56,10 +56,13 @@ class Choice:
     cost_nano_usd: float
 
 
-def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Choice]:
+def choices(
+    demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered, limits: MoveLimits
+) -> list[Choice]:
     """What the job can do now, best first; empty if the planner has no say: without a deadline, if time counts in the
     objective, unless an on-demand offer keeps the deadline safely, and where no spot offer lacks capacity: then the
-    objective's order is enough. A job that runs does not stop in order to wait."""
+    objective's order is enough. A job that runs does not stop in order to wait. One that buys on-demand stays there for
+    as long as the `limits` say."""
     left_s = time_left_s(demand, forecast)
     if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
         return []
@@ -74,7 +77,7 @@ def choices(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     current = filtered.current
     rows = list(dict.fromkeys([*open_spot, *shut, *bought, *([] if current is None else [current])]))
     case = _Case(demand, forecast.over(rows), rows, bought[0], current)
-    planner = Planner(case.terms(), KnownSpells(case.rates, TICK_H), similar)
+    planner = Planner(case.terms(limits.min_dwell_s / 3600), KnownSpells(case.rates, TICK_H), similar)
     found = []
     for option in planner.options(case.situation(left_s)):
         row = None if option.pool is None else rows[option.pool]
@@ -153,8 +156,8 @@ class _Case:
         self._at = None if lies_at is None else self._places.index(lies_at)
         self.rates = [*(self._rates(row) for row in rows), *[PoolRates(1.0, 1.0)] * self._elsewhere]
 
-    def terms(self) -> Terms:
-        """The planner's terms."""
+    def terms(self, dwell_h: float) -> Terms:
+        """The planner's terms, if a job stays for so long where it has come to."""
         count = len(self._rows)
         none = frozenset(range(count, count + self._elsewhere))
         spot = frozenset(number for number in range(count) if self._spot[number])
@@ -166,6 +169,7 @@ class _Case:
             speed=(*self._speed, *(1.0 for _ in none)),
             only_spot=spot | none,
             only_on_demand=frozenset(range(count)) - spot | none,
+            kept_h=self._restart_h + dwell_h,
         )
 
     def situation(self, left_s: float) -> Situation:

@@ -65,9 +65,10 @@ class Interruptions:
         waits, at_once = _after_a_loss(forecast, others, self.outage_s, limits)
         waiting, patiently = _mean(waits), np.where(waits, 0.0, at_once)
         gap_s, extra, extra_square = self.outage_s * waiting, _mean(patiently), _mean(patiently**2)
+        self._spare_s = limits.end_s - mid.seconds
         if limits.left_s is not None:
             # Where there is not enough time for all waiting, the job waits after so many of the losses only.
-            kept = np.clip((limits.end_s - mid.seconds) / np.maximum(self._losses * gap_s, 1.0), 0, 1)
+            kept = np.clip(self._spare_s / np.maximum(self._losses * gap_s, 1.0), 0, 1)
             gap_s, waiting = kept * gap_s, kept * waiting
             extra = kept * extra + (1 - kept) * _mean(at_once)
             extra_square = kept * extra_square + (1 - kept) * _mean(at_once**2)
@@ -76,6 +77,11 @@ class Interruptions:
         pools = 1 + (1 - waiting) * self._losses
         self._rate_spread = 1 / (pool.over_rows(pool.losses_known) * pools)
         self._mean_spread = 1 / (self.outages_known * pools)
+
+    @lazily
+    def time_to_wait(self) -> Floats:
+        """The share of the losses after which there is time to wait until the capacity is back."""
+        return np.clip(self._spare_s / np.maximum(self._losses * self.outage_s, 1.0), 0, 1)
 
     @property
     def away_s(self) -> Floats:

@@ -63,6 +63,11 @@ class Outlook:
             self.look_at(np.array([at]))
         return float(self.cost[at]), float(self.seconds[at])
 
+    def time_to_wait(self, row: int) -> float:
+        """The share of the losses at a row after which there is time to wait for capacity."""
+        few = self._forecast.over([row, *self.others])
+        return float(self.spreads(few).time_to_wait[few.pool.at(row)])
+
     def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:
         """All that is shown of the offers of a forecast, if the job may also go to the rows in `more` after a loss. The
         forecast must have these and `others` among its rows."""

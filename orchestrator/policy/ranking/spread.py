@@ -55,6 +55,11 @@ class Spreads:
         self._forecast, self._limits = forecast, limits
         self._lost = Interruptions(forecast, np.array([forecast.pool.at(row) for row in others], np.int64), limits)
 
+    @property
+    def time_to_wait(self) -> Floats:
+        """The share of the losses after which there is time to wait for capacity, over the rows."""
+        return self._lost.time_to_wait
+
     @lazily
     def _start(self) -> Floats:
         """The deviations of the first start, over the cells."""

@@ -48,8 +48,9 @@ TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2
 class Terms:
     """What does not change: hours of work are those of a machine with speed 1; `egress_usd` is what a launch costs by
     the checkpoint's pool and the launch's. A pool in `only_spot` or `only_on_demand` has one kind of machine; its other
-    price counts for nothing. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a number is not
-    possible."""
+    price counts for nothing. A machine that is bought on demand is kept for `kept_h`, but at least for a tick, and not
+    if that endangers the deadline. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a number
+    is not possible."""
 
     restart_h: float
     tick_h: float
@@ -59,6 +60,7 @@ class Terms:
     probe_h: float = 0.0
     only_spot: frozenset[int] = frozenset()
     only_on_demand: frozenset[int] = frozenset()
+    kept_h: float = 0.0
 
     def __post_init__(self) -> None:
         count = len(self.on_demand_usd)
@@ -70,7 +72,8 @@ class Terms:
             raise ValueError(f"a tick must take some time, not {self.tick_h} h")
         require_numbers("on-demand price", self.on_demand_usd)
         require_numbers("egress price", self.egress_usd.ravel().tolist())
-        require_numbers("restart overhead, tick or length of a probe", (self.restart_h, self.tick_h, self.probe_h))
+        hours = (self.restart_h, self.tick_h, self.probe_h, self.kept_h)
+        require_numbers("restart overhead, tick, length of a probe or time that a machine is kept", hours)
 
 
 class Situation(NamedTuple):
@@ -220,9 +223,9 @@ class Planner:
         """Whether nothing but buying could still meet the deadline."""
         return not self.safe_after(now, 0.0)
 
-    def safe_after(self, now: Situation, progress_h: float) -> bool:
-        """Whether buying in the next tick still meets the deadline, after so much work in this one."""
-        left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h
+    def safe_after(self, now: Situation, progress_h: float, later_h: float = 0.0) -> bool:
+        """Whether buying in the next tick, or `later_h` after it, still meets the deadline, after so much work."""
+        left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h + later_h
         return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
 
     def _solved(self, now: Situation) -> AnyTable:
@@ -341,12 +344,16 @@ class _Ahead:
         """An on-demand machine is started; if one runs there already, it goes on."""
         if self._now.running == (pool, False):
             return self.stay(pool, spot=False)
-        return Option("on_demand", pool, self._bought(pool, self._terms.restart_h) + self._egress(pool))
+        restart_h, tick_h = self._terms.restart_h, self._terms.tick_h
+        usd = self._bought(pool, restart_h, max(self._terms.kept_h, tick_h))
+        if usd >= self._too_late_usd:
+            usd = self._bought(pool, restart_h, tick_h)
+        return Option("on_demand", pool, usd + self._egress(pool))
 
     def stay(self, pool: int, spot: bool) -> Option:
         """What runs goes on."""
         overhead_h = self._now.overhead_left_h
-        usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h)
+        usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h, self._terms.tick_h)
         return Option("stay", pool, usd)
 
     def take(self, pool: int, instead: Option) -> Option:
@@ -377,39 +384,49 @@ class _Ahead:
     def _egress(self, pool: int) -> float:
         return 0.0 if self._now.at is None else float(self._terms.egress_usd[self._now.at][pool])
 
-    def _usable(self, slack_h: float) -> tuple[float, float]:
-        """(hours left after this tick, slack then) without the ticks that are kept back, which are not for spending."""
+    def _usable(self, slack_h: float, later_h: float = 0.0) -> tuple[float, float]:
+        """(hours left `later_h` after this tick, slack then) without the ticks that are kept back, which are not for
+        spending."""
         back_h = min(max(slack_h, 0.0), self._kept_back_h)
-        return self._left_h - back_h, slack_h - back_h
+        return self._left_h - later_h - back_h, slack_h - back_h
 
-    def _progress_h(self, pool: int, overhead_h: float) -> float:
-        """Hours of work, on the fastest machine, that a tick there does."""
-        return max(0.0, self._terms.tick_h - overhead_h) * self._terms.speed[pool] / self._fastest
+    def _progress_h(self, pool: int, overhead_h: float, hours: float) -> float:
+        """Hours of work, on the fastest machine, that is done there in so many hours."""
+        return max(0.0, hours - overhead_h) * self._terms.speed[pool] / self._fastest
 
-    def _used_h(self, pool: int, overhead_h: float) -> float:
-        """Hours of this tick until the work is done."""
-        return min(self._terms.tick_h, overhead_h + self._now.work_h / self._terms.speed[pool])
+    def _used_h(self, pool: int, overhead_h: float, hours: float) -> float:
+        """How many of these hours pass until the work is done."""
+        return min(hours, overhead_h + self._now.work_h / self._terms.speed[pool])
 
-    def _bought(self, pool: int, overhead_h: float) -> float:
-        progress_h = self._progress_h(pool, overhead_h)
-        work_h = self._work_h - progress_h
-        overhead_after_h = max(0.0, overhead_h - self._terms.tick_h)
+    def _bought(self, pool: int, overhead_h: float, hours: float) -> float:
+        """An on-demand machine runs for at least a tick."""
+        progress_h, later_h = self._progress_h(pool, overhead_h, hours), hours - self._terms.tick_h
+        work_h, left_h = self._work_h - progress_h, self._left_h - later_h
+        overhead_after_h = max(0.0, overhead_h - hours)
         pace = self._terms.speed[pool] / self._fastest
         # A slower machine must finish in time itself, or leave time to change to the fastest.
-        finishes = overhead_after_h + work_h / pace <= self._left_h + 1e-9
-        if pace < 1 and not finishes and not self._planner.safe_after(self._now, progress_h * self._fastest):
+        finishes = overhead_after_h + work_h / pace <= left_h + 1e-9
+        if pace < 1 and not finishes and not self._planner.safe_after(self._now, progress_h * self._fastest, later_h):
             return self._too_late_usd
-        hours = self._usable(self._left_h - work_h - overhead_after_h * pace)
-        cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h)
-        paces = self._table.problem.on_demand_speed
+        after_h = self._usable(left_h - work_h - overhead_after_h * pace, later_h)
+        cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h, hours)
+        paces, states = self._table.problem.on_demand_speed, self._later(later_h)
         if pace in paces:
-            after = self._table.on_demand(*hours, self._states, paces.index(pace))
-        else:  # a machine that would not be bought now: it is left after this tick
-            after = self._table.waiting(pool, *hours, self._states)
+            after = self._table.on_demand(*after_h, states, paces.index(pace))
+        else:  # a machine that would not be bought now: it is left after that
+            after = self._table.waiting(pool, *after_h, states)
         return min(cost + after * self._unit_usd, self._too_late_usd)
 
+    def _later(self, hours: float) -> list[Floats]:
+        """The probabilities of each pool's state after so many more hours."""
+        if hours <= 0:
+            return self._states
+        pools = self._table.problem.pools
+        return [state @ self._spells.step(pool, hours) for state, pool in zip(self._states, pools, strict=True)]
+
     def _on_spot(self, pool: int, overhead_h: float) -> float:
-        tick_h, progress_h = self._terms.tick_h, self._progress_h(pool, overhead_h)
+        tick_h = self._terms.tick_h
+        progress_h = self._progress_h(pool, overhead_h, tick_h)
         work_h = self._work_h - progress_h
         if work_h > 1e-9 and not self._planner.safe_after(self._now, progress_h * self._fastest):
             return self._too_late_usd
@@ -421,7 +438,7 @@ class _Ahead:
         kept_h = slack_h - overhead_after_h * self._terms.speed[pool] / self._fastest
         kept = self._table.spot(number, row[:-1] / (1 - lost), *self._usable(kept_h), self._states)
         broken = self._table.lost(number, *self._usable(slack_h), self._states)
-        cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h)
+        cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h, tick_h)
         return min(cost + ((1 - lost) * kept + lost * broken) * self._unit_usd, self._too_late_usd)
 
 

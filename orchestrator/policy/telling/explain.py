@@ -479,7 +479,7 @@ def _near(ranking: Ranking, row: int, other: int) -> bool:
 
 def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """By how much `row` is better than staying, including the cost and time of moving."""
-    saved = promised_saving(forecast, current, row)
+    saved = promised_saving(forecast, ranking, current, row)
     if objective.cost_weight == 0 and saved > 0 and _near(ranking, row, current):
         if forecast.known:
             return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"

@@ -111,7 +111,7 @@ class PlacementBuilder:
                     cost = round(sheet.costs[1][at])
                     parts = shown.parts(chosen, later=cost - round(float(shown.mid.cost[at])))
                     if action == "move" and current is not None:
-                        saving = gate.promised_saving(shown, current, chosen)
+                        saving = gate.promised_saving(shown, ranking, current, chosen)
                     elif baseline is not None and baseline.cost_nano_usd is not None:
                         saving = baseline.cost_nano_usd - cost
         if trying and probe is not None:

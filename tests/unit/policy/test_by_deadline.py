@@ -22,6 +22,7 @@ from providers.money import usd
 
 STEPS = 36_000  # 10 h at 1 step/s
 HOUR = 3_600_000
+LIMITS = MoveLimits()
 
 
 @pytest.fixture
@@ -38,13 +39,17 @@ def due(case, hours, name="job_1", **spec):
     return case.job(name, deadline_at_ms=case.now + round(hours * HOUR), **spec)
 
 
-def found(case, demand):
+def choices_of(case, limits):
+    return found(case, Demand(due(case, 60), STEPS), limits)[1]
+
+
+def found(case, demand, limits=LIMITS):
     market, perf = case.market(), case.perf()
     assert isinstance(market, Market)
     filtered = Filter(market, MoveLimits())(demand.job.spec, None)
     forecast = forecast_of(demand, filtered.pool, perf, None)
     ranking = rank(demand, forecast, filtered)
-    return market, choices(demand, forecast, ranking, filtered), forecast, filtered
+    return market, choices(demand, forecast, ranking, filtered, limits), forecast, filtered
 
 
 def test_with_time_to_spare_a_job_waits_for_spot_and_says_what_that_saves_and_leaves(case, shut):
@@ -68,6 +73,14 @@ def test_waiting_is_worth_less_the_less_time_there_is(case, shut):
         costs.append(min(each.cost_nano_usd for each in choice))
     assert all(less < 1.02 * more for less, more in pairwise(costs))
     assert costs[0] < 0.7 * costs[-1]
+
+
+def test_a_machine_that_is_bought_is_paid_for_as_long_as_the_job_has_to_stay_there(case, shut):
+    held, free = (
+        min(each.cost_nano_usd for each in choices_of(case, limits) if each.action == "on_demand")
+        for limits in (MoveLimits(min_dwell_s=7200.0), MoveLimits(min_dwell_s=0.0))
+    )
+    assert usd(2.5) < held - free < usd(4)  # for less than 2 h, $2 an hour more than spot
 
 
 def test_open_spot_is_taken_before_on_demand(case):

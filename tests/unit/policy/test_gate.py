@@ -377,23 +377,28 @@ def test_a_move_promises_only_what_the_risk_of_loss_leaves(case, settled):
     assert sure.saving_nano_usd > usd(99)
 
 
-def test_a_move_from_on_demand_to_spot_promises_a_day_at_most(case, settled):
-    """A job that goes back to on-demand after a loss promises the rest again when it moves the next time."""
+@pytest.mark.parametrize("hours", [None, 300])
+def test_a_move_from_on_demand_to_spot_promises_all_that_it_saves_if_there_is_time_to_wait(case, settled, hours):
+    """A job that stays on demand would stay to the end. One that loses a spot machine every 8 h waits for the next."""
     here = case.offer("here", 3.00)
     case.offer("there", 1.00, spot=True)
-    placement = case.decide(Demand(case.job(), STEPS), settled(here))
+    deadline_ms = None if hours is None else case.now + hours * 3_600_000
+    placement = case.decide(Demand(case.job(deadline_at_ms=deadline_ms), STEPS), settled(here))
     assert placement.action == "move"
-    assert usd(40) < placement.saving_nano_usd < usd(49)  # nearly $2 an hour
+    assert usd(180) < placement.saving_nano_usd < usd(200)  # nearly $2 an hour
 
 
-def test_a_move_from_on_demand_to_spot_before_a_deadline_promises_until_the_first_loss(case, settled):
-    """After it, the deadline may call the job back to on-demand, at the price that it pays now."""
+def test_the_less_time_a_job_has_to_spare_the_less_a_move_to_spot_promises(case, settled):
+    """Without time to wait, the first loss takes it back to on-demand, after about 8 h at nearly $2 an hour."""
     here = case.offer("here", 3.00)
     case.offer("there", 1.00, spot=True)
-    demand = Demand(case.job(deadline_at_ms=case.now + 300 * 3_600_000), STEPS)
-    placement = case.decide(demand, settled(here))
-    assert placement.action == "move"
-    assert usd(11) < placement.saving_nano_usd < usd(16)  # nearly $2 an hour for 8 h
+    savings = []
+    for hours in (300, 150, 130, 120, 116):
+        placement = case.decide(Demand(case.job(deadline_at_ms=case.now + hours * 3_600_000), STEPS), settled(here))
+        assert placement.action == "move", hours
+        savings.append(placement.saving_nano_usd)
+    assert savings == sorted(savings, reverse=True)
+    assert usd(11) < savings[-1] < usd(30)
 
 
 def test_a_saving_between_spot_machines_ends_when_either_is_lost(case, settled):

@@ -503,3 +503,28 @@ def test_known_rates_give_the_probabilities_that_learned_ones_would(method, hour
         exact, general = getattr(known, method)(pool, hours), getattr(Spells, method)(known, pool, hours)
         assert exact == pytest.approx(general, abs=2e-3)
         assert exact.sum(axis=1) == pytest.approx([1.0, 1.0])
+
+
+@GATE
+@given(
+    kept_h=st.sampled_from((0.0, 0.5, 1.1, 3.0)),
+    egress=st.floats(0.0, 6.0),
+    cheap=st.floats(0.3, 2.5),
+    slack_h=st.floats(30.0, 60.0),
+)
+def test_with_time_to_spare_nothing_is_bought_for_less_than_it_costs_until_it_may_be_left(
+    kept_h, egress, cheap, slack_h
+):
+    """From on-demand, which has no zone, the way to another zone is free; between zones it costs `egress`. The job's
+    zone has just lost its capacity. Buying in order to go on for nothing pays only if egress costs more than on-demand
+    for as long as it is kept."""
+    ways = np.array([[0.0, egress, 0.0], [egress, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    terms = Terms(
+        0.1, TICK_H, (cheap, cheap, 3.0), ways, (1.0,) * 3, 0.0, frozenset({0, 1}), frozenset({2}), kept_h=kept_h
+    )
+    rates = [PoolRates(0.5, 0.1, False), PoolRates(0.5, 0.1, True), PoolRates(1.0, 1.0)]
+    now = Situation(0.0, round((20 + slack_h) / TICK_H), 20.0, None, 0.0, 0, (cheap, cheap, 3.0))
+    planner = Planner(terms, KnownSpells(rates, TICK_H))
+    costs = {each.action: each.usd for each in planner.options(now)}
+    if egress < (max(kept_h, TICK_H) - 0.1) * (3.0 - cheap):
+        assert costs["on_demand"] > costs["wait"]
