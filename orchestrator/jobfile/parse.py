@@ -54,7 +54,8 @@ def read_text(path: str | Path) -> str:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", "give the path of a job file")
+        hint = _similar(Path(path)) if isinstance(error, FileNotFoundError) else ""
+        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "give the path of a job file")
         raise SpecError([problem]) from None
     if len(content) > LARGEST_FILE_BYTES:
         raise _too_large(content.decode("utf-8", "replace"), path)
@@ -65,6 +66,18 @@ def read_text(path: str | Path) -> str:
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
         raise SpecError([problem]) from None
+
+
+def _similar(path: Path) -> str:
+    """`did you mean "x.yaml"?` with the YAML file beside it whose name is closest; empty if none is close."""
+    import difflib  # only ever needed on the way to an error
+
+    try:
+        beside = {each.stem: each.name for each in sorted(path.parent.iterdir()) if each.suffix in (".yaml", ".yml")}
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.stem, beside, n=1)
+    return f'did you mean "{beside[near[0]]}"?' if near else ""
 
 
 def parse_job(

@@ -375,6 +375,24 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
         assert f"{place} {message}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("trian.yaml", 'did you mean "train.yaml"?'),
+        ("train.yml", 'did you mean "train.yaml"?'),
+        ("train", 'did you mean "train.yaml"?'),
+        ("sweep.yaml", "give the path of a job file"),
+        ("none/train.yaml", "give the path of a job file"),
+    ],
+)
+def test_a_file_that_does_not_exist_may_have_a_similar_name(tmp_path: Path, given: str, hint: str) -> None:
+    for name in ("train.yaml", "group.yml", "train.py"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(SpecError) as caught:
+        load_job(tmp_path / given)
+    assert [problem.hint for problem in caught.value.problems] == [hint]
+
+
 def test_problems_of_a_mapping_have_no_line(folder: Path) -> None:
     loop: dict[str, Any] = {"name": "x", "train": {"script": "train.py"}}
     loop["labels"] = loop
