@@ -165,6 +165,8 @@ def problem_of(
     at[0, limited] = np.arange(len(limited))
     limits = [Limits(tuple(f"way {way}" for way in limited), jobs.supply.gpus[limited].astype(float), at, gpus)]
     for quota in jobs.quotas:
+        if not np.isfinite(quota.most):
+            continue
         inside = np.where(np.isin(np.arange(ways), quota.ways), 0, -1)[None]
         each = np.ones((1, ways))
         if quota.each is not None:

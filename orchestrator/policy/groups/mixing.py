@@ -58,6 +58,8 @@ def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit, bef
 
     `before`: the choice among fewer candidates, within the same limits or smaller ones, from which the solver goes on.
     """
+    if not len(most):
+        return _unlimited(work, candidates)
     jobs, position = np.unique(candidates.job, return_inverse=True)
     row, limit, amount = usage(work.problem, candidates)
     alone = np.bincount(position)[position] == 1
@@ -109,3 +111,12 @@ def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit, bef
     jobs_inside[jobs[shared]] = rows_inside[: len(shared)]
     basis = Basis(inside, jobs_inside, rows_inside[len(shared) :], columns_inside[len(several) :])
     return Mixed(candidates, part, used, prices, basis)
+
+
+def _unlimited(work: Work, candidates: Patterns) -> Mixed:
+    """Without limits, each job follows the candidate that costs least."""
+    order = np.lexsort((work.worth(candidates), candidates.job))
+    _, first = np.unique(candidates.job[order], return_index=True)
+    part = np.zeros(len(candidates))
+    part[order[first]] = 1.0
+    return Mixed(candidates, part, np.zeros(0), np.zeros(0))

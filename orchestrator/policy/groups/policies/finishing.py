@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups.collection import Collection, problem_of
 from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.needs import Finishing
@@ -24,7 +25,16 @@ def makespan(jobs: Collection) -> Program:
 
 
 def finish_time_fairness(jobs: Collection) -> Program:
-    """The job that is slowed down most, compared with an equal part of everything, is slowed down least."""
-    alone_s = jobs.alone_s + jobs.steps / alone(jobs)
+    """The job that is slowed down most, compared with an equal part of everything, is slowed down least.
+
+    Raises InfeasibleError for a job that an equal part of everything would never finish.
+    """
+    rate = alone(jobs)
+    if not (rate > 0).all():
+        raise InfeasibleError(
+            f"job {int(np.argmin(rate))} can run nowhere: of every kind that it can use, there is none",
+            hint="leave the job out, or add machines that it can use",
+        )
+    alone_s = jobs.alone_s + jobs.steps / rate
     problem, _ = problem_of(jobs, needing=np.column_stack([jobs.steps, jobs.age_s, alone_s]))
     return Program(problem, (Ratio(Finishing(jobs.steps, jobs.age_s, alone_s)),))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups.collection import Collection, problem_of
 from orchestrator.policy.groups.policies.cost import fast_enough, on_time
 from orchestrator.policy.groups.problem import Floats, Problem
@@ -23,21 +24,31 @@ def total_throughput(jobs: Collection) -> Program:
 
 
 def throughput_per_dollar(jobs: Collection) -> Program:
-    """The most steps per second and dollar per hour of one GPU."""
-    return _most(jobs, 1 / np.broadcast_to(jobs.supply.usd_per_h, jobs.rate.shape))
+    """The most steps per second and dollar per hour of one GPU. Raises InfeasibleError if one costs nothing."""
+    return _most(jobs, _per_dollar(jobs))
 
 
 def throughput_per_dollar_on_time(jobs: Collection) -> Program:
     """The same, with every job that has a deadline fast enough for it. Raises InfeasibleError if one cannot be."""
     need = on_time(jobs)
     fast_enough(jobs, need)
-    return _most(jobs, 1 / np.broadcast_to(jobs.supply.usd_per_h, jobs.rate.shape), need)
+    return _most(jobs, _per_dollar(jobs), need)
 
 
 def progress(jobs: Collection) -> Program:
     """The most progress, each job's relative to its fastest way; the budgets of the collection limit it."""
     per_step = jobs.weight / jobs.rate.max(axis=1)
     return _most(jobs, np.broadcast_to(per_step[:, None], jobs.rate.shape))
+
+
+def _per_dollar(jobs: Collection) -> Floats:
+    if not (jobs.supply.usd_per_h > 0).all():
+        way = int(np.argmin(jobs.supply.usd_per_h))
+        raise InfeasibleError(
+            f"throughput per dollar needs a price of every kind of machine, and number {way + 1} has none",
+            hint="state its price, or choose a policy that needs none",
+        )
+    return np.broadcast_to(1 / jobs.supply.usd_per_h, jobs.rate.shape)
 
 
 def _most(jobs: Collection, per_step: Floats, at_least: Floats | None = None) -> Program:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from orchestrator.policy.groups.patterns import joined, one_class_each
 from orchestrator.policy.groups.policies.cost import least_cost
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
 from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
-from orchestrator.policy.groups.policies.throughput import total_throughput
+from orchestrator.policy.groups.policies.throughput import throughput_per_dollar, total_throughput
 from orchestrator.policy.groups.priced import PricedTotal
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -79,6 +81,60 @@ def test_groups_whose_first_candidates_do_not_fit_find_others(jobs: int, seed: i
     found = solve_decomposed(program, gap=5e-3)
     verify(program, found)
     assert found.certificates[0].gap <= 5e-3
+
+
+def test_an_aim_that_is_impossible_is_followed_by_a_lower_one() -> None:
+    chance = np.random.default_rng(8)
+    jobs, ways = 2000, 12
+    rate = chance.uniform(1, 20, (9, ways))[chance.integers(0, 9, jobs)] * chance.uniform(0.9, 1.1, (jobs, ways))
+    steps, gpus = 10 ** chance.uniform(2, 5, jobs), 2.0 ** chance.integers(0, 4, jobs)
+    supply = Supply(np.full(ways, 0.7 * jobs / ways), np.ones(ways))
+    quota = Quota("some", np.arange(ways // 2), 0.2 * jobs)
+    program = max_min_fairness(collection(rate, supply, steps=steps, gpus=gpus, quotas=(quota,)))
+    found = solve_decomposed(program, gap=5e-3)
+    verify(program, found)
+    assert found.certificates[0].gap <= 5e-3
+
+
+@pytest.mark.parametrize("policy", [least_cost, total_throughput, throughput_per_dollar])
+@pytest.mark.parametrize("quotas", [(), (Quota("endless", np.arange(2), np.inf),)], ids=["none", "endless"])
+def test_without_limits_each_job_has_what_is_best_for_it(policy, quotas: tuple[Quota, ...]) -> None:
+    jobs = different(300)
+    free = replace(jobs, supply=Supply(np.full(4, np.inf), jobs.supply.usd_per_h), quotas=quotas, budgets=None)
+    program = policy(free)
+    found, exact = solve_decomposed(program), solve_exactly(program)
+    verify(program, found)
+    assert found.certificates[0].value == pytest.approx(exact.certificates[0].value, rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", [max_min_fairness, makespan, least_cost])
+def test_a_way_of_which_nothing_is_left_is_not_used(policy) -> None:
+    jobs = different(300, gpus=2.0)
+    less = np.where(np.arange(4) == 1, 0.0, jobs.supply.gpus)
+    supply, late = Supply(less, jobs.supply.usd_per_h), 30 * jobs.deadline_s
+    program = policy(replace(jobs, supply=supply, deadline_s=late, quotas=(), budgets=None))
+    found, exact = solve_decomposed(program), solve_exactly(program)
+    verify(program, found)
+    assert not found.shares[:, 1].any()
+    assert found.certificates[0].gap <= 5e-3
+    assert found.certificates[0].value == pytest.approx(exact.certificates[0].value, rel=6e-3)
+
+
+@pytest.mark.parametrize("policy", [max_min_fairness, makespan, finish_time_fairness])
+def test_a_job_for_which_nothing_is_left_is_named(policy) -> None:
+    jobs = different(300)
+    rate = jobs.rate.copy()
+    rate[7, 1:] = 0.0
+    less = np.where(np.arange(4) == 0, 0.0, jobs.supply.gpus)
+    with pytest.raises(InfeasibleError, match="job 7 can run nowhere"):
+        solve_decomposed(policy(replace(jobs, rate=rate, supply=Supply(less, jobs.supply.usd_per_h), budgets=None)))
+
+
+def test_throughput_per_dollar_needs_prices() -> None:
+    jobs = different(20)
+    free = np.array([1.0, 0.0, 1.0, 1.0])
+    with pytest.raises(InfeasibleError, match="number 2 has none"):
+        throughput_per_dollar(replace(jobs, supply=Supply(jobs.supply.gpus, free)))
 
 
 @pytest.mark.parametrize("seed", range(5))
