@@ -26,7 +26,7 @@ from orchestrator.config.settings import (
 from orchestrator.config.store_url import url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
 from orchestrator.config.values import FieldErrors, Setting
-from orchestrator.errors import Problem, SpecError, did_you_mean
+from orchestrator.errors import Problem, SpecError, did_you_mean, one_edit_apart
 from providers.traits import traits_of
 
 FILE_NAME = "tradewind.toml"
@@ -119,12 +119,15 @@ def _all_given(
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Variables that are named like settings of a section, but are none. Others with our prefix may be anybody's."""
+    """Variables that are named like settings of a section, or are one letter off a setting, but are none. Others with
+    our prefix may be anybody's: below `providers`, those of other providers."""
     known = [setting.variable for setting in SETTINGS.values()]
-    sections = {name.rpartition(".")[0] for name in SETTINGS if "." in name}
+    sections = {name.rpartition(".")[0] for name in SETTINGS if "." in name} - {"providers"}
     prefixes = tuple(f"TRADEWIND_{section.upper().replace('.', '_')}_" for section in sections)
     for variable in sorted(environ.keys() - known):
-        if variable.startswith(prefixes) and environ[variable]:
+        if not (variable.startswith("TRADEWIND_") and environ[variable]):
+            continue
+        if variable.startswith(prefixes) or any(one_edit_apart(variable, each) for each in known):
             hint = did_you_mean(variable, known) or "see docs/configuration.md"
             yield Problem(f"env {variable}", 0, 0, "", "no such setting", hint)
 

@@ -128,13 +128,18 @@ inline = {max_instances = 3}
         "TRADEWIND_LEASE_S": "30",
         "TRADEWIND_POLICY_MIN_DWELL": "5",
         "TRADEWIND_WEB_COLOUR": "",
+        "TRADEWIND_LEASES_S": "30",
+        "TRADEWIND_PROVIDERS_ENABLE": "aws",
+        "TRADEWIND_PROVIDERS_LAMBDA_REGION": "of a provider in a package of its own",
         "TRADEWIND_OUTPUT_DIR": "not a setting",
     }
     assert problems_of(home, flags, environ, toml) == [
         'command line: stor_url: unknown setting (did you mean "store_url"?)',
         'command line: store_url: must be a database URL, such as "postgresql://user@host/tradewind"',
         "env TRADEWIND_PROVIDERS_LOCAL_HAZARD: providers.local.hazard: must be true or false",
+        'env TRADEWIND_LEASES_S: no such setting (did you mean "TRADEWIND_LEASE_S"?)',
         'env TRADEWIND_POLICY_MIN_DWELL: no such setting (did you mean "TRADEWIND_POLICY_MIN_DWELL_S"?)',
+        'env TRADEWIND_PROVIDERS_ENABLE: no such setting (did you mean "TRADEWIND_PROVIDERS_ENABLED"?)',
         'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
         "tradewind.toml:2:1: lease_s: must be a number, more than 0",
         "tradewind.toml:3:1: policy: must be a table: write [policy]",
