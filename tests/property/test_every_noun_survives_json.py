@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import orchestrator
 from orchestrator.formats.codec import Codec, CodecError, decode, encode
 from orchestrator.formats.documents import codec_of, to_json
-from orchestrator.perf import Work
+from orchestrator.perf import PairMisfit, PairObservation, Work
+from orchestrator.perf.pairings import Pairing
 from orchestrator.services.caller import Caller
 from providers.offer import Offer
 
@@ -35,6 +36,7 @@ SCALARS = st.none() | st.booleans() | INTS | FLOATS | TEXT
 JSON = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(TEXT, SCALARS, max_size=2)
 MIDDLING = {int: st.integers(1, 2**60), float: st.floats(0.5, 1e6), str: st.sampled_from(["a", "ada", "vision-2"])}
 """For a dataclass that checks itself: what its fields mostly hold. One that wants more has a strategy in OF_TYPE."""
+GPUS = st.tuples(st.sampled_from(["T4", "V100"]), st.integers(1, 8))
 OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     int: INTS,
@@ -44,6 +46,11 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Any: JSON,
     object: JSON,
     Caller: st.builds(Caller, *[st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True)] * 2),
+    Pairing: st.builds(Pairing, *[MIDDLING[str]] * 4, GPUS, *[MIDDLING[float]] * 3),
+    PairObservation: st.builds(
+        PairObservation, st.just("a"), st.just("b"), *map(MIDDLING.get, (str, int, float, float, int, int, int))
+    ),
+    PairMisfit: st.builds(PairMisfit, st.just("a"), st.just("b"), *map(MIDDLING.get, (str, int, int))),
     Work: st.builds(Work, st.floats(1e6, 1e18), *map(MIDDLING.get, (float, float, int, int, int, int, float))),
 }
 
