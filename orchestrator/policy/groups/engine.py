@@ -48,22 +48,33 @@ def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: 
         return whole
     decomposed = partial(solve_decomposed, program, gap=gap)
     large = np.count_nonzero(problem.rate) > LARGE
-    found = _answer(program, decomposed if large else exactly, until.part(FIRST))
-    # a large ratio that limits of some jobs only decide can be in time, and yet too far from its bound
-    if found is not None and found.in_time and not (large and found.certificates[0].gap > gap):
-        return found
-    try:
-        other = _answer(program, exactly if large else decomposed, until)
-    except Contradiction:
-        if found is None:
-            raise
-        other = None
-    if large and other is not None and other.in_time:
-        return other
-    answers = [each for each in (found, other) if each is not None]
-    if not answers:
-        raise OutOfTime(until)
-    return replace(min(answers, key=lambda each: each.certificates[0].gap), in_time=False)
+    answers, refused, stopped = list[Allocation](), None, False
+    # The second engine answers where the first is not good enough. A large ratio that limits of some jobs only decide
+    # can be too far from its bound; so can an exact answer where rates or weights differ by many orders of magnitude.
+    first, second = (decomposed, exactly) if large else (exactly, decomposed)
+    for engine, time in ((first, until.part(FIRST)), (second, until)):
+        try:
+            found = _answer(program, engine, time)
+        except Contradiction:
+            if not answers:
+                raise
+            break
+        except Uncertified as error:
+            refused = error
+            continue
+        stopped |= engine is exactly and (found is None or not found.in_time)
+        if found is not None:
+            answers.append(found)
+            if _good(found, gap) and not stopped:
+                return found
+    if answers:
+        return replace(min(answers, key=lambda each: each.certificates[0].gap), in_time=False)
+    raise OutOfTime(until) if refused is None else refused
+
+
+def _good(found: Allocation, gap: float) -> bool:
+    """Whether it was not cut off, and is within `gap` of its bound."""
+    return found.in_time and found.certificates[0].gap <= max(gap, TOLERANCE)
 
 
 def _answer(program: Program, engine: Callable[..., Allocation], until: TimeLimit) -> Allocation | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.policy.groups import Certificate, Program, Supply, collection, solve, verify
+from orchestrator.policy.groups import Allocation, Certificate, Program, Supply, collection, engine, solve, verify
 from orchestrator.policy.groups.engine import Uncertified
+from orchestrator.policy.groups.exact import solve_exactly
 from orchestrator.policy.groups.policies.fairness import max_min_fairness
+from orchestrator.policy.groups.policies.finishing import makespan
 from orchestrator.policy.groups.policies.throughput import total_throughput
 
 
@@ -55,3 +58,28 @@ def test_prices_say_what_one_more_unit_is_worth() -> None:
     )
     gained = after.certificates[0].value - before.certificates[0].value
     assert before.certificates[0].prices[0] * 0.1 == pytest.approx(gained)
+
+
+def test_where_rates_differ_by_twelve_orders_of_magnitude_the_answer_is_still_near_its_bound() -> None:
+    """The exact engine alone has no bound there that says anything."""
+    chance = np.random.default_rng(0)
+    rate = chance.uniform(1, 4, (300, 4)) * 10 ** chance.uniform(-6, 6, (300, 1))
+    jobs = collection(rate, Supply(np.full(4, 37.0), np.ones(4)), steps=10 ** chance.uniform(2, 5, 300))
+    found = solve(makespan(jobs))
+    verify(makespan(jobs), found)
+    assert found.in_time
+    assert found.certificates[0].gap <= 5e-3
+
+
+def test_an_answer_that_is_refused_is_replaced_by_the_other_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = program()
+
+    def boastful(*_: Any, **named: Any) -> Allocation:
+        found = solve_exactly(asked, until=named["until"])
+        return replace(found, times=found.times * 1.5)
+
+    monkeypatch.setattr(engine, "solve_exactly", boastful)
+    assert solve(asked).certificates[0].gap <= 5e-3
+    monkeypatch.setattr(engine, "solve_decomposed", boastful)
+    with pytest.raises(Uncertified, match="is exceeded"):
+        solve(asked, gap=0.0)
