@@ -81,11 +81,10 @@ def judged(
     model: ColocationModel, known: Sequence[PairCell], rest: Sequence[PairCell], new: Collection[str] = ()
 ) -> Judged:
     wanted, true = [cell.of for cell in rest], np.array([slowdown(cell) for cell in rest])
-    posterior = model.posterior(wanted, known)
+    found = model.given(known).marginals(wanted)
     alone = np.array([of.log_alone for of in wanted])
-    spread = np.array([posterior.spread(index) for index in range(len(wanted))])
-    value = np.exp(np.minimum(posterior.mean - alone, 0))
-    low, high = (np.exp(np.minimum(posterior.mean - alone + sign * spread, 0)) for sign in (-1, 1))
+    value = np.exp(np.minimum(found.mean - alone, 0))
+    low, high = (np.exp(np.minimum(found.mean - alone + sign * found.spread, 0)) for sign in (-1, 1))
     guesses = {
         "ours": value,
         "mean": mean_of_table(known, wanted),

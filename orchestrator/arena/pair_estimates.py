@@ -42,10 +42,17 @@ class LearnedPairs:
         self._number = {pair: number for number, pair in enumerate(able)}
 
     def saw(self, first: int, second: int, way: int, rates: tuple[float, float]) -> bool:
-        """A pair ran with these steps/s; both 0: its memory did not fit. Whether that is news."""
+        """A pair ran with these steps/s; both 0: its memory did not fit. Whether that is news.
+
+        Raises ValueError for other rates that are not positive and finite, and for a kind that cannot run there alone.
+        """
         if first > second:
             first, second, rates = second, first, rates[::-1]
         key = (first, second, way)
+        if rates != (0, 0) and not all(0 < rate < math.inf for rate in rates):
+            raise ValueError(f"the rates of a pair are positive and finite, or both 0, and are {rates}")
+        if key not in self._number:
+            raise ValueError(f"kinds {first} and {second} cannot both run in way {way}")
         if self._measured.get(key) == rates:
             return False
         self._measured[key] = rates
@@ -87,11 +94,10 @@ class LearnedPairs:
                 cells.append(PairCell(self.pairing(first, second, at), math.log(rates[0])))
                 if first != second:
                     cells.append(PairCell(self.pairing(second, first, at), math.log(rates[1])))
-        posterior = self.model.posterior([*both, *turned], cells)
+        found = self.model.given(cells).marginals([*both, *turned])
         alone = np.array([each.log_alone for each in (*both, *turned)])
-        spread = np.array([posterior.spread(number) for number in range(len(alone))])
-        median = np.exp(np.minimum(posterior.mean - alone, 0.0))
-        low = np.exp(np.minimum(posterior.mean - alone - spread, 0.0) + alone)
+        median = np.exp(np.minimum(found.mean - alone, 0.0))
+        low = np.exp(np.minimum(found.mean - alone - found.spread, 0.0) + alone)
         memory, n = MemoryTogether(fitted, {}), len(both)
         fits = np.array(
             [memory.probability(self.kinds[a], self.kinds[b], self.ways[at]) for a, b, at in self._pairs.tolist()]

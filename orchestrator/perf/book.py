@@ -16,18 +16,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job
+from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, Job, Sharding
 from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.fitted_colocation import FITTED_COLOCATION
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, relative_to
 from orchestrator.perf.measured import Z95, Measured, Observation, Series, by_kind, combined
+from orchestrator.perf.pairings import check_shared
 from orchestrator.perf.posterior import Posterior
 from orchestrator.perf.program import Program, program_of
 from orchestrator.perf.ratios import Cell, RatioModel, Row
 from orchestrator.perf.sharing import PairBook, PairMisfit, PairObservation, Party, Sharing
 from orchestrator.perf.work import Work
-from providers.hardware import Precision
+from providers.hardware import GPUS, Precision
 from providers.offer import Offer
 
 _TABLE_SPREAD = 0.10  # another program, driver and data under the same name
@@ -129,10 +130,7 @@ class PerfBook:
 
     def estimate_kinds(self, job: Job, kinds: Sequence[InstanceKind]) -> tuple[Estimate, ...]:
         """The same for many kinds at once, which costs hardly more than for one."""
-        known, wanted = self._of(job), tuple(kinds)
-        unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
-        predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
-        return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
+        return self._estimated(self._of(job), tuple(kinds))
 
     def beside(self, job: Job, other: Job, kind: InstanceKind) -> Sharing:
         """What `job` and `other` do on the same GPUs of one machine of `kind`, and whether their memory fits. Raises
@@ -144,8 +142,8 @@ class PerfBook:
         for job, other in pairs:
             if job.id == other.id:
                 raise ValueError(f"job {job.id} cannot share a GPU with itself")
-        kinds = tuple(dict.fromkeys((kind, *self._pairs.kinds)))
-        parties = {job.id: self._party(job, kinds) for pair in pairs for job in pair}
+        check_shared(kind)
+        parties = {job.id: self._party(job, kind) for pair in pairs for job in pair}
         return self._pairs.beside([(parties[job.id], parties[other.id]) for job, other in pairs], kind)
 
     def evidence(self, job: Job) -> Evidence:
@@ -196,39 +194,35 @@ class PerfBook:
         """The job's precision: from its file, else its profile, else the default."""
         return self._of(job).precision
 
-    def _party(self, job: Job, kinds: Sequence[InstanceKind]) -> Party:
-        known = self._of(job)
-        program = program_of(job.spec.train, job.spec.resources.nodes)
+    def _party(self, job: Job, kind: InstanceKind) -> Party:
         own = job.id not in self._programs and job.id in self._sharers
-        name, family = (job.id, job.id) if own else _named(program)
-        need = {kind: known.work.memory_bytes(kind[1], job.spec.sharding) for kind in kinds} if known.work else {}
-        return Party(name, family, dict(zip(kinds, self.estimate_kinds(job, kinds), strict=True)), need)
+        name, family = (job.id, job.id) if own else _named(program_of(job.spec.train, job.spec.resources.nodes))
+        return Party(name, family, *self._alone(self._of(job), (kind,), job.spec.sharding))
 
     def _book_of(
-        self, pairs: Sequence[PairObservation], misfits: Sequence[PairMisfit], model: ColocationModel
+        self, pairs: Iterable[PairObservation], misfits: Iterable[PairMisfit], model: ColocationModel
     ) -> PairBook:
-        shared: list[PairObservation | PairMisfit] = [*pairs, *misfits]
+        """Pairs on GPUs that are not in the hardware table say nothing of others, and nobody can ask for them."""
+        seen = [pair for pair in pairs if pair.gpu in GPUS]
+        missed = [miss for miss in misfits if miss.gpu in GPUS]
+        shared: list[PairObservation | PairMisfit] = [*seen, *missed]
         kinds = sorted({kind_of(pair.gpu, pair.gpu_count) for pair in shared}, key=kind_name)
         self._sharers = frozenset(each for pair in shared for each in (pair.job_id, pair.other_id))
-        return PairBook(pairs, misfits, {each: self._stranger(each, kinds) for each in sorted(self._sharers)}, model)
+        return PairBook(seen, missed, {each: self._sharer(each, kinds) for each in sorted(self._sharers)}, model)
 
-    def _stranger(self, job_id: str, kinds: Sequence[InstanceKind]) -> Party:
-        """A job of which only its id, program and measurements are known."""
+    def _sharer(self, job_id: str, kinds: Sequence[InstanceKind]) -> Party:
+        """A job that was seen beside another one: only its id, program and measurements are known, not its file."""
         program = self._programs.get(job_id)
+        known = self._learn(job_id, program)
         name, family = (job_id, job_id) if program is None else _named(program)
-        ids = [job_id] if program is None else [each for each in self._programs if self._programs[each] == program]
-        measured = self._measured_of(ids)
-        cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
-        work = None if program is None else self._works.get(replace(program, nodes=1))
-        posterior = self._model.posterior(kinds, cells, work)
-        alone = {}
-        for number, kind in enumerate(kinds):
-            rate, spread = math.exp(posterior.mean[number]), math.exp(posterior.spread(number))
-            if kind in measured:
-                rate, spread = measured[kind].rate, 1 + measured[kind].spread
-            alone[kind] = Estimate(rate, rate / spread, rate * spread, "")
-        need = {kind: work.memory_bytes(kind[1], "none") for kind in kinds} if work else {}
-        return Party(name, family, alone, need)
+        return Party(name, family, *self._alone(known, kinds, "none"))
+
+    def _alone(
+        self, known: _Known, kinds: Sequence[InstanceKind], sharding: Sharding
+    ) -> tuple[dict[InstanceKind, Estimate], dict[InstanceKind, int]]:
+        """Rates alone and bytes of memory of one GPU (empty: not profiled), by kind."""
+        need = {kind: known.work.memory_bytes(kind[1], sharding) for kind in kinds} if known.work else {}
+        return dict(zip(kinds, self._estimated(known, tuple(kinds)), strict=True)), need
 
     def _measured_of(self, job_ids: Iterable[str]) -> dict[InstanceKind, Measured]:
         groups: dict[InstanceKind, list[Series]] = defaultdict(list)
@@ -242,6 +236,11 @@ class PerfBook:
 
     def _posterior(self, known: _Known, kinds: Sequence[InstanceKind]) -> Posterior:
         return self._model_of(known).posterior(kinds, known.cells, known.work, precision=known.precision)
+
+    def _estimated(self, known: _Known, wanted: tuple[InstanceKind, ...]) -> tuple[Estimate, ...]:
+        unmeasured = tuple(kind for kind in wanted if kind not in known.measured)
+        predicted = dict(zip(unmeasured, self._predicted(known, unmeasured), strict=True)) if unmeasured else {}
+        return tuple(predicted[kind] if kind in predicted else known.estimate(kind) for kind in wanted)
 
     def _predicted(self, known: _Known, kinds: tuple[InstanceKind, ...]) -> tuple[Estimate, ...]:
         """Cached: jobs with equal evidence, above all those with none, share the result."""
@@ -267,28 +266,29 @@ class PerfBook:
         program = program_of(job.spec.train, job.spec.resources.nodes)
         key = (job.id, job.name, program, job.spec.precision, job.spec.sharding, job.spec.expected)
         if key not in self._known:
-            self._known[key] = self._learn(job, program)
+            self._known[key] = self._learn(job.id, program, job)
         return self._known[key]
 
-    def _learn(self, job: Job, program: Program) -> _Known:
-        others = [other for other in self._jobs_of.get(program.name, ()) if other != job.id]
+    def _learn(self, job_id: str, program: Program | None, job: Job | None = None) -> _Known:
+        """What is known of a job by its id and program (None: unknown), and by its file if `job` is given."""
+        others = [] if program is None else [each for each in self._jobs_of.get(program.name, ()) if each != job_id]
         twins = [other for other in others if self._programs[other] == program]
-        table = self._table.get(job.name, {}) if program.nodes == 1 else {}  # it has rates of single machines
-        every = {**table, **self._measured_of((job.id, *twins))}
+        nodes = 1 if program is None else program.nodes
+        table = self._table.get(job.name, {}) if job is not None and nodes == 1 else {}  # of single machines
+        every = {**table, **self._measured_of((job_id, *twins))}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
-        cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items()]
-        stated = None if measured else job.spec.expected
+        cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items() if _listed(kind)]
+        stated = None if measured or job is None else job.spec.expected
         if stated is not None:
             kind = kind_of(stated.gpu.name, stated.gpu.count)
             cells.append(Cell(kind, math.log(stated.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
-        near = {job.id, *twins}
-        relatives = [cell for cell in self._related(program.name) if cell.job not in near]
+        related = [] if program is None else self._related(program.name)
+        relatives = [cell for cell in related if cell.job not in {job_id, *twins}]
         cells += relatives[:_MOST_RELATIVES]
-        work = self._works.get(replace(program, nodes=1))
-        precision = job.spec.precision or (work.precision if work is not None else None)
-        return _Known(
-            measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, stated, program.nodes
-        )
+        work = None if program is None else self._works.get(replace(program, nodes=1))
+        precision = None if job is None else job.spec.precision
+        precision = precision or (work.precision if work is not None else None)
+        return _Known(measured, tuple(cells), work, len({cell.job for cell in relatives}), precision, stated, nodes)
 
     def _related(self, name: str) -> list[Cell]:
         """Measurements of the jobs of a program as evidence for another job of it, best first."""
@@ -297,10 +297,16 @@ class PerfBook:
                 Cell(kind, math.log(series.alone.rate), series.alone.log_variance, 1, job_id)
                 for job_id in self._jobs_of.get(name, ())
                 for kind, series in self._of_job[job_id].items()
+                if _listed(kind)
             ]
             cells.sort(key=lambda cell: (cell.variance, cell.job, kind_name(cell.kind)))
             self._relatives[name] = cells
         return self._relatives[name]
+
+
+def _listed(kind: InstanceKind) -> bool:
+    """Whether the hardware table has it: a rate on other hardware says nothing of others."""
+    return kind[0] is None or kind[0] in GPUS
 
 
 def _named(program: Program) -> tuple[str, str]:

@@ -14,20 +14,21 @@ measurements, on whatever GPUs, are conditioned on at once, as in `ratios.RatioM
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.perf.pairings import LEAST_VARIANCE, Effects, Layout, PairCell, Pairing
-from orchestrator.perf.posterior import Floats, Posterior
+from orchestrator.perf.pairings import LEAST_VARIANCE, Effects, Indices, Layout, PairCell, Pairing
+from orchestrator.perf.posterior import Floats, Posterior, student_quantile
 
 # Two jobs that take turns on a GPU have half of it each; two that never wait for each other, all of it.
 _USUAL_LOG, _USUAL_SD = math.log(0.65), 0.3
 _STRAIN_DOF = 6.0  # a strain that is not measured is known about as well as from so many measurements
 _STRAIN_ROUNDS = 3
 _SPREAD_DOF = 2.0
+_BLOCK = 1000  # so many pairings are predicted at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,26 +52,19 @@ class ColocationModel:
         """Degrees of freedom: the spread between families is known from this many of them and the prior."""
         return max(self.families - 1, 1) + _SPREAD_DOF
 
-    def posterior(self, wanted: Sequence[Pairing], evidence: Sequence[PairCell] = ()) -> Posterior:
-        """The logarithms of the rates of the `wanted` pairings, given measurements of any pairings."""
+    def given(self, evidence: Iterable[PairCell]) -> Conditioned:
+        """The model given measurements of any pairings, whose order does not matter."""
         cells = sorted(evidence, key=repr)  # sums are the same in any order
-        where, n = (*wanted, *(cell.of for cell in cells)), len(wanted)
-        layout = Layout.of(where, self.gpus)
-        mean = layout.shared @ self.mean + np.array([each.log_alone for each in where])
-        fixed, strained = layout.fixed(self.effects, self.covariance), layout.strained(self.effects)
-        strain = self._strain_of(layout)
-        if not cells:
-            covariance = fixed + strained * np.outer(strain, strain)
-            return Posterior(mean, covariance * self.calibration**2, self.dof)
-        noise = np.array([cell.variance + LEAST_VARIANCE for cell in cells])
-        off = np.array([cell.log_rate for cell in cells]) - mean[n:]
-        of_cells = fixed[n:, n:] + np.diag(noise), strained[n:, n:]
-        strain, inverse = _strained(*of_cells, off, layout.gpu, strain, n)
-        covariance = fixed + strained * np.outer(strain, strain)
-        gain = covariance[:n, n:] @ inverse
-        scale = covariance[:n, :n] - gain @ covariance[n:, :n]
-        scale = (scale + scale.T) / 2 * self.calibration**2
-        return Posterior(mean[:n] + gain @ off, scale, self.dof + len(cells))
+        numbers: dict[str, int] = {}
+        layout = Layout.of([cell.of for cell in cells], self.gpus, numbers)
+        off = np.array([cell.log_rate for cell in cells]) - layout.log_alone - layout.shared @ self.mean
+        fixed, strained = self._prior(layout, cells)
+        strain, inverse = _strained(fixed, strained, off, layout.gpu, self.strain_of(layout.names))
+        return Conditioned(self, layout, numbers, dict(zip(layout.names, strain, strict=True)), inverse, off)
+
+    def posterior(self, wanted: Sequence[Pairing], evidence: Iterable[PairCell] = ()) -> Posterior:
+        """The logarithms of the rates of the `wanted` pairings together, given measurements of any pairings."""
+        return self.given(evidence).posterior(wanted)
 
     def learn(self, table: Iterable[PairCell]) -> ColocationModel:
         """The model after a table of jobs that are nobody's here: it keeps what they say of all jobs, and of GPUs. The
@@ -78,11 +72,10 @@ class ColocationModel:
         cells = sorted(table, key=repr)
         names = sorted({*self.gpus, *(str(cell.of.kind[0]) for cell in cells)})
         wider = self._over(names)
-        layout = Layout.of([cell.of for cell in cells], names)
+        layout = Layout.of([cell.of for cell in cells], names, {})
         off = np.array([cell.log_rate - cell.of.log_alone for cell in cells]) - layout.shared @ wider.mean
-        noise = np.diag([cell.variance + LEAST_VARIANCE for cell in cells])
-        fixed, strained = layout.fixed(self.effects, wider.covariance) + noise, layout.strained(self.effects)
-        strain, inverse = _strained(fixed, strained, off, layout.gpu, wider._strain_of(layout), 0)
+        fixed, strained = wider._prior(layout, cells)
+        strain, inverse = _strained(fixed, strained, off, layout.gpu, wider.strain_of(layout.names))
         gain = wider.covariance @ layout.shared.T @ inverse
         covariance = wider.covariance - gain @ layout.shared @ wider.covariance
         known = {**dict(zip(names, wider.strain, strict=True)), **dict(zip(layout.names, strain.tolist(), strict=True))}
@@ -96,18 +89,24 @@ class ColocationModel:
 
     def surprise(self, cells: Sequence[PairCell]) -> float:
         """Minus the logarithm of the likelihood of the cells, up to a constant."""
-        layout = Layout.of([cell.of for cell in cells], self.gpus)
+        layout = Layout.of([cell.of for cell in cells], self.gpus, {})
         off = np.array([cell.log_rate - cell.of.log_alone for cell in cells]) - layout.shared @ self.mean
-        noise = np.diag([cell.variance + LEAST_VARIANCE for cell in cells])
-        fixed, strained = layout.fixed(self.effects, self.covariance) + noise, layout.strained(self.effects)
-        strain, inverse = _strained(fixed, strained, off, layout.gpu, self._strain_of(layout), 0)
+        fixed, strained = self._prior(layout, cells)
+        strain, inverse = _strained(fixed, strained, off, layout.gpu, self.strain_of(layout.names))
         size = np.linalg.slogdet(fixed + strained * np.outer(strain, strain))[1]
         return float(off @ inverse @ off + size) / 2
 
-    def _strain_of(self, layout: Layout) -> Floats:
+    def strain_of(self, names: Sequence[str]) -> Floats:
         """(n,): of the GPU of each pairing, before any evidence."""
         known = dict(zip(self.gpus, self.strain, strict=True))
-        return np.array([known.get(name, 1.0) for name in layout.names])
+        return np.array([known.get(name, 1.0) for name in names])
+
+    def _prior(self, layout: Layout, cells: Sequence[PairCell]) -> tuple[Floats, Floats]:
+        """The covariance of cells: what no strain changes, and the rest for a strain of 1."""
+        every = np.arange(len(cells))
+        noise = np.diag([cell.variance + LEAST_VARIANCE for cell in cells])
+        fixed = layout.fixed(self.effects, self.covariance, (every[:, None], every))
+        return fixed + noise.reshape(fixed.shape), layout.strained(self.effects, (every[:, None], every))
 
     def _over(self, names: Sequence[str]) -> ColocationModel:
         """The same with more GPUs, of which nothing is known."""
@@ -120,6 +119,67 @@ class ColocationModel:
         return replace(self, gpus=tuple(names), strain=strain, mean=mean, covariance=covariance)
 
 
+@dataclass(frozen=True, slots=True)
+class Marginals:
+    """Logarithms of rates, each on its own: `mean` (n,), and half the width of the 90 % interval, `spread` (n,)."""
+
+    mean: Floats
+    spread: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditioned:
+    """A `model` given rates of the pairings `measured`, which were `off` by so much. `numbers` are those of their
+    names; `strain`, by GPU, was learned from them; `inverse` is that of their covariance. It is computed once, for all
+    pairings that are asked later."""
+
+    model: ColocationModel
+    measured: Layout
+    numbers: Mapping[str, int]
+    strain: Mapping[str, float]
+    inverse: Floats
+    off: Floats
+
+    def posterior(self, wanted: Sequence[Pairing]) -> Posterior:
+        """The logarithms of the rates of these pairings together: memory grows with the square of their number."""
+        here = np.arange(len(wanted))
+        mean, prior, gain, across = self._conditioned(wanted, (here[:, None], here))
+        scale = prior - gain @ across.T
+        return Posterior(mean, (scale + scale.T) / 2 * self.model.calibration**2, self._dof)
+
+    def marginals(self, wanted: Sequence[Pairing]) -> Marginals:
+        """The logarithms of the rates of these pairings, each on its own: memory does not grow with their number."""
+        means, spreads = [np.zeros(0)], [np.zeros(0)]
+        quantile = self.model.calibration * student_quantile(0.95, self._dof)
+        for start in range(0, len(wanted), _BLOCK):
+            block = wanted[start : start + _BLOCK]
+            here = np.arange(len(block))
+            mean, prior, gain, across = self._conditioned(block, (here, here))
+            means.append(mean)
+            spreads.append(quantile * np.sqrt(np.maximum(prior - (gain * across).sum(axis=1), 0.0)))
+        return Marginals(np.concatenate(means), np.concatenate(spreads))
+
+    @property
+    def _dof(self) -> float:
+        return self.model.dof + len(self.off)
+
+    def _conditioned(self, wanted: Sequence[Pairing], at: Indices) -> tuple[Floats, Floats, Floats, Floats]:
+        """(means, variances `at` before the measurements, gain, covariance with the measured ones) of pairings."""
+        n, model = len(wanted), self.model
+        layout = Layout.of(wanted, model.gpus, dict(self.numbers)).then(self.measured)
+        strain = model.strain_of(layout.names)
+        strain = np.array([self.strain.get(name, before) for name, before in zip(layout.names, strain, strict=True)])
+
+        def covariance(of: Indices) -> Floats:
+            strained = layout.strained(model.effects, of) * strain[of[0]] * strain[of[1]]
+            return layout.fixed(model.effects, model.covariance, of) + strained
+
+        across = covariance((np.arange(n)[:, None], np.arange(n, n + len(self.off))))
+        gain = across @ self.inverse
+        mean = layout.shared[:n] @ model.mean + layout.log_alone[:n] + gain @ self.off
+        return mean, covariance(at), gain, across
+
+
 def untaught(effects: Effects) -> ColocationModel:
     """A model before any table."""
     variance = np.array([_USUAL_SD**2, effects.slope**2, effects.slope**2])
@@ -127,23 +187,21 @@ def untaught(effects: Effects) -> ColocationModel:
 
 
 def _strained(
-    fixed: Floats, strained: Floats, off: Floats, gpu: NDArray[np.int64], start: Floats, first: int
+    fixed: Floats, strained: Floats, off: Floats, gpu: NDArray[np.int64], start: Floats
 ) -> tuple[Floats, Floats]:
-    """(strain of every pairing, inverse of the covariance of the measured ones). The measured ones are those from
-    `first` on. A strain is right if the errors of leaving out one measurement at a time are as large as expected."""
+    """(strain of every measured pairing, inverse of their covariance). A strain is right if the errors of leaving out
+    one measurement at a time are as large as expected."""
     strain = start
-    here = gpu[first:]
     for _ in range(_STRAIN_ROUNDS):
-        inverse = _inverse(fixed + strained * np.outer(strain[first:], strain[first:]))
+        inverse = _inverse(fixed + strained * np.outer(strain, strain))
         squares = (inverse @ off) ** 2 / np.diag(inverse)  # Rasmussen and Williams 2006, 5.12
         strain = strain.copy()
-        for number in np.unique(here):
-            mine = here == number
-            at = gpu == number
-            then, now = float(start[at][0]), float(strain[at][0])
-            variance = (_STRAIN_DOF * then**2 + now**2 * squares[mine].sum()) / (_STRAIN_DOF + mine.sum())
-            strain[at] = math.sqrt(variance)
-    return strain, _inverse(fixed + strained * np.outer(strain[first:], strain[first:]))
+        for number in np.unique(gpu):
+            here = gpu == number
+            then, now = float(start[here][0]), float(strain[here][0])
+            variance = (_STRAIN_DOF * then**2 + now**2 * squares[here].sum()) / (_STRAIN_DOF + here.sum())
+            strain[here] = math.sqrt(variance)
+    return strain, _inverse(fixed + strained * np.outer(strain, strain))
 
 
 def _inverse(covariance: Floats) -> Floats:

@@ -3,13 +3,17 @@
 Memory adds up: two jobs fit if their needs together are no more than the GPU has. A need is known from a profile, or
 learned: it is a normal part of the job's family plus one of the job, and each pair that fitted, or did not, is a
 bound on the sum of two (logistic regression with a normal prior; Laplace's approximation).
+
+A pair that was tried on a kind is not predicted: if it did not fit the last time, it does not fit; else the probability
+is the part of all tries there that fitted.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -29,7 +33,7 @@ _MOST_ROUNDS, _SETTLED_GB = 50, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Two jobs fitted (`fits`), or did not, into the memory of each GPU of a kind."""
+    """Two jobs fitted (`fits`), or did not, into the memory of each GPU of a kind, as recorded at `at_ms`."""
 
     job: str
     family: str
@@ -37,6 +41,7 @@ class Fitted:
     other_family: str
     kind: InstanceKind
     fits: bool
+    at_ms: int = 0
 
 
 class MemoryTogether:
@@ -44,48 +49,65 @@ class MemoryTogether:
 
     def __init__(self, rows: Sequence[Fitted], profiled: Mapping[tuple[str, InstanceKind], int]) -> None:
         """Raises KeyError for a GPU that is not in the hardware table."""
-        self._rows = sorted(set(rows), key=repr)
+        # Repeated tries of one pair say nothing new of other pairs.
+        self._rows = sorted({replace(row, at_ms=0) for row in rows}, key=repr)
         self._profiled = profiled
         self._named = {name for row in self._rows for name in (row.job, row.other)}
-        self._known = {(frozenset((row.job, row.other)), row.kind): row.fits for row in self._rows}
+        tries: dict[tuple[frozenset[str], InstanceKind], list[Fitted]] = defaultdict(list)
+        for row in rows:
+            tries[frozenset((row.job, row.other)), row.kind].append(row)
+        self._known = {key: _tried(mine) for key, mine in tries.items()}
         names = [(row.job, row.family) for row in self._rows] + [(row.other, row.other_family) for row in self._rows]
         labels = [*(("family", family) for _, family in names), *(("job", job) for job, _ in names)]
         self._column = {label: number for number, label in enumerate(sorted(set(labels)))}
         self._prior = np.array([(_FAMILY_SD_GB if sort == "family" else _JOB_SD_GB) ** 2 for sort, _ in self._column])
         self._mean, self._covariance = self._learned()
 
-    def probability(self, first: tuple[str, str], second: tuple[str, str], kind: InstanceKind) -> float:
-        """That two jobs, each (job, family), fit together on a kind."""
+    def probability(
+        self,
+        first: tuple[str, str],
+        second: tuple[str, str],
+        kind: InstanceKind,
+        profiled: tuple[int | None, int | None] | None = None,
+    ) -> float:
+        """That two jobs, each (job, family), fit together on a kind. `profiled`: the bytes that one GPU needs for each
+        by its profile (None: not profiled), if they are not those given at the start."""
         known = self._known.get((frozenset((first[0], second[0])), kind))
         if known is not None:
-            return float(known)
-        weights, room, variance = self._need(first, second, kind)
+            return known
+        weights, room, variance = self._need(first, second, kind, profiled or self._needs(first[0], second[0], kind))
         extra = float(weights @ self._covariance @ weights)
         left = room - float(weights @ self._mean)
         return _NORMAL.cdf(left / math.sqrt(variance + extra + _LOGISTIC_SD**2))
 
-    def source(self, first: str, second: str, kind: InstanceKind) -> str:
-        """How that is known, in words; starts with 'unknown' if a need is a guess."""
+    def source(self, first: str, second: str, kind: InstanceKind, profiled: tuple[int | None, int | None]) -> str:
+        """How that is known, in words; starts with 'unknown' if a need is a guess. `profiled` as above."""
         if (frozenset((first, second)), kind) in self._known:
             return "tried together"
-        unknown = [job for job in dict.fromkeys((first, second)) if not self._evident(job, kind)]
-        if len(unknown) == 2 or (unknown and first == second):
+        both = zip((first, second), profiled, strict=True)
+        unknown = {job for job, need in both if need is None and job not in self._named}
+        if unknown == {first, second}:
             return "unknown: neither job was profiled or has shared a GPU"
         if unknown:
             return "unknown: one of the jobs was not profiled and has not shared a GPU"
-        if all((job, kind) in self._profiled for job in (first, second)):
+        if None not in profiled:
             return "by the profiles of both jobs"
         return "predicted from pairs that fitted and pairs that did not"
 
-    def _evident(self, job: str, kind: InstanceKind) -> bool:
-        return (job, kind) in self._profiled or job in self._named
+    def _needs(self, first: str, second: str, kind: InstanceKind) -> tuple[int | None, int | None]:
+        return self._profiled.get((first, kind)), self._profiled.get((second, kind))
 
-    def _need(self, first: tuple[str, str], second: tuple[str, str], kind: InstanceKind) -> tuple[Floats, float, float]:
+    def _need(
+        self,
+        first: tuple[str, str],
+        second: tuple[str, str],
+        kind: InstanceKind,
+        profiles: tuple[int | None, int | None],
+    ) -> tuple[Floats, float, float]:
         """(weights of the learned parts, GB left beside the known parts, variance of those) of a pair."""
         weights, variance = np.zeros(len(self._column)), 0.0
         room = GPUS[str(kind[0])].memory_bytes / 1e9
-        for job, family in (first, second):
-            profiled = self._profiled.get((job, kind))
+        for (job, family), profiled in zip((first, second), profiles, strict=True):
             if profiled is not None:
                 room -= profiled / 1e9
                 variance += (_PROFILE_SD * profiled / 1e9) ** 2
@@ -100,7 +122,10 @@ class MemoryTogether:
 
     def _learned(self) -> tuple[Floats, Floats]:
         """Mean and covariance of the parts: Newton's method for the most probable ones, each step as long as helps."""
-        needs = [self._need((r.job, r.family), (r.other, r.other_family), r.kind) for r in self._rows]
+        needs = [
+            self._need((r.job, r.family), (r.other, r.other_family), r.kind, self._needs(r.job, r.other, r.kind))
+            for r in self._rows
+        ]
         weights = np.array([each[0] for each in needs]).reshape(len(needs), len(self._column))
         room, sign = np.array([each[1] for each in needs]), np.array([1.0 if row.fits else -1.0 for row in self._rows])
         step = np.array([math.sqrt(_STEP_GB**2 + 3 * each[2] / math.pi**2) for each in needs])
@@ -122,3 +147,11 @@ class MemoryTogether:
             if np.abs(change).max(initial=0.0) < _SETTLED_GB:
                 break
         return mean, covariance
+
+
+def _tried(rows: Sequence[Fitted]) -> float:
+    """The probability that a pair fits where it was tried. Of simultaneous tries, one that did not fit is the last."""
+    last_ms = max(row.at_ms for row in rows)
+    if not all(row.fits for row in rows if row.at_ms == last_ms):
+        return 0.0
+    return sum(row.fits for row in rows) / len(rows)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.perf.kinds import InstanceKind
 from orchestrator.perf.posterior import Floats
-from orchestrator.perf.structure import numbered, same
 from providers.hardware import GPUS
 
 # Steps per second of the middle of the range in which x is used (as far as e**3 either way): beyond it, what a program
 # calls a step says nothing.
 _USUAL_LOG_RATE, _MOST_X = 2.0, 3.0
+_SAME_LOG = 1e-6  # logarithms that differ by less are the same but for rounding
 LEAST_VARIANCE = 1e-4
 """No rate is known better than to 1 %."""
+Indices = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Of two lists of pairings, as arrays that broadcast: (n, 1) and (m,) for a matrix, (n,) twice for a diagonal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,15 @@ class Pairing:
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.log_alone, self.log_other, self.variance))) or self.variance < 0:
             raise ValueError(f"the rates of jobs alone must be positive and finite: {self}")
-        if self.kind[0] is None or self.kind[1] <= 0:
-            raise ValueError(f"only GPUs can be shared: {self}")
-        GPUS[self.kind[0]]
+        check_shared(self.kind)
+
+
+def check_shared(kind: InstanceKind) -> None:
+    """Raises ValueError for a kind without GPUs, KeyError for a GPU that is not in the hardware table."""
+    gpu, count = kind
+    if gpu is None or count <= 0:
+        raise ValueError(f"only GPUs can be shared, and {gpu} with {count} GPUs has none")
+    GPUS[gpu]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,8 @@ class PairCell:
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """n pairings as arrays: numbers of names (n,), `x` (n, 3), and `shared` (n, 3 + 3 gpus), their shares in the shared
-    part; `unknown` (n,): whether the model does not know the GPU."""
+    part; `unknown` (n,): whether the model does not know the GPU; `log_alone` and `alone` (n,): the logarithm of the
+    rate alone, and its variance."""
 
     job: NDArray[np.int64]
     family: NDArray[np.int64]
@@ -100,18 +110,23 @@ class Layout:
     other_family: NDArray[np.int64]
     gpu: NDArray[np.int64]
     names: list[str]
-    same_kind: NDArray[np.bool_]
+    of_kind: NDArray[np.int64]
     x: Floats
     shared: Floats
     unknown: NDArray[np.bool_]
+    log_alone: Floats
     alone: Floats
 
     @classmethod
-    def of(cls, where: Sequence[Pairing], known: Sequence[str]) -> Layout:
-        """The layout of pairings for a model that knows these GPUs."""
+    def of(cls, where: Sequence[Pairing], known: Sequence[str], numbers: dict[str, int]) -> Layout:
+        """The layout of pairings for a model that knows these GPUs. `numbers` are of names; new ones are added."""
         n, gpus = len(where), [str(each.kind[0]) for each in where]
-        jobs = numbered([name for each in where for name in (each.job, each.other)]).reshape(n, 2)
-        families = numbered([name for each in where for name in (each.family, each.other_family)]).reshape(n, 2)
+
+        def numbered(names: Iterable[str]) -> NDArray[np.int64]:
+            return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+        jobs = numbered(name for each in where for name in (each.job, each.other)).reshape(n, 2)
+        families = numbered(name for each in where for name in (each.family, each.other_family)).reshape(n, 2)
         logs = np.array([[each.log_alone, each.log_other] for each in where]).reshape(n, 2)
         x = np.column_stack([np.ones(n), np.clip(logs - _USUAL_LOG_RATE, -_MOST_X, _MOST_X)])
         shared = np.zeros((n, 3 + 3 * len(known)))
@@ -120,35 +135,48 @@ class Layout:
             here = np.array([gpu == name for gpu in gpus], dtype=bool)
             shared[here, 3 + 3 * number : 6 + 3 * number] = x[here]
         alone = np.array([each.variance for each in where])
-        same_kind = same([f"{gpu}:{count}" for gpu, count in (each.kind for each in where)])
+        kinds = numbered(f"{gpu}:{count}" for gpu, count in (each.kind for each in where))
         columns = jobs[:, 0], families[:, 0], jobs[:, 1], families[:, 1]
         unknown = np.array([gpu not in known for gpu in gpus], dtype=bool)
-        return cls(*columns, numbered(gpus), gpus, same_kind, x, shared, unknown, alone)
+        return cls(*columns, numbered(gpus), gpus, kinds, x, shared, unknown, logs[:, 0], alone)
 
-    def fixed(self, effects: Effects, shared: Floats) -> Floats:
-        """(n, n): the covariance of what is shared, given that of its parts, and of the rates alone."""
-        covariance = self.shared @ shared @ self.shared.T
-        new = _equal(self.gpu) & self.unknown[:, None] & self.unknown[None, :]
-        covariance += new * ((self.x * np.array(effects.of_one_gpu)) @ self.x.T)
-        alone = np.sqrt(self.alone)
-        covariance += np.outer(alone, alone) * (_equal(self.job) & self.same_kind)
-        return covariance
+    def then(self, other: Layout) -> Layout:
+        """These pairings and then the other ones, of the same model and with the same numbers of names."""
+        columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(Layout))
+        joined: list[Any] = [one + two if isinstance(one, list) else np.concatenate([one, two]) for one, two in columns]
+        return Layout(*joined)
 
-    def strained(self, effects: Effects) -> Floats:
-        """(n, n): the covariance of what is specific to families, jobs and pairs, for a strain of 1."""
-        family, other_family = _equal(self.family), _equal(self.other_family)
-        job, other = _equal(self.job), _equal(self.other)
+    def fixed(self, effects: Effects, shared: Floats, at: Indices) -> Floats:
+        """The covariance of what is shared, given that of its parts, and of the rates alone, of the pairings `at`."""
+        rows, columns = at
+        covariance = _dots(self.shared @ shared, self.shared, at)
+        new = _equal(self.gpu, at) & self.unknown[rows] & self.unknown[columns]
+        covariance += new * _dots(self.x * np.array(effects.of_one_gpu), self.x, at)
+        error = np.sqrt(self.alone)
+        # Two estimates of one rate alone that differ are of different evidence: their errors are not the same.
+        agree = np.abs(self.log_alone[rows] - self.log_alone[columns]) < _SAME_LOG
+        same_alone = _equal(self.job, at) & _equal(self.of_kind, at) & agree
+        return np.asarray(covariance + error[rows] * error[columns] * same_alone)
+
+    def strained(self, effects: Effects, at: Indices) -> Floats:
+        """The covariance of what is specific to families, jobs and pairs, for a strain of 1, of the pairings `at`."""
+        rows, columns = at
+        family, other_family = _equal(self.family, at), _equal(self.other_family, at)
+        job, other = _equal(self.job, at), _equal(self.other, at)
         slope = effects.within_slope * effects.slope**2
         own, its = self.x[:, 1], self.x[:, 2]
-        covariance = family * (effects.sensitivity**2 + slope * np.outer(own, own))
-        covariance += other_family * (effects.demand**2 + slope * np.outer(its, its))
+        covariance = family * (effects.sensitivity**2 + slope * own[rows] * own[columns])
+        covariance += other_family * (effects.demand**2 + slope * its[rows] * its[columns])
         covariance += effects.within * (effects.sensitivity**2 * job + effects.demand**2 * other)
         covariance += effects.families**2 * (family & other_family) + effects.pair**2 * (job & other)
-        covariance *= 1 + effects.by_gpu * _equal(self.gpu)
-        covariance += effects.residual**2 * (job & other & self.same_kind)
-        return covariance
+        covariance *= 1 + effects.by_gpu * _equal(self.gpu, at)
+        covariance += effects.residual**2 * (job & other & _equal(self.of_kind, at))
+        return np.asarray(covariance)
 
 
-def _equal(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = numbers[:, None] == numbers[None, :]
-    return found
+def _equal(numbers: NDArray[np.int64], at: Indices) -> NDArray[np.bool_]:
+    return np.asarray(numbers[at[0]] == numbers[at[1]])
+
+
+def _dots(one: Floats, two: Floats, at: Indices) -> Floats:
+    return np.asarray(np.einsum("...i,...i", one[at[0]], two[at[1]]))

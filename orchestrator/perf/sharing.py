@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from orchestrator.model import Estimate
-from orchestrator.perf.colocation import ColocationModel
+from orchestrator.perf.colocation import ColocationModel, Conditioned
 from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of
 from orchestrator.perf.measured import Z95, Measured, Observation, Series, combined
 from orchestrator.perf.memory_together import Fitted, MemoryTogether
 from orchestrator.perf.pairings import PairCell, Pairing
 
-_MOST_CELLS = 500  # at most this many measured pairs are used, those of the asked jobs first
+_MOST_CELLS = 1000
+"""At most this many rates of measured pairs are used to predict others: the best ones of every job on every kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,82 +97,77 @@ class PairBook:
         parties: Mapping[str, Party],
         model: ColocationModel,
     ) -> None:
-        """`parties` has every job id in `seen` and `misfits`. Raises KeyError for an unknown GPU."""
+        """`parties` has every job id in `seen` and `misfits`, with their kinds. Raises KeyError for an unknown GPU."""
         self._model = model
         self._parties = {party.name: party for party in parties.values()}
         series: dict[tuple[str, str, InstanceKind], dict[tuple[str, str], list[Observation]]]
         series = defaultdict(lambda: defaultdict(list))
-        self._fitted: set[Fitted] = set()
+        self._fitted: list[Fitted] = []
         for pair in seen:
             for each, other in zip(pair.parts(), (pair.other_id, pair.job_id), strict=True):
                 names = parties[each.job_id].name, parties[other].name
                 series[*names, kind_of(pair.gpu, pair.gpu_count)][each.job_id, other].append(each)
-            self._fitted.add(_fitted(parties[pair.job_id], parties[pair.other_id], pair.gpu, pair.gpu_count, True))
+            self._fitted.append(_fitted(parties, pair, fits=True))
         for miss in misfits:
-            self._fitted.add(_fitted(parties[miss.job_id], parties[miss.other_id], miss.gpu, miss.gpu_count, False))
+            self._fitted.append(_fitted(parties, miss, fits=False))
         self._measured: dict[tuple[str, str, InstanceKind], Measured] = {
             key: combined([Series(of_jobs[ids]) for ids in sorted(of_jobs)]) for key, of_jobs in sorted(series.items())
         }
-
-    @property
-    def kinds(self) -> tuple[InstanceKind, ...]:
-        """On which pairs were measured."""
-        return tuple(sorted({kind for _, _, kind in self._measured}, key=kind_name))
+        self._pairs_of = Counter(job for job, _, _ in self._measured)
 
     def beside(self, pairs: Sequence[tuple[Party, Party]], kind: InstanceKind) -> tuple[Sharing, ...]:
-        """Each pair on a kind. Their rates alone count instead of those of `parties` with the same name."""
-        known = {**self._parties, **{party.name: party for pair in pairs for party in pair}}
+        """Each pair on a kind. Of the pairs themselves, their rates alone and profiles on that kind are used; what was
+        seen of others is the same whoever asks, so that no answer depends on what else is asked."""
         both = [each for one, two in pairs for each in ((one, two), (two, one))]
         wanted = [_pairing(one, two, kind) for one, two in both]
         missing = [each for each in wanted if (each.job, each.other, kind) not in self._measured]
-        posterior = self._model.posterior(missing, self._cells(known, missing)) if missing else None
-        at = {(each.job, each.other): number for number, each in enumerate(missing)}
+        found = self._conditioned.marginals(missing) if missing else None
+        logs = iter(zip(found.mean.tolist(), found.spread.tolist(), strict=True) if found else ())
         rates = []
         for one, two in both:
-            here = self._measured.get((one.name, two.name, kind))
-            if here is not None:
-                words = f"measured together on {kind_name(kind)} over {here.steps} steps"
-                rates.append(Estimate(here.rate, here.rate / (1 + here.spread), here.rate * (1 + here.spread), words))
-                continue
-            assert posterior is not None
-            number, alone = at[one.name, two.name], one.alone[kind]
-            log, spread = float(posterior.mean[number]), posterior.spread(number)
-            value = min(math.exp(log), alone.value)  # another job makes none faster
-            low, high = min(math.exp(log - spread), value), min(math.exp(log + spread), alone.high)
-            rates.append(Estimate(value, low, max(high, value), self._provenance(one, two)))
-        memory = self._memory(known, kind)
-        return tuple(
-            Sharing(
-                rates[2 * number],
-                rates[2 * number + 1],
-                memory.probability((one.name, one.family), (two.name, two.family), kind),
-                memory.source(one.name, two.name, kind),
-            )
-            for number, (one, two) in enumerate(pairs)
-        )
+            here, alone = self._measured.get((one.name, two.name, kind)), one.alone[kind]
+            rates.append(self._predicted(one, two, alone, *next(logs)) if here is None else _seen(here, alone, kind))
+        sharings = []
+        for number, (one, two) in enumerate(pairs):
+            profiled = one.memory_bytes.get(kind), two.memory_bytes.get(kind)
+            fits = self._memory.probability((one.name, one.family), (two.name, two.family), kind, profiled)
+            source = self._memory.source(one.name, two.name, kind, profiled)
+            sharings.append(Sharing(rates[2 * number], rates[2 * number + 1], fits, source))
+        return tuple(sharings)
 
-    def _cells(self, known: Mapping[str, Party], wanted: Sequence[Pairing]) -> list[PairCell]:
-        names = {name for each in wanted for name in (each.job, each.other)}
-        families = {name for each in wanted for name in (each.family, each.other_family)}
+    def _predicted(self, one: Party, two: Party, alone: Estimate, log: float, spread: float) -> Estimate:
+        """Another job makes none faster: whatever its rate alone is, that beside is at most as high. So each percentile
+        of the latter is at most that of the former."""
+        value = min(math.exp(log), alone.value)
+        low, high = min(math.exp(log - spread), alone.low), min(math.exp(log + spread), alone.high)
+        return Estimate(value, low, high, self._provenance(one, two))
+
+    @cached_property
+    def _conditioned(self) -> Conditioned:
+        return self._model.given(self._cells())
+
+    def _cells(self) -> list[PairCell]:
         cells = [
-            PairCell(_pairing(known[job], known[other], kind), math.log(of.rate), of.log_variance)
+            PairCell(_pairing(self._parties[job], self._parties[other], kind), math.log(of.rate), of.log_variance)
             for (job, other, kind), of in self._measured.items()
         ]
+        cells.sort(key=lambda cell: (cell.variance, repr(cell.of)))
+        before: Counter[tuple[str, InstanceKind, bool]] = Counter()
+        place = []
+        for cell in cells:
+            mine = (cell.of.job, cell.of.kind, True), (cell.of.other, cell.of.kind, False)
+            place.append(max(before[each] for each in mine))
+            before.update(mine)
+        return [cells[number] for number in sorted(range(len(cells)), key=place.__getitem__)[:_MOST_CELLS]]
 
-        def distance(cell: PairCell) -> tuple[bool, bool, float, str]:
-            of = cell.of
-            far = {of.job, of.other}.isdisjoint(names), {of.family, of.other_family}.isdisjoint(families)
-            return (*far, cell.variance, repr(of))
-
-        return sorted(cells, key=distance)[:_MOST_CELLS]
-
-    def _memory(self, known: Mapping[str, Party], kind: InstanceKind) -> MemoryTogether:
-        kinds = {kind, *(row.kind for row in self._fitted)}
-        needs = {(party.name, each): party.memory_bytes.get(each) for party in known.values() for each in kinds}
-        return MemoryTogether(tuple(self._fitted), {key: need for key, need in needs.items() if need is not None})
+    @cached_property
+    def _memory(self) -> MemoryTogether:
+        kinds = {row.kind for row in self._fitted}
+        needs = {(party.name, each): party.memory_bytes.get(each) for party in self._parties.values() for each in kinds}
+        return MemoryTogether(self._fitted, {key: need for key, need in needs.items() if need is not None})
 
     def _provenance(self, one: Party, two: Party) -> str:
-        own, its = (sum(key[0] == name for key in self._measured) for name in (one.name, two.name))
+        own, its = self._pairs_of[one.name], self._pairs_of[two.name]
         families = f"{self._model.families} model families"
         if not own and not its:
             return f"typical of {families} that shared a GPU; neither job has shared one"
@@ -185,8 +182,18 @@ def _check_pair(job_id: str, other_id: str, gpu_count: int) -> None:
         raise ValueError(f"the number of GPUs must be positive, and is {gpu_count}")
 
 
-def _fitted(one: Party, two: Party, gpu: str, gpu_count: int, fits: bool) -> Fitted:
-    return Fitted(one.name, one.family, two.name, two.family, kind_of(gpu, gpu_count), fits)
+def _seen(here: Measured, alone: Estimate, kind: InstanceKind) -> Estimate:
+    """A measured rate. One that is surely faster than the rate alone contradicts it: then it is at least the latter."""
+    low, high = here.rate / (1 + here.spread), here.rate * (1 + here.spread)
+    words = f"measured together on {kind_name(kind)} over {here.steps} steps"
+    if low > alone.high:
+        return Estimate(here.rate, alone.low, high, f"{words}; in doubt: faster than alone")
+    return Estimate(here.rate, low, high, words)
+
+
+def _fitted(parties: Mapping[str, Party], pair: PairObservation | PairMisfit, *, fits: bool) -> Fitted:
+    one, two = sorted((parties[pair.job_id], parties[pair.other_id]), key=lambda party: party.name)
+    return Fitted(one.name, one.family, two.name, two.family, kind_of(pair.gpu, pair.gpu_count), fits, pair.at_ms)
 
 
 def _pairing(one: Party, two: Party, kind: InstanceKind) -> Pairing:

@@ -193,3 +193,14 @@ def test_bad_pairings_and_tables_are_refused():
         fit_colocation([])
     with pytest.raises(ValueError, match="two families"):
         calibrated_colocation(FITTED_COLOCATION, cells(0, families=1))
+
+
+def test_pairs_predicted_one_by_one_are_as_those_predicted_together(monkeypatch):
+    drawn = cells(3)
+    wanted, conditioned = [cell.of for cell in drawn[::2]], untaught(Effects()).given(drawn[1::2])
+    together = conditioned.posterior(wanted)
+    monkeypatch.setattr("orchestrator.perf.colocation._BLOCK", 7)
+    apart = conditioned.marginals(wanted)
+    assert apart.mean == pytest.approx(together.mean)
+    assert apart.spread == pytest.approx([together.spread(index) for index in range(len(wanted))])
+    assert not len(conditioned.marginals([]).mean)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,13 @@ def test_jobs_that_arrive_later_are_waited_for_and_large_ones_are_refused() -> N
     assert SharedCluster(one, *args).run().ended_s == pytest.approx(7200 + 10 * ROUND_S)
     with pytest.raises(ValueError, match="several GPUs"):
         SharedCluster(Arrivals(one.at_s, one.rate, np.full(1, 2.0), one.steps), *args)
+
+
+@pytest.mark.parametrize("wrong", [(3.0, 0.0), (0.0, 3.0), (math.nan, math.nan), (math.inf, 1.0), (-1.0, 1.0)])
+def test_rates_of_a_pair_that_cannot_be_are_refused(wrong: tuple[float, float]) -> None:
+    learned = LearnedPairs(KINDS, ALONE, [("V100", 1)])
+    with pytest.raises(ValueError, match="positive and finite"):
+        learned.saw(0, 1, 0, wrong)
+    never = LearnedPairs(KINDS, ALONE * 0, [("V100", 1)])
+    with pytest.raises(ValueError, match="cannot both run"):
+        never.saw(0, 1, 0, (3.0, 3.0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -109,12 +111,16 @@ def test_what_is_later_is_not_known_yet() -> None:
 
 
 def test_many_pairs_at_once_are_as_each_on_its_own() -> None:
-    known = book(seen(VISION, SPEECH, 9.0, 3.0))
-    asked = ((VISION, TEXT), (TEXT, SPEECH), (VISION, SPEECH))
-    for pair, found in zip(asked, known.beside_many(asked, V100), strict=True):
-        alone = known.beside(*pair, V100)
-        assert found.first.value == pytest.approx(alone.first.value)
-        assert found.second.low == pytest.approx(alone.second.low)
+    on_k80 = [each for each in ALONE if each.gpu == "K80"]
+    pairs = [seen(VISION, SPEECH, 40.0, 30.0, gpu="H100"), seen(TEXT, LARGER, 50.0, 20.0, gpu="H100")]
+    known = PerfBook.as_of(5, on_k80, programs=PROGRAMS, pairs=pairs)
+    narrow = [Job(f"{each.id}_bf16", replace(each.spec, precision="bf16"), "me", 0, "running") for each in JOBS]
+    asked = [*combinations(JOBS, 2), *combinations(narrow, 2)]
+    for pair, found in zip(asked, known.beside_many(asked, ("H100", 1)), strict=True):
+        alone = known.beside(*pair, ("H100", 1))
+        for one, two in ((found.first, alone.first), (found.second, alone.second)):
+            assert (one.low, one.value, one.high) == pytest.approx((two.low, two.value, two.high), rel=1e-9)
+        assert (found.fits_probability, found.fits_source) == (alone.fits_probability, alone.fits_source)
 
 
 def test_profiles_say_whether_two_jobs_fit() -> None:
@@ -142,7 +148,7 @@ def test_a_pair_that_did_not_fit_says_so_and_warns_of_others() -> None:
     assert found.fits_source.startswith("predicted from pairs")
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, 1e-308, 1e308])
 def test_a_rate_that_is_not_positive_is_refused(wrong: float) -> None:
     for rates in ((wrong, 1.0), (1.0, wrong)):
         with pytest.raises(ValueError, match="positive"):
@@ -158,15 +164,70 @@ def test_a_job_beside_itself_a_machine_without_gpus_and_an_unknown_gpu_are_refus
         book().beside(VISION, VISION, V100)
     with pytest.raises(ValueError, match="number of GPUs"):
         PairMisfit(VISION.id, TEXT.id, "V100", 0, 0)
-    with pytest.raises(ValueError, match="only GPUs"):
-        book().beside(VISION, TEXT, (None, 0))
+    for kind in ((None, 0), ("V100", 0), ("V100", -1)):
+        with pytest.raises(ValueError, match="only GPUs"):
+            book().beside(VISION, TEXT, kind)
     with pytest.raises(KeyError, match="H900"):
         book().beside(VISION, TEXT, ("H900", 1))
-    with pytest.raises(KeyError, match="H900"):
-        book(seen(VISION, TEXT, 1.0, 1.0, gpu="H900"))
+
+
+@pytest.mark.parametrize("gpu", ["H900", None])
+def test_pairs_on_hardware_that_nobody_knows_are_ignored(gpu: str) -> None:
+    strange = seen(VISION, TEXT, 1.0, 1.0, gpu=gpu)
+    known = book(strange, misfits=(PairMisfit(VISION.id, TEXT.id, gpu, 1, 0),))
+    assert known.beside(VISION, TEXT, V100) == book().beside(VISION, TEXT, V100)
+    assert known.estimate_kind(VISION, *V100).value == 10.0
+    alone = [*ALONE, Observation(VISION.id, "H900", 1, 10.0, 10_000, 0)]
+    with_strange = PerfBook.as_of(5, alone, programs=PROGRAMS, pairs=[seen(VISION, TEXT, 8.0, 5.0)])
+    assert with_strange.beside(VISION, SPEECH, V100) == book(seen(VISION, TEXT, 8.0, 5.0)).beside(VISION, SPEECH, V100)
 
 
 def test_jobs_without_a_known_program_speak_for_themselves_alone() -> None:
     known = PerfBook.as_of(5, ALONE, pairs=[seen(VISION, TEXT, 8.0, 5.0)])
     assert known.beside(VISION, TEXT, V100).first.value == 8.0
     assert "typical" in known.beside(TWIN, replace(SPEECH, id="job_9"), V100).first.provenance
+
+
+def test_a_pair_that_did_not_fit_the_last_time_does_not_fit_and_one_that_sometimes_did_may_not() -> None:
+    def fits(fitted_ms: list[int], missed_ms: list[int]) -> float:
+        pairs = [seen(VISION, TEXT, 5.0, 5.0, at=at) for at in fitted_ms]
+        missed = tuple(PairMisfit(TEXT.id, VISION.id, "V100", 1, at) for at in missed_ms)
+        return book(*pairs, misfits=missed, at=99).beside(VISION, TEXT, V100).fits_probability
+
+    assert fits([1], [2, 3, 4, 5, 6]) == 0
+    assert fits([1, 2, 3], [3]) == 0
+    assert fits([2], [1]) == 0.5
+    assert fits(list(range(2, 21)), [1]) == pytest.approx(0.95)
+    assert fits([1, 2], []) == 1
+
+
+def test_a_pair_is_not_counted_on_for_more_than_the_job_alone_is_sure_of() -> None:
+    alone = [each for each in ALONE if each.job_id != VISION.id or each.gpu == "K80"]
+    known = PerfBook.as_of(5, alone, programs=PROGRAMS, pairs=[seen(VISION, TEXT, 120.0, 5.0)])
+    found, by_itself = known.beside(VISION, SPEECH, V100).first, known.estimate_kind(VISION, *V100)
+    assert found.low <= by_itself.low < by_itself.value
+    assert found.value <= by_itself.value
+    assert found.low < found.value < found.high <= by_itself.high
+
+
+def test_a_rate_beside_that_is_faster_than_the_one_alone_is_in_doubt() -> None:
+    known = book(seen(VISION, TEXT, 1000.0, 5.0))
+    found, alone = known.beside(VISION, TEXT, V100), known.estimate_kind(VISION, *V100)
+    assert (found.first.low, found.first.value) == (alone.low, 1000.0)
+    assert "in doubt" in found.first.provenance
+    assert "in doubt" not in found.second.provenance
+
+
+def test_evidence_in_another_order_gives_the_same_bits() -> None:
+    draw = random.Random(1)
+    alone = [replace(each, steps_per_s=draw.uniform(3, 30), at_ms=draw.randrange(5)) for each in ALONE * 3]
+    pairs = []
+    for at in range(30):
+        one, two = draw.sample(JOBS, 2)
+        pairs.append(seen(one, two, draw.uniform(2, 9), draw.uniform(2, 9), gpu=draw.choice(["K80", "T4"]), at=at % 6))
+    asked = list(combinations(JOBS, 2))
+    found = PerfBook.as_of(9, alone, programs=PROGRAMS, pairs=pairs).beside_many(asked, V100)
+    for _ in range(5):
+        draw.shuffle(alone)
+        draw.shuffle(pairs)
+        assert PerfBook.as_of(9, alone, programs=PROGRAMS, pairs=pairs).beside_many(asked, V100) == found

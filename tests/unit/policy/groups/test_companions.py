@@ -61,3 +61,9 @@ def test_a_plan_with_the_pairs_of_a_book_shares_gpus() -> None:
 def test_a_kind_with_one_job_has_no_pair_of_its_own() -> None:
     found = together(book(shared("a1", "a2", 9.0, 9.0)), [JOBS[0][:1]], [("V100", 1)])
     assert not len(found.way)
+
+
+def test_a_job_that_is_faster_beside_another_than_estimated_alone_gains_nothing_by_sharing() -> None:
+    none, ten = np.zeros(1, np.int64), np.full(1, 10.0)
+    estimates = PairEstimates(none, none, none, np.full(1, 40.0), np.zeros(1), ten, ten, np.ones(1))
+    assert not len(counted_on(estimates).way)
