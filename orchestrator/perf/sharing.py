@@ -152,13 +152,12 @@ class PairBook:
             for (job, other, kind), of in self._measured.items()
         ]
         cells.sort(key=lambda cell: (cell.variance, repr(cell.of)))
-        before: Counter[tuple[str, InstanceKind, bool]] = Counter()
+        better: Counter[tuple[str, InstanceKind]] = Counter()
         place = []
-        for cell in cells:
-            mine = (cell.of.job, cell.of.kind, True), (cell.of.other, cell.of.kind, False)
-            place.append(max(before[each] for each in mine))
-            before.update(mine)
-        return [cells[number] for number in sorted(range(len(cells)), key=place.__getitem__)[:_MOST_CELLS]]
+        for number, cell in enumerate(cells):
+            place.append((better[cell.of.job, cell.of.kind], number))
+            better[cell.of.job, cell.of.kind] += 1
+        return [cells[number] for _, number in sorted(place)[:_MOST_CELLS]]
 
     @cached_property
     def _memory(self) -> MemoryTogether:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -204,3 +205,13 @@ def test_pairs_predicted_one_by_one_are_as_those_predicted_together(monkeypatch)
     assert apart.mean == pytest.approx(together.mean)
     assert apart.spread == pytest.approx([together.spread(index) for index in range(len(wanted))])
     assert not len(conditioned.marginals([]).mean)
+
+
+def test_the_memory_to_predict_many_pairs_does_not_grow_with_the_square_of_their_number():
+    drawn = cells(4)
+    wanted = [cell.of for cell in drawn] * 40
+    tracemalloc.start()
+    untaught(Effects()).given(drawn).marginals(wanted)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < len(wanted) ** 2  # one matrix of all pairs has eight times as many

@@ -5,8 +5,8 @@ other over alone, add up to more than 1. A pair is counted on only if that holds
 intervals and its memory is likely to fit, and then with those lower rates. A policy looks for the best pairs, and so
 finds those that were overestimated; and under a policy of fairness one job with less than it was promised spoils the
 whole plan, while a pair that is left out costs only what it would have gained (benchmarks/colocation.py). The lower end
-of a pair that was measured is close to what it does. A rate beside another job that is above the estimate of the rate
-alone shows that the latter is too low, and not that sharing makes a job faster: relative rates are at most 1.
+of a pair that was measured is close to what it does. A rate beside another job that is above the estimated rate alone
+shows that the estimate is too low, and not that sharing makes a job faster: it counts as the estimated rate alone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class PairEstimates:
 
 def counted_on(pairs: PairEstimates) -> Together:
     """The pairs that help at the lower ends of their intervals and are likely to fit, with the rates there."""
-    relative = pairs.low_first / pairs.alone_first, pairs.low_second / pairs.alone_second
-    at_least = np.minimum(relative[0], 1.0) + np.minimum(relative[1], 1.0)
-    use = (at_least > 1) & (pairs.fits >= LEAST_FIT)
-    return Together(pairs.first[use], pairs.second[use], pairs.way[use], pairs.low_first[use], pairs.low_second[use])
+    first, second = np.minimum(pairs.low_first, pairs.alone_first), np.minimum(pairs.low_second, pairs.alone_second)
+    use = (first / pairs.alone_first + second / pairs.alone_second > 1) & (pairs.fits >= LEAST_FIT)
+    return Together(pairs.first[use], pairs.second[use], pairs.way[use], first[use], second[use])
 
 
 def together(book: PerfBook, jobs: Sequence[Sequence[Job]], ways: Sequence[InstanceKind]) -> Together:

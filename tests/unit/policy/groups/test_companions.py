@@ -65,5 +65,9 @@ def test_a_kind_with_one_job_has_no_pair_of_its_own() -> None:
 
 def test_a_job_that_is_faster_beside_another_than_estimated_alone_gains_nothing_by_sharing() -> None:
     none, ten = np.zeros(1, np.int64), np.full(1, 10.0)
-    estimates = PairEstimates(none, none, none, np.full(1, 40.0), np.zeros(1), ten, ten, np.ones(1))
-    assert not len(counted_on(estimates).way)
+    slow, fast = (
+        counted_on(PairEstimates(none, none, none, np.full(1, 40.0), np.full(1, other), ten, ten, np.ones(1)))
+        for other in (0.0, 5.0)
+    )
+    assert not len(slow.way)
+    assert (fast.rate_first.tolist(), fast.rate_second.tolist()) == ([10.0], [5.0])
