@@ -18,6 +18,7 @@ from orchestrator.perf.measured import Z95, Measured, Observation, Series, combi
 from orchestrator.perf.memory_together import Fitted, MemoryTogether
 from orchestrator.perf.pairings import PairCell, Pairing
 
+_LEAST_RATE, _MOST_RATE = 1e-12, 1e12
 _MOST_CELLS = 1000
 """At most this many rates of measured pairs are used to predict others: the best ones of every job on every kind."""
 
@@ -25,7 +26,8 @@ _MOST_CELLS = 1000
 @dataclass(frozen=True, slots=True)
 class PairObservation:
     """Two jobs shared the GPUs of one machine and made so many steps, at so many per market second, recorded at
-    `at_ms`. Raises ValueError if a rate or a count is not positive, or a job is paired with itself."""
+    `at_ms`. Raises ValueError for a rate that is not from 1e-12 to 1e12, a count that is not positive, and a job that
+    is paired with itself."""
 
     job_id: str
     other_id: str
@@ -39,7 +41,10 @@ class PairObservation:
 
     def __post_init__(self) -> None:
         _check_pair(self.job_id, self.other_id, self.gpu_count)
-        self.parts()  # an `Observation` refuses what is not positive
+        for rate in (self.steps_per_s, self.other_steps_per_s):
+            if not _LEAST_RATE <= rate <= _MOST_RATE:
+                raise ValueError(f"a rate must be positive, from {_LEAST_RATE:g} to {_MOST_RATE:g} steps/s, not {rate}")
+        self.parts()  # an `Observation` refuses counts that are not positive
 
     def parts(self) -> tuple[Observation, Observation]:
         """What each of the two did."""
