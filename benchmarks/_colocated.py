@@ -1,7 +1,6 @@
 """Reads Gavel's rates of pairs of jobs that share a GPU (stanford-futuredata/gavel at c4fa400, MIT licence).
 
-The table has pairs on one GPU. It also has a row for each pair on 2, 4 and 8 GPUs, all of them (0, 0); these are not
-read, since they mean that nobody measured them.
+Only pairs on one GPU are read. The rows for 2, 4 and 8 GPUs are all (0, 0): those pairs were never measured.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Gavel's estimator (Narayanan et al., OSDI 2020, section 6): a matrix of jobs by jobs for each kind of GPU is completed
 by factors of rank 10 (probabilistic matrix factorization); a new job then counts as the reference job whose row is
-nearest by cosine. Written anew from that description.
+nearest by cosine. This is our own implementation of that description.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ SIMULATED_JOBS, SIMULATED_KINDS, SIMULATED_GPUS = 60, 10, 3.0
 MARGIN = 0.8  # of a cautious baseline
 Pair = tuple[int, int, int]
 Model = Callable[[Sequence[PairCell]], ColocationModel]
-_NOBODY, _NO_RATE = np.zeros(0, dtype=np.int64), np.zeros(0)
-NONE = Together(_NOBODY, _NOBODY, _NOBODY, _NO_RATE, _NO_RATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +162,6 @@ def _reached(truth: Truth, kind: np.ndarray, pairs: Together | None) -> tuple[fl
             rate[b] += plan.together[number] * rates[1]
             used.append((min(one, two), max(one, two), int(way)))
     return float((rate / problem.count / units(jobs)[first]).min()), used
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Estimates that are never updated: the truth, or that no pair helps."""
-
-    pairs: Together
-
-    def together(self) -> Together:
-        return self.pairs
-
-    def promising(self, *_: int) -> bool:
-        return False
-
-    def saw(self, *_: object) -> bool:
-        return False
 
 
 def simulated(truth: Truth, seed: int, estimates: Estimates) -> float:

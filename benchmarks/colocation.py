@@ -1,8 +1,8 @@
 """Claim: how fast a job is beside another one on a GPU is predicted for pairs that never ran together, with intervals
 that hold; and plans with space sharing that know a part of the pairs come near those that know all.
 
-    python -m benchmarks.colocation            fits the model anew without what it predicts; 3 CPU minutes
-    python -m benchmarks.colocation --quick    the effects and calibration that come with the product; a sample
+    python -m benchmarks.colocation            refits the model each time without the pairs to predict; 3 minutes of CPU
+    python -m benchmarks.colocation --quick    a sample, with the effects and calibration that come with the product
 
 Gavel's table of pairs on K80, P100 and V100 (shared data, or TRADEWIND_SHARED), one GPU each; rates alone are known.
 Errors are relative to the true rate beside the other job. Beside ours: the mean slowdown of what is known, half the
@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks._claims import Claim, show
 from benchmarks._colocated import Colocated, read_colocated
 from benchmarks._colocation_errors import METHODS, Judged, families_left_out, model_of, random_pairs
-from benchmarks._colocation_worth import NONE, WAYS, Fixed, Truth, few, plans, simulated
-from orchestrator.arena.pair_estimates import LearnedPairs
+from benchmarks._colocation_worth import WAYS, Truth, few, plans, simulated
+from orchestrator.arena.pair_estimates import FixedPairs, LearnedPairs
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
 COVERAGE_PCT, WITHIN_POINTS = 90.0, 5.0
@@ -102,7 +102,7 @@ def turns(table: Colocated, *, quick: bool) -> list[Claim]:
         model = model_of([cell for cell in table.cells if inside.isdisjoint((cell.of.job, cell.of.other))], quick=quick)
         learned = LearnedPairs(sample.kinds, sample.alone, WAYS, model)
         alone, known, ours = (
-            simulated(sample, seed, each) for each in (Fixed(NONE), Fixed(sample.everything()), learned)
+            simulated(sample, seed, each) for each in (FixedPairs(), FixedPairs(sample.everything()), learned)
         )
         found.append((known / alone, ours / alone))
     known, ours = np.mean(found, axis=0)

@@ -20,6 +20,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import benchmarks._one_thread  # noqa: F401  isort: skip
@@ -96,7 +97,7 @@ def compared(row: dict[str, str]) -> list[Claim]:
 
 def simulated(jobs: Arrivals, cluster: str, policy: str) -> Outcome:
     """`cluster`: how many GPUs there are, by type."""
-    unweighted = Arrivals(jobs.at_s, jobs.rate, jobs.gpus, jobs.steps)
+    unweighted = replace(jobs, weight=None)
     supply = Supply(np.array([float(count) for count in cluster.split(":")]), USD_PER_H)
     return Cluster(unweighted, supply, POLICIES[policy], shuffled=not policy.endswith("_perf")).run()
 

@@ -27,7 +27,7 @@ TradewindError            1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -83,11 +83,11 @@ class SpecError(TradewindError):
         self.problems = tuple(problems)
 
 
-def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`did you mean "x"?` with the option closest to `word`; empty if none is close."""
+def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:
+    """`did you mean "x"?` with the option whose `key` is closest to `word`; empty if none is close."""
     import difflib  # only ever needed on the way to an error
 
-    by_folded = {option.casefold(): option for option in options}
+    by_folded = {key(option).casefold(): option for option in options}
     near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
     return f'did you mean "{by_folded[near[0]]}"?' if near else ""
 

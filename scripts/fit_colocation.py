@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import fill
 
 from benchmarks._colocated import read_colocated
 from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.colocation_fit import calibrated_colocation, fit_colocation
+from scripts.fit_throughput import lower, numbers
 
 TARGET = Path(__file__).parents[1] / "orchestrator" / "perf" / "fitted_colocation.py"
 
@@ -21,8 +21,6 @@ TARGET = Path(__file__).parents[1] / "orchestrator" / "perf" / "fitted_colocatio
 def module(model: ColocationModel, cells: int, on: str) -> str:
     """The source text of the fitted module."""
     effects = ", ".join(f"{name}={value:.4g}" for name, value in asdict(model.effects).items())
-    size = len(model.mean)
-    lower = [float(model.covariance[i, j]) for i in range(size) for j in range(i + 1)]
     return f'''"""The model of jobs that share a GPU. Written by scripts/fit_colocation.py: change that.
 
 Fitted {on} to {cells} rates of {model.families} model families beside one another on K80, P100 and V100, measured
@@ -42,19 +40,15 @@ FITTED_COLOCATION = ColocationModel(
     gpus={model.gpus!r},
     strain=({", ".join(f"{value:.4g}" for value in model.strain)}),
     mean=vector("""
-{_numbers(model.mean.tolist())}
+{numbers(model.mean)}
 """),
-    covariance=symmetric({size}, """
-{_numbers(lower)}
+    covariance=symmetric({len(model.mean)}, """
+{numbers(lower(model.covariance))}
 """),
     families={model.families},
     calibration={model.calibration:.4g},
 )
 '''
-
-
-def _numbers(values: list[float]) -> str:
-    return fill(" ".join(f"{value:.5g}" for value in values), 119)
 
 
 def main(arguments: list[str]) -> int:

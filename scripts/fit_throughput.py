@@ -12,7 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 
+import numpy as np
+
 from benchmarks._published import read_published
+from orchestrator.perf import Floats
 from orchestrator.perf.ratios import RatioModel, Row, calibrated, fit
 from orchestrator.services.speed.throughput_tables import read_table
 
@@ -61,16 +64,14 @@ def symmetric(size: int, lower: str) -> Floats:
 
 def _model(name: str, model: RatioModel) -> str:
     spreads = ", ".join(f"{part}={value:.6g}" for part, value in asdict(model.spreads).items())
-    size = len(model.mean)
-    lower = [model.covariance[i, j] for i in range(size) for j in range(i + 1)]
     return f'''{name} = RatioModel(
     spreads=Spreads({spreads}),
     offsets={model.offsets!r},
     mean=vector("""
-{_numbers(model.mean)}
+{numbers(model.mean)}
 """),
-    covariance=symmetric({size}, """
-{_numbers(lower)}
+    covariance=symmetric({len(model.mean)}, """
+{numbers(lower(model.covariance))}
 """),
     families={model.families},
     sorts={model.sorts!r},
@@ -85,8 +86,14 @@ def _size(rows: list[Row]) -> str:
     return f"{len(rows)} rates of {len(models)} models on {len(gpus)} kinds of GPU"
 
 
-def _numbers(values: object) -> str:
-    return fill(" ".join(f"{float(value):.5g}" for value in values), 119)  # type: ignore[attr-defined]
+def numbers(values: Floats) -> str:
+    """Lines with these numbers (n,), as `vector` in the fitted module reads them."""
+    return fill(" ".join(f"{value:.5g}" for value in values.tolist()), 119)
+
+
+def lower(matrix: Floats) -> Floats:
+    """The lower triangle of a matrix (n, n), row by row, as `symmetric` in the fitted module reads it."""
+    return np.asarray(matrix[np.tril_indices(len(matrix))])
 
 
 def main(arguments: list[str]) -> int:

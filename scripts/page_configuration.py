@@ -19,9 +19,9 @@ of a setting comes from the first of these that sets it:
 5. its default.
 
 `tradewind config show --origins` prints every value and where it comes from. Relative paths are relative to the file
-that contains them, or else to the working folder. In an environment variable, lists are separated by commas. A mistake
-in any of these places, such as a name that is no setting, is reported with file and line or the name of the variable,
-and the exit code is 3. Reading settings creates nothing.
+that contains them, or else to the working folder. In an environment variable, lists are separated by commas.
+Mistakes in any of these places, including unknown names, are errors with exit code 3. The message names the file and
+line, or the variable. Reading settings creates nothing.
 
 ## Settings
 

@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from orchestrator.perf import FITTED_COLOCATION, ColocationModel, Fitted, InstanceKind, MemoryTogether
-from orchestrator.perf.pairings import PairCell, Pairing
+from orchestrator.perf import (
+    FITTED_COLOCATION,
+    ColocationModel,
+    Fitted,
+    InstanceKind,
+    MemoryTogether,
+    PairCell,
+    Pairing,
+)
 from orchestrator.policy.groups import Together
 from orchestrator.policy.groups.companions import PairEstimates, counted_on
 from orchestrator.policy.groups.problem import Floats, Integers
 
+_NOBODY, _NO_RATE = np.zeros(0, dtype=np.int64), np.zeros(0)
+NO_PAIRS = Together(_NOBODY, _NOBODY, _NOBODY, _NO_RATE, _NO_RATE)
 _LEAST_FIT_TRIED = 0.5  # a try that does not fit costs one job a round of waiting
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPairs:
+    """Estimates that are never updated: the truth, say, or that no pair helps (NO_PAIRS)."""
+
+    pairs: Together = NO_PAIRS
+
+    def together(self) -> Together:
+        """The pairs to count on."""
+        return self.pairs
+
+    def promising(self, *_: int) -> bool:
+        """No pair is worth a try."""
+        return False
+
+    def saw(self, *_: object) -> bool:
+        """Nothing is news."""
+        return False
 
 
 class LearnedPairs:

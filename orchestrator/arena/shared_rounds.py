@@ -61,7 +61,7 @@ class SharedCluster:
         policy: Callable[[Collection], Program],
         estimates: Estimates,
     ) -> None:
-        """Raises ValueError for jobs of several GPUs, whose pairs nobody measured."""
+        """Raises ValueError if a job needs several GPUs: no such pairs have been measured."""
         if (jobs.gpus != 1).any():
             raise ValueError("pairs of jobs of several GPUs are not simulated")
         self.jobs, self.kind, self.beside, self.supply = jobs, kind, beside, supply
@@ -72,9 +72,9 @@ class SharedCluster:
         self._paired, self._tried, self._misfits = 0, 0, 0
 
     def run(self) -> SharedOutcome:
-        """Until all jobs have ended. Shares are computed anew when a job arrives or ends, and when a pair was measured.
-        Raises RuntimeError if that takes more than 100,000 rounds."""
-        now_s, anew, before = 0.0, True, 0
+        """Run until all jobs have ended. Shares are recomputed whenever a job arrives or ends, or a new pair has been
+        measured. Raises RuntimeError after 100,000 rounds."""
+        now_s, outdated, before = 0.0, True, 0
         for _ in range(MOST_ROUNDS):
             arrived = int(np.searchsorted(self.jobs.at_s, now_s + 1e-9, side="right"))
             there = np.flatnonzero(np.isnan(self._ended[:arrived]))
@@ -83,10 +83,10 @@ class SharedCluster:
                     return SharedOutcome(self._ended, self._paired, self._tried, self._misfits)
                 now_s = float(self.jobs.at_s[arrived])
                 continue
-            if anew or arrived > before:
+            if outdated or arrived > before:
                 self._plan(there, now_s)
             before = arrived
-            anew = self._round(self._chosen(there), now_s)
+            outdated = self._round(self._chosen(there), now_s)
             now_s += ROUND_S
         raise RuntimeError(f"jobs are left after {MOST_ROUNDS} rounds")
 

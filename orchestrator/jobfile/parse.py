@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.errors import Problem, SpecError
+from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
 from orchestrator.jobfile.fields import unknown_field_hint
@@ -70,14 +70,11 @@ def read_text(path: str | Path) -> str:
 
 def _similar(path: Path) -> str:
     """`did you mean "x.yaml"?` with the YAML file beside it whose name is closest; empty if none is close."""
-    import difflib  # only ever needed on the way to an error
-
     try:
-        beside = {each.stem: each.name for each in sorted(path.parent.iterdir()) if each.suffix in (".yaml", ".yml")}
+        beside = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
     except OSError:
         return ""
-    near = difflib.get_close_matches(path.stem, beside, n=1)
-    return f'did you mean "{beside[near[0]]}"?' if near else ""
+    return did_you_mean(path.stem, beside, lambda name: Path(name).stem)
 
 
 def parse_job(

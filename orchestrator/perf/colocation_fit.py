@@ -9,11 +9,12 @@ from dataclasses import fields, replace
 import numpy as np
 
 from orchestrator.perf.colocation import ColocationModel, untaught
+from orchestrator.perf.descent import Steps, descend
 from orchestrator.perf.pairings import Effects, PairCell
 
 # Before any table, the logarithm of each effect is assumed known to +-0.5, as in `ratios`.
 _SPREAD_LOG_SD = 0.5
-_FIRST_STEP, _LEAST_STEP = 0.7, 0.1
+_STEPS = Steps(first=0.7, least=0.1, gain=1e-6)
 _MOST_CELLS = 300
 """The effects are fitted to so many cells, taken evenly: more cells hardly change them, and take cubic time."""
 
@@ -52,7 +53,7 @@ def calibrated_colocation(model: ColocationModel, table: Sequence[PairCell]) -> 
 
 
 def _descended(cells: Sequence[PairCell]) -> Effects:
-    """Coordinate descent over the logarithms of the effects."""
+    """The effects that make the cells most likely, times their prior."""
     prior = Effects()
     names = [field.name for field in fields(Effects)]
 
@@ -60,15 +61,4 @@ def _descended(cells: Sequence[PairCell]) -> Effects:
         unlikely = sum((math.log(getattr(tried, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in names)
         return untaught(tried).surprise(cells) + unlikely / 2
 
-    best, least, steps = prior, loss(prior), dict.fromkeys(names, _FIRST_STEP)
-    while max(steps.values()) > _LEAST_STEP:
-        for name in names:
-            for factor in (math.exp(steps[name]), math.exp(-steps[name])):
-                trial = replace(best, **{name: getattr(best, name) * factor})
-                value = loss(trial)
-                if value < least - 1e-6:
-                    best, least = trial, value
-                    break
-            else:
-                steps[name] /= 2
-    return best
+    return descend(loss, prior, names, _STEPS)

@@ -13,13 +13,14 @@ the prior.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.perf.descent import Steps, descend
 from orchestrator.perf.kinds import REFERENCE, InstanceKind, narrow
 from orchestrator.perf.posterior import Floats, Posterior
 from orchestrator.perf.structure import (
@@ -41,7 +42,7 @@ _UNIT_VARIANCE = 25.0  # of a rate whose unit is not a step
 # Before any table, the logarithm of each spread is assumed known to +-0.5: as much as two families would tell.
 _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
-_LEAST_STEP = 0.02
+_STEPS = Steps(first=0.5, least=0.02, gain=1e-9)
 _Z95 = 1.645
 
 
@@ -289,7 +290,7 @@ def fit(rows: Iterable[Row], spreads: Spreads | None = None) -> RatioModel:
         unlikely = sum((math.log(getattr(tried, name) / getattr(prior, name)) / _SPREAD_LOG_SD) ** 2 for name in free)
         return float(whitened @ whitened / 2 + np.log(np.diag(lower)).sum()) + unlikely / 2
 
-    return _untaught(spreads or _descend(loss, prior, free), sorts, per_step).learn(table)
+    return _untaught(spreads or descend(loss, prior, free, _STEPS), sorts, per_step).learn(table)
 
 
 def calibrated(model: RatioModel, rows: Iterable[Row]) -> RatioModel:
@@ -361,20 +362,3 @@ def _within(
     covariance += _UNIT_VARIANCE * np.outer(unit, unit) * (job[:, None] == job[None, :])
     covariance[np.diag_indices_from(covariance)] += _TABLE_VARIANCE
     return covariance
-
-
-def _descend(loss: Callable[[Spreads], float], start: Spreads, free: Sequence[str]) -> Spreads:
-    """Coordinate descent over logarithms, which suffices for a smooth function of six variables."""
-    best, least = start, loss(start)
-    steps = dict.fromkeys(free, 0.5)
-    while max(steps.values()) > _LEAST_STEP:
-        for name in free:
-            for factor in (math.exp(steps[name]), math.exp(-steps[name])):
-                trial = replace(best, **{name: getattr(best, name) * factor})
-                value = loss(trial)
-                if value < least - 1e-9:
-                    best, least = trial, value
-                    break
-            else:
-                steps[name] /= 2
-    return best

@@ -28,7 +28,7 @@ import numpy as np
 from orchestrator.policy.groups.exact import rates
 from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.mixing import Mixed, choose
-from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage
+from orchestrator.policy.groups.patterns import Patterns, joined, one_class_each, usage, without_closed_ways
 from orchestrator.policy.groups.priced import OVER, PricedRatio, PricedTotal, exceeds
 from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.program import Allocation, Certificate, Program, Total
@@ -68,7 +68,7 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | 
     """
     until = TimeLimit() if until is None else until
     (term,) = program.terms
-    problem = one_class_each(program.problem)
+    problem = without_closed_ways(one_class_each(program.problem))
     floor = np.zeros(problem.jobs) if program.at_least is None else program.at_least
     order = _dealt(problem)
     lot = np.random.default_rng(0).permutation(problem.jobs)
@@ -184,19 +184,21 @@ def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort:
     parts = np.where(total > 0, demand / np.where(total > 0, total, 1.0), even)
     left = np.zeros(len(problem.most))
     done: list[Mixed] = []
+    short: list[int] = []  # groups that need more than they have
     for number, jobs in enumerate(groups):
         most = parts[number] * problem.most + left
         begun = choose(work, candidates.of(np.flatnonzero(of[candidates.job] == number)), most, until)
         done.append(_with_more(work, jobs, begun, most, effort.passes, until))
+        if exceeds(done[number].used, most):
+            short.append(number)
         left = work.left_over(most, done[number].used)
     used = np.sum([each.used for each in done], axis=0)
-    for number, jobs in enumerate(groups):  # what later groups left over was too late for these
-        if exceeds(done[number].used, parts[number] * problem.most) and exceeds(used, problem.most):
-            others = used - done[number].used
-            most = np.maximum(problem.most - others, 0.0)
-            again = choose(work, done[number].candidates, most, until, done[number])
-            done[number] = _with_more(work, jobs, again, most, 0, until)
-            used = others + done[number].used
+    for number in short:  # what later groups left over is for them, too
+        others = used - done[number].used
+        most = np.maximum(problem.most - others, 0.0)
+        again = choose(work, done[number].candidates, most, until, done[number])
+        done[number] = _with_more(work, groups[number], again, most, 0, until)
+        used = others + done[number].used
     prices = (parts * np.array([each.prices for each in done])).sum(axis=0)
     work.bounded(prices)
     together = joined_parts([each.candidates for each in done])

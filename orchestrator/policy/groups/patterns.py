@@ -163,17 +163,21 @@ def some_jobs(problem: Problem, jobs: Integers, most: Floats) -> Problem:
 
 
 def one_class_each(problem: Problem) -> Problem:
-    """The same problem with a class for each job, without the ways in which a limit leaves nothing. Raises
-    Contradiction for a job that is left without any."""
-    whole = some_jobs(problem, problem.class_of, problem.most)
-    rate = whole.rate.copy()
-    for limits in whole.limits:
-        at, amount = spread(whole, limits)
+    """The same problem with a class for each job."""
+    return some_jobs(problem, problem.class_of, problem.most)
+
+
+def without_closed_ways(problem: Problem) -> Problem:
+    """The same without the ways in which a limit leaves nothing. One class for each job; raises Contradiction for a job
+    that is left without any way."""
+    rate = problem.rate.copy()
+    for limits in problem.limits:
+        at, amount = spread(problem, limits)
         rate[(at >= 0) & (amount > 0) & (np.append(limits.most, np.inf)[at] <= 0)] = 0.0
-    stuck = np.flatnonzero((whole.rate > 0).any(axis=1) & ~(rate > 0).any(axis=1))
+    stuck = np.flatnonzero((problem.rate > 0).any(axis=1) & ~(rate > 0).any(axis=1))
     if len(stuck):
         raise Contradiction(
             f"job {stuck[0]} can run nowhere: nothing is left of the limits of every way in which it could",
             hint="leave the job out, or raise a limit",
         )
-    return replace(whole, rate=rate)
+    return replace(problem, rate=rate)

@@ -10,36 +10,33 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.shared_cluster import TYPES, USD_PER_H
 from orchestrator.arena.elastic import ElasticMarket
+from orchestrator.arena.job_traces import JobTrace, read_jobs
 from orchestrator.arena.rounds import Arrivals
 from orchestrator.policy.groups import Supply, collection, solve
 from orchestrator.policy.groups.policies.cost import least_cost
 from tests.shared_data import shared
-from tests.unit.arena.test_rounds import USD_PER_H, arrivals
 
 HARDLY_S = 1e-3
 RESTART_S = 255.0
 """What a machine of a cloud takes to start, where none was measured (orchestrator.engine.inputs.latencies)."""
 
 
-def deadlines(name: str) -> np.ndarray:
-    with shared(f"jobs/traces/{name}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return np.array(
-        [float(row["arrival_s"]) + float(row["slo_multiple"]) * float(row["v100_duration_s"]) for row in rows]
-    )
+def with_deadlines() -> JobTrace:
+    return read_jobs(shared("jobs/traces/slo120_s0.csv"), shared("jobs/throughputs_isolated.csv"), TYPES)
 
 
 def test_without_overheads_a_group_with_deadlines_costs_what_the_optimum_does_and_all_are_on_time() -> None:
-    jobs, on_time_s = arrivals("slo120_s0"), deadlines("slo120_s0")
+    trace = with_deadlines()
     optimum = json.loads(shared("jobs/elastic_cost.json").read_text())["slo120_s0"]["min_cost_with_slo"]
-    found = ElasticMarket(jobs, on_time_s, USD_PER_H).run()
+    found = ElasticMarket(trace.jobs, trace.deadline_s, USD_PER_H).run()
     assert optimum * (1 - 1e-6) <= found.usd <= 1.03 * optimum
-    assert (found.ended_s <= on_time_s + HARDLY_S).all()
+    assert (found.ended_s <= trace.deadline_s + HARDLY_S).all()
 
 
 def test_with_rounds_and_restarts_it_costs_a_tenth_more_at_most_and_a_third_less_than_with_gavel() -> None:
-    jobs, on_time_s = arrivals("slo120_s0"), deadlines("slo120_s0")
+    trace = with_deadlines()
     optimum = json.loads(shared("jobs/elastic_cost.json").read_text())["slo120_s0"]["min_cost_with_slo"]
     with shared("jobs/reference_results.csv").open() as file:
         (gavel,) = (
@@ -48,10 +45,10 @@ def test_with_rounds_and_restarts_it_costs_a_tenth_more_at_most_and_a_third_less
             if (row["trace"], row["prices"], row["solver"]) == ("slo120_s0", "gcp_static", "ECOS")
             and row["policy"].endswith("_SLOs")
         )
-    found = ElasticMarket(jobs, on_time_s, USD_PER_H, round_s=360.0, restart_s=RESTART_S).run()
+    found = ElasticMarket(trace.jobs, trace.deadline_s, USD_PER_H, round_s=360.0, restart_s=RESTART_S).run()
     assert found.usd <= 1.10 * optimum
     assert found.usd < 0.69 * float(gavel["cost_usd"])
-    assert (found.ended_s <= on_time_s + HARDLY_S).all()
+    assert (found.ended_s <= trace.deadline_s + HARDLY_S).all()
     assert int(gavel["slo_missed_true"]) == 6
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.arena.pair_estimates import LearnedPairs
+from orchestrator.arena.pair_estimates import FixedPairs, LearnedPairs
 from orchestrator.arena.rounds import ROUND_S, Arrivals
 from orchestrator.arena.shared_rounds import SharedCluster, SharedOutcome
 from orchestrator.policy.groups import Supply, Together
@@ -18,22 +18,11 @@ ALONE = np.array([[10.0], [10.0]])
 STEPS = 10 * ROUND_S * 10  # ten rounds alone
 
 
-class Fixed:
-    """Estimates that never change."""
-
-    def __init__(self, first: int = 0, second: int = 0, rate: float = 0.0) -> None:
-        one, two, way = (np.array([each] if rate else [], dtype=np.int64) for each in (first, second, 0))
-        rates = np.array([rate] if rate else [])
-        self.pairs = Together(one, two, way, rates, rates)
-
-    def together(self) -> Together:
-        return self.pairs
-
-    def promising(self, *_: int) -> bool:
-        return False
-
-    def saw(self, *_: object) -> bool:
-        return False
+def fixed(first: int = 0, second: int = 0, rate: float = 0.0) -> FixedPairs:
+    """One pair, of which both make `rate` steps/s; none if that is 0."""
+    one, two, way = (np.array([each] if rate else [], dtype=np.int64) for each in (first, second, 0))
+    rates = np.array([rate] if rate else [])
+    return FixedPairs(Together(one, two, way, rates, rates))
 
 
 class Curious(LearnedPairs):
@@ -43,7 +32,9 @@ class Curious(LearnedPairs):
         return (min(first, second), max(first, second), way) not in self._measured
 
 
-def simulated(kind: list[int], beside: float, estimates: Fixed | LearnedPairs, *, gpus: float = 1.0) -> SharedOutcome:
+def simulated(
+    kind: list[int], beside: float, estimates: FixedPairs | LearnedPairs, *, gpus: float = 1.0
+) -> SharedOutcome:
     jobs = Arrivals(np.zeros(len(kind)), ALONE[kind], np.ones(len(kind)), np.full(len(kind), STEPS))
     table = np.full((2, 2, 1), beside)
     supply = Supply(np.array([gpus]), np.ones(1))
@@ -51,16 +42,16 @@ def simulated(kind: list[int], beside: float, estimates: Fixed | LearnedPairs, *
 
 
 def test_without_pairs_jobs_take_turns() -> None:
-    found = simulated([0, 1], 9.0, Fixed())
+    found = simulated([0, 1], 9.0, fixed())
     assert sorted((found.ended_s / ROUND_S).round().tolist()) == [19, 20]
     assert (found.paired, found.misfits) == (0, 0)
 
 
 def test_a_pair_that_is_counted_on_runs_with_its_true_rates() -> None:
-    found = simulated([0, 1], 9.0, Fixed(0, 1, rate=8.0))
+    found = simulated([0, 1], 9.0, fixed(0, 1, rate=8.0))
     assert found.ended_s == pytest.approx([STEPS / 9.0] * 2)
     assert found.paired == 12
-    of_one_kind = simulated([0, 0], 9.0, Fixed(0, 0, rate=8.0))
+    of_one_kind = simulated([0, 0], 9.0, fixed(0, 0, rate=8.0))
     assert of_one_kind.ended_s == pytest.approx(found.ended_s)
 
 
@@ -96,7 +87,7 @@ def test_a_measured_pair_moves_the_estimates_of_others_and_old_news_is_none() ->
 
 def test_jobs_that_arrive_later_are_waited_for_and_large_ones_are_refused() -> None:
     one = Arrivals(np.array([7200.0]), ALONE[:1], np.ones(1), np.full(1, STEPS))
-    args = (np.zeros(1, np.int64), np.zeros((2, 2, 1)), Supply(np.ones(1), np.ones(1)), max_min_fairness, Fixed())
+    args = (np.zeros(1, np.int64), np.zeros((2, 2, 1)), Supply(np.ones(1), np.ones(1)), max_min_fairness, fixed())
     assert SharedCluster(one, *args).run().ended_s == pytest.approx(7200 + 10 * ROUND_S)
     with pytest.raises(ValueError, match="several GPUs"):
         SharedCluster(Arrivals(one.at_s, one.rate, np.full(1, 2.0), one.steps), *args)
