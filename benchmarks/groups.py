@@ -129,8 +129,7 @@ def compared(name: str, plain_s: float, plain: Allocation, found: Allocation, wi
 
 
 def different(jobs: int, *, budgets: int) -> Collection:
-    """Jobs that all differ, on ten variants of each of three types of GPU: random, seed 0. As many GPUs as
-    three
+    """Jobs that all differ, on ten variants of each of three types of GPU: random, seed 0. As many GPUs as three
     quarters of the jobs; three quotas that leave no more; budgets of 1.6 times what each user would pay without
     limits."""
     chance = np.random.default_rng(0)

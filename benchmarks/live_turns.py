@@ -77,7 +77,7 @@ class Size:
         return 4 * self.jobs * self.steps * STEP_S / self.machines + 120
 
 
-FULL = Size(jobs=30, machines=4, turn_s=150.0, steps=1400)
+FULL = Size(jobs=30, machines=4, turn_s=180.0, steps=2000)
 QUICK = Size(jobs=2, machines=1, turn_s=3.0, steps=50)
 
 

@@ -5,12 +5,14 @@
 Reference: jobs/reference_results.csv of the shared data, measured with Gavel (OSDI 2020; commit c4fa400, ECOS), on its
 traces, at constant prices of 2020, without checkpoints, deadlines or space sharing. Targets are what swapping the
 solver changes there: 2 % of cost and of makespan, and 4 % of the mean completion time; of the makespan policies only
-the makespan. Rounds, priorities and random orders are those of orchestrator.arena.rounds. Everything is simulated.
+the makespan. Rounds, priorities and random orders are those of orchestrator.arena.rounds. Where types are filled in
+random order, ours is the mean over 20 orders, beside the one that Gavel drew. Everything is simulated.
 
 Not compared: AlloX, Gandiva and isolated jobs, which are no policies of this product; deadlines (benchmarks.rented) and
-space sharing (benchmarks.colocation), where Gavel drops deadlines and bills pairs twice; first in, first out, which is
-a linear program here and a queue there; and of the policies that do not know speeds, those about times, which Gavel
-computes as if each job made one step a second. --quick: the two traces of Gavel's physical cluster.
+space sharing (benchmarks.colocation), where Gavel drops deadlines and bills pairs twice; `fifo`, whose random choice of
+a type is final; finish-time fairness without speeds, where the slowest job alone decides and all other shares are the
+solver's; changing prices. Nor is one trace under `fifo_perf`, where two faults of Gavel tell (FAULTY).
+--quick: the two traces of Gavel's physical cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import csv
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,35 +30,32 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks._claims import Claim, show
+from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.job_traces import read_jobs
-from orchestrator.arena.rounds import Arrivals, Cluster, Outcome
-from orchestrator.policy.groups import Collection, Program, Supply, solve
-from orchestrator.policy.groups.policies.fairness import max_min_fairness
-from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
-from orchestrator.policy.groups.policies.throughput import throughput_per_dollar, total_throughput
-from orchestrator.policy.groups.policies.water_filling import water_filling
-from orchestrator.policy.groups.problem import Floats
+from orchestrator.arena.rounds import Arrivals, Outcome
+from orchestrator.policy.groups import Supply
 
 JOBS = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared") / "jobs"
 TYPES, USD_PER_H = ("v100", "p100", "k80"), np.array([0.74, 0.43, 0.135])
 QUICK = ("static100", "cont96")
-Policy = Callable[[Collection], Floats]
-
-
-def solved(program: Callable[[Collection], Program], *, agnostic: bool = False) -> Policy:
-    return lambda jobs: solve(program(jobs.agnostic() if agnostic else jobs), central=True).shares
-
-
-POLICIES: dict[str, Policy] = {
-    "max_min_fairness": solved(max_min_fairness, agnostic=True),
-    "max_min_fairness_perf": solved(max_min_fairness),
-    "max_min_fairness_water_filling_perf": lambda jobs: water_filling(jobs).shares,
-    "finish_time_fairness_perf": solved(finish_time_fairness),
-    "max_sum_throughput_normalized_by_cost_perf": solved(throughput_per_dollar),
-    "max_sum_throughput_perf": solved(total_throughput),
-    "min_total_duration_perf": solved(makespan),
+ORDERS = 20
+"""Random orders of the types: makespans under one or another differ by 2 % of their mean (standard deviation)."""
+NAMES = {
+    "fifo_perf": "queue",
+    "finish_time_fairness_perf": "finish-time-fairness",
+    "max_min_fairness": "max-min-fairness-agnostic",
+    "max_min_fairness_perf": "max-min-fairness",
+    "max_min_fairness_water_filling_perf": "water-filling",
+    "max_sum_throughput_normalized_by_cost_perf": "throughput-per-dollar",
+    "max_sum_throughput_perf": "max-throughput",
+    "min_total_duration": "makespan-agnostic",
+    "min_total_duration_perf": "makespan",
 }
-"""By Gavel's names, in which those without `perf` do not know how fast a job is on each type."""
+"""Ours by Gavel's names."""
+FAULTY = ("cont96", "fifo_perf")
+"""There Gavel gives a job that waits GPUs of a type on which it cannot run, so that others overtake it, and computes
+shares anew within 1,920 s, because it takes a time of 0 for never. With these two faults, ours agrees
+(tests/unit/arena/test_rounds.py)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -78,8 +77,9 @@ def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
     """The rows of the reference that can be compared, of these traces or of all."""
     with (JOBS / "reference_results.csv").open() as file:
         for row in csv.DictReader(file):
-            same = (row["solver"], row["prices"]) == ("ECOS", "gcp_static") and row["policy"] in POLICIES
-            if same and (traces is None or row["trace"] in traces):
+            same = (row["solver"], row["prices"]) == ("ECOS", "gcp_static") and row["policy"] in NAMES
+            right = (row["trace"], row["policy"]) != FAULTY
+            if same and right and (traces is None or row["trace"] in traces):
                 yield row
 
 
@@ -88,18 +88,23 @@ def compared(row: dict[str, str]) -> list[Claim]:
     jobs = read_jobs(JOBS / f"traces/{row['trace']}.csv", JOBS / "throughputs_isolated.csv", TYPES).jobs
     found = simulated(jobs, row["cluster"], row["policy"])
     name = f"{row['trace']} on {row['cluster']}, {row['policy']}"
-    figures = [("makespan", float(found.ended_s.max()) / 3600, float(row["makespan_h"]), 2.0)]
+    makespans = [float(each.ended_s.max()) / 3600 for each in found]
+    figures = [("makespan", makespans, float(row["makespan_h"]), 2.0)]
     if not row["policy"].startswith("min_total_duration"):
-        mean_h = float((found.ended_s - jobs.at_s).mean()) / 3600
-        figures += [("cost", found.usd, float(row["cost_usd"]), 2.0), ("mean", mean_h, float(row["avg_jct_h"]), 4.0)]
-    return [Claim(f"{name}: {what}", 100 * abs(ours / theirs - 1), "%", most) for what, ours, theirs, most in figures]
+        means = [float((each.ended_s - jobs.at_s).mean()) / 3600 for each in found]
+        figures += [("cost", [each.usd for each in found], float(row["cost_usd"]), 2.0)]
+        figures += [("mean", means, float(row["avg_jct_h"]), 4.0)]
+    return [
+        Claim(f"{name}: {what}", 100 * abs(float(np.mean(ours)) / theirs - 1), "%", most)
+        for what, ours, theirs, most in figures
+    ]
 
 
-def simulated(jobs: Arrivals, cluster: str, policy: str) -> Outcome:
-    """`cluster`: how many GPUs there are, by type."""
-    unweighted = replace(jobs, weight=None)
+def simulated(jobs: Arrivals, cluster: str, policy: str) -> list[Outcome]:
+    """In each random order of the types, if the policy has them; `cluster`: how many GPUs there are, by type."""
+    unweighted, ours = replace(jobs, weight=None), POLICIES[NAMES[policy]]
     supply = Supply(np.array([float(count) for count in cluster.split(":")]), USD_PER_H)
-    return Cluster(unweighted, supply, POLICIES[policy], shuffled=not policy.endswith("_perf")).run()
+    return [ours.cluster(unweighted, supply, order=each).run() for each in range(ORDERS if ours.agnostic else 1)]
 
 
 if __name__ == "__main__":

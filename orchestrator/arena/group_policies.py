@@ -14,16 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.elastic import ElasticMarket
 from orchestrator.arena.job_traces import JobTrace
-from orchestrator.arena.rounds import ROUND_S, Cluster
+from orchestrator.arena.rounds import ROUND_S
 from orchestrator.errors import UsageError, did_you_mean
-from orchestrator.policy.groups import Collection, Program, Supply, solve
-from orchestrator.policy.groups.policies.fairness import max_min_fairness
-from orchestrator.policy.groups.policies.named import PROGRAMS
-from orchestrator.policy.groups.policies.throughput import throughput_per_dollar
-from orchestrator.policy.groups.policies.water_filling import water_filling
-from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups import Supply
 
 LEAST_COST = "cheapest"
 RESTART_S = 255.0
@@ -35,17 +31,6 @@ Done = Callable[[int, int], None]
 """Called with how many jobs have ended, and how many there are."""
 
 
-def _solved(program: Callable[[Collection], Program]) -> Callable[[Collection], Floats]:
-    return lambda jobs: solve(program(jobs), central=True).shares
-
-
-POLICIES: Mapping[str, Callable[[Collection], Floats]] = {
-    **{name: _solved(program) for name, program in PROGRAMS.items()},
-    "max-min-fairness-agnostic": lambda jobs: solve(max_min_fairness(jobs.agnostic()), central=True).shares,
-    "water-filling": lambda jobs: water_filling(jobs).shares,
-    "throughput-per-dollar": _solved(throughput_per_dollar),
-}
-"""Those of group files, and others to compare them with. Of a shared cluster: the shares (jobs, kinds of GPU)."""
 ALL = (*POLICIES, LEAST_COST)
 
 
@@ -120,8 +105,7 @@ def backtest(
             rented = market.run(done(name))
             ended_s, usd = rented.ended_s, rented.usd
         else:
-            supply = Supply(count, price)
-            shared = Cluster(jobs, supply, POLICIES[name], shuffled=name.endswith("agnostic")).run(done(name))
+            shared = POLICIES[name].cluster(jobs, Supply(count, price)).run(done(name))
             ended_s, usd = shared.ended_s, shared.usd
         took_h = (ended_s - jobs.at_s) / 3600
         results.append(

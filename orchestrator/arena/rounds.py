@@ -48,14 +48,21 @@ class Outcome:
 class Cluster:
     """A cluster in the middle of a simulation. `policy` gives shares (jobs, types) for the jobs that are there.
 
-    `shuffled`: types are filled in random order (seed 0), as Gavel does for policies that do not know how types differ.
+    `order`: a seed, if types are filled in random order, as Gavel does for policies that do not know how types differ.
+    Jobs without a share use what is idle, unless not `fills`.
     """
 
     def __init__(
-        self, jobs: Arrivals, supply: Supply, policy: Callable[[Collection], Floats], *, shuffled: bool = False
+        self,
+        jobs: Arrivals,
+        supply: Supply,
+        policy: Callable[[Collection], Floats],
+        *,
+        order: int | None = None,
+        fills: bool = True,
     ) -> None:
-        self.jobs, self.supply, self.policy = jobs, supply, policy
-        self._chance = np.random.default_rng(0) if shuffled else None
+        self.jobs, self.supply, self.policy, self._fills = jobs, supply, policy, fills
+        self._chance = None if order is None else np.random.default_rng(order)
         shape = jobs.rate.shape
         self._left, self._ended = jobs.steps.copy(), np.full(shape[0], np.nan)
         self._share, self._owed, self._had = np.zeros(shape), np.zeros(shape), np.full(shape, CREDIT_S)
@@ -74,12 +81,16 @@ class Cluster:
                 self._now_s = float(self.jobs.at_s[arrived])
                 continue
             changed |= arrived > before
-            if changed and self._now_s - self._solved_s >= RECOMPUTED_S:
+            if changed and self._due():
                 self._share_anew(there)
                 changed = False
             changed |= self._round(*self._chosen(there))
             done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))
         return Outcome(self._ended, self._usd, self._solved)
+
+    def _due(self) -> bool:
+        """Whether shares may be computed anew."""
+        return self._now_s - self._solved_s >= RECOMPUTED_S
 
     def _share_anew(self, there: np.ndarray) -> None:
         jobs, since_s = self.jobs, self._now_s - self._solved_s if self._solved else 0.0
@@ -103,8 +114,10 @@ class Cluster:
 
     def _chosen(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(jobs, the type of each) of the next round."""
-        able = self.jobs.rate[there] > 0
-        standing = Standing(self._share[there], self._had[there], self._owed[there], able, self.jobs.gpus[there])
+        share, able = self._share[there], self.jobs.rate[there] > 0
+        if not self._fills:
+            able &= share > 0
+        standing = Standing(share, self._had[there], self._owed[there], able, self.jobs.gpus[there])
         types = np.arange(len(self.supply.gpus))
         if self._chance is not None:
             types = self._chance.permutation(types)

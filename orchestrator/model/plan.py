@@ -135,16 +135,16 @@ class Placement:
     counts all offers and `rejected` those ruled out by each constraint. `throughput` is None without evidence of the
     job's speed (`evidence` is its kind), and so is everything that follows from it: cost, finish, what would change the
     choice. `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without
-    Tradewind).
-    `would_move_below...` is the price of the best other offer below which the job would be placed there or move there
-    (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at any price,
-    or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is the chosen
-    one, the decision is made again after the measurement; another offer is to be probed once the job is measured on the
-    chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a back-off ends). `chance` is
-    the probability of keeping deadline and budget if no offer does so safely (at the 95th percentile); None if one
-    does, or there are no limits. `awaited` is the offer for whose capacity the job waits, with its cost and time from
-    now on, the wait included. `lacks_money`: a job that runs nowhere waits, and only a larger budget can end that.
-    `also` are further offers that would do as well, the best first, so that one launch may ask for all of them.
+    Tradewind). `would_move_below...` is the price of the best other offer below which the job would be placed there or
+    move there (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at
+    any price, or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is
+    the chosen one, the decision is made again after the measurement; another offer is to be probed once the job is
+    measured on the chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a back-off
+    ends). `chance` is the probability of keeping deadline and budget if no offer does so safely (at the 95th
+    percentile); None if one does, or there are no limits. `awaited` is the offer for whose capacity the job waits, with
+    its cost and time from now on, the wait included. `lacks_money`: a job that runs nowhere waits, and only a larger
+    budget can end that. `also` are further offers that would do as well, the best first, so that one launch may ask for
+    all of them.
     """
 
     job_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,9 @@ from orchestrator.jobfile.source.normalize import to_plain
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.model import GroupJob, GroupSpec
 from providers.money import format_usd
+
+OF_JOBS = ("jobs", "defaults", "project")
+"""Fields of a group without which its jobs look wrong."""
 
 
 def is_group_file(path: str | Path) -> bool:
@@ -91,17 +94,8 @@ class _Reader:
 
     def group(self) -> GroupSpec | None:
         """The group; None if its own fields are too wrong for one."""
-        tree = {"project": self._project, **{k: v for k, v in self.top.tree.items() if v is not None}}
-        try:
-            file = GroupFile.model_validate(tree, context={"now_ms": self._now_ms})
-        except ValidationError as error:
-            for details in error.errors(include_url=False, include_input=False):
-                finding = finding_of(details)
-                if details["type"] == "extra_forbidden":
-                    fields = GroupFile.model_fields
-                    hint = did_you_mean(str(finding.loc[-1]), fields) or f"valid fields: {', '.join(fields)}"
-                    finding = replace(finding, hint=hint)
-                self.report(finding)
+        file = self._file({"project": self._project, **{k: v for k, v in self.top.tree.items() if v is not None}})
+        if file is None:
             return None
         if not file.jobs:
             self.report(Finding(("jobs",), "a group needs at least one job", "list them: [{file: job.yaml}]"))
@@ -113,17 +107,42 @@ class _Reader:
                 wrong = f"more than {MOST_JOBS:,} jobs in one group"
                 self.report(Finding(("jobs", index), wrong, "make several groups of them"))
                 return None
-        if self.problems:
-            return None
-        jobs = self._in_order(made)
+        wrong_before = bool(self.problems)
+        entry_of = self._named(made)
+        if wrong_before:
+            return None  # an entry with a mistake makes no job, which others may name
+        jobs = self._in_order(made, entry_of)
         deadline_s, deadline_at_ms = file.deadline or (None, None)
         spec = GroupSpec(file.group, file.policy, file.project, tuple(jobs), file.budget, deadline_s, deadline_at_ms)
         self._check_budgets(made, spec)
         return spec
 
-    def _in_order(self, made: Sequence[Made]) -> list[GroupJob]:
-        """The jobs, each after jobs of the group by their full names. Reports duplicates, unknown names and cycles."""
-        of_name: dict[str, list[str]] = {}
+    def _file(self, tree: dict[str, object]) -> GroupFile | None:
+        """The group's own fields. Those that are wrong are reported, and left out so that its jobs can be checked; None
+        if the jobs depend on one of them."""
+        context = {"now_ms": self._now_ms}
+        try:
+            return GroupFile.model_validate(tree, context=context)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_input=False)
+        matters = False
+        for details in wrong:
+            finding = finding_of(details)
+            meant = ""
+            if details["type"] == "extra_forbidden":
+                fields = GroupFile.model_fields
+                meant = did_you_mean(str(finding.loc[-1]), fields)
+                finding = replace(finding, hint=meant or f"valid fields: {', '.join(fields)}")
+            matters |= not finding.loc or finding.loc[0] in OF_JOBS or any(f'"{each}"' in meant for each in OF_JOBS)
+            self.report(finding)
+        if matters:
+            return None
+        left_out = {details["loc"][0] for details in wrong}
+        rest = {key: value for key, value in tree.items() if key not in left_out}
+        return GroupFile.model_validate({"group": "unnamed", **rest}, context=context)
+
+    def _named(self, made: Sequence[Made]) -> dict[str, int]:
+        """The entry of each job, by name. Reports duplicates."""
         entries: dict[str, int] = {}
         for each in made:
             name = each.job.spec.name
@@ -131,6 +150,11 @@ class _Reader:
                 hint = "give each job a name of its own: jobs of a group name each other"
                 self.report(Finding(("jobs", each.entry), f"a second job is named {name}", hint))
             entries[name] = each.entry
+        return entries
+
+    def _in_order(self, made: Sequence[Made], entry_of: Mapping[str, int]) -> list[GroupJob]:
+        """The jobs, each after jobs of the group by their full names. Reports unknown names and cycles."""
+        of_name: dict[str, list[str]] = {}
         for each in made:
             for name in {each.job.spec.name, each.base}:
                 of_name.setdefault(name, []).append(each.job.spec.name)
@@ -147,7 +171,7 @@ class _Reader:
         if not self.problems:
             circle = cycle({each.spec.name: each.after for each in jobs})
             if circle:
-                where: Loc = ("jobs", entries[circle[0]], "after")
+                where: Loc = ("jobs", entry_of[circle[0]], "after")
                 self.report(Finding(where, f"a cycle: {' after '.join(circle)}", "remove one of these"))
         return jobs
 

@@ -92,9 +92,11 @@ class Collection:
         return found
 
     def agnostic(self) -> Collection:
-        """The same as a policy sees it that does not know how differently models run: every way is as fast as
-        another."""
-        return replace(self, rate=(self.rate > 0).astype(float))
+        """The same as a policy sees it that does not know how differently models run: every way in which a job can run
+        is as fast as the first of them. A step is what it does there in a second."""
+        able = self.rate > 0
+        first = np.take_along_axis(self.rate, able.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return replace(self, rate=able.astype(float), steps=self.steps / first)
 
 
 def collection(
@@ -147,8 +149,7 @@ def problem_of(
     """(the problem, the first job of each class).
 
     Jobs with different values of `apart` (jobs,) are in different classes. So are, with space sharing, those that
-    differ in
-    `needing` (jobs,) or (jobs, any): there, the jobs of a class must need the same.
+    differ in `needing` (jobs,) or (jobs, any): there, the jobs of a class must need the same.
     """
     columns: list[Floats | Integers] = [jobs.rate, jobs.gpus]
     columns += [] if apart is None else [apart]

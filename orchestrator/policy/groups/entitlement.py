@@ -11,8 +11,7 @@ from orchestrator.policy.groups.problem import Floats
 
 def in_proportion(jobs: Collection) -> Floats:
     """(jobs,): steps/s if a job's time went to the ways in proportion to their GPUs (Gavel, Narayanan et al., OSDI
-    2020,
-    section 4.1), all of its time, whatever the others do."""
+    2020, section 4.1), all of its time, whatever the others do."""
     gpus = _limited(jobs)
     return np.asarray(jobs.rate @ (gpus / gpus.sum()))
 

@@ -109,8 +109,7 @@ def in_basis(found: Solution) -> tuple[Flags, Flags]:
 
 def solve_by_columns(linear: Linear, first: Flags, *, each: int, until: TimeLimit) -> Solution:
     """The same answer, for a program of which few columns matter: begin with those in `first` (columns,), and add at
-    most
-    `each` at a time of those that the prices say would help, until none does."""
+    most `each` at a time of those that the prices say would help, until none does."""
     inside = np.flatnonzero(first)
     order = np.argsort(linear.cell_column, kind="stable")
     row, cell = linear.cell_row[order], linear.cell[order]

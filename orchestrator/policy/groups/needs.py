@@ -73,8 +73,8 @@ class Finishing:
     """Job m must end within z x `alone_s`[m] of its arrival: it is `age_s` old and has `steps` left.
 
     With an age of 0 and `alone_s` of 1, z is the time in which everything ends; else it is finish-time fairness
-    (Themis,
-    Mahajan et al., NSDI 2020, section 3): `alone_s` is how long the job would take with an equal part of everything.
+    (Themis, Mahajan et al., NSDI 2020, section 3): `alone_s` is how long the job would take with an equal part of
+    everything.
     """
 
     steps: Floats

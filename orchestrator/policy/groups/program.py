@@ -10,9 +10,8 @@ from orchestrator.policy.groups.problem import Floats, Problem
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The sum of `value` (classes, ways) x time, and of `of_pairs` (pairs,) x time together; `most`: as large as can
-    be,
-    else as small."""
+    """The sum of `value` (classes, ways) x time, and of `of_pairs` (pairs,) x time together; `most`: as large as it can
+    be, else as small."""
 
     value: Floats
     most: bool
@@ -45,9 +44,8 @@ class Program:
 class Certificate:
     """`value` is what the answer reaches, `bound` what no answer can exceed (or fall below, if less is better).
 
-    `prices` (limits,): what one more unit of each limit is worth, in the term's unit. `weights`: the multiplier of
-    each need
-    (see certificate.py, by which anybody can compute `bound` anew).
+    `prices` (limits,): what one more unit of each limit is worth, in the term's unit. `weights`: the multiplier of each
+    need (see certificate.py, by which anybody can compute `bound` anew).
     """
 
     value: float

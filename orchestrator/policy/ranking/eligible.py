@@ -219,9 +219,8 @@ class Filter:
         The offer that the job runs on (`current`) and the one that it is moving to (`target`) are not rejected for a
         stale or doubted price, missing capacity or a quota: the job has the first at its price, and renting shows what
         the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if
-        unknown.
-        `home` is the provider where the job has been already; `excluded` are ids of offers that failed it lately, and
-        `reserved` those that other jobs have now. The job may stay on a reserved offer where it runs.
+        unknown. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it
+        lately, and `reserved` those that other jobs have now. The job may stay on a reserved offer where it runs.
 
         Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
         simulated offers only if no real one fits. `setup_s` (see Demand) rejects nothing; it is passed on to the pool.

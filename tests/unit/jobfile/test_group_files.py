@@ -169,6 +169,24 @@ def test_no_jobs_unknown_fields_and_no_mapping(folder: Path) -> None:
         parsed("", folder)
 
 
+@pytest.mark.parametrize(
+    ("head", "jobs", "fields"),
+    [
+        ("budgt: $5\npolicy: best\n" + HEAD, A + A, ["budgt", "policy", "jobs[1]"]),
+        (HEAD, A + A + "  - {name: c, wieght: 2, train: {entry: 'train:main'}}\n", ["jobs[1]", "jobs[2].wieght"]),
+        (HEAD.replace("group: sweep", "group: ''"), A + A, ["group", "jobs[1]"]),
+        # What the jobs need is missing, so that they would look wrong; the job that is named may be there then.
+        (HEAD.replace("defaults:", "defualts:"), A + A, ["defualts"]),
+        (HEAD, A.replace("name: a,", "name: a, wieght: 2,") + B.replace("name: b,", "name: b, after: [a],"),
+         ["jobs[0].wieght"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_hides_no_other_and_makes_up_none(folder: Path, head: str, jobs: str, fields: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        parsed(head + jobs, folder)
+    assert [each.field for each in caught.value.problems] == fields
+
+
 def test_a_job_budget_above_the_groups_is_a_contradiction(folder: Path) -> None:
     found = problem("budget: $5\n" + HEAD + A.replace("name: a,", "name: a, budget: $9,"), folder)
     assert (found.field, "larger than its group's" in found.message) == ("jobs[0].budget", True)
