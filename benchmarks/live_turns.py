@@ -1,6 +1,6 @@
 """Claim: real jobs that take turns on real machines each get their part of the time, and lose not a bit.
 
-    python -m benchmarks.live_turns            30 jobs on 4 machines, under each policy; 45 minutes on two idle cores
+    python -m benchmarks.live_turns            30 jobs on 4 machines, under each policy; an hour on two idle cores
     python -m benchmarks.live_turns --quick    2 jobs on one machine, max-min fairness, turns of some seconds
 
 A control plane, machines of the provider `local` (they count as owned; `limits.max_instances` says how many) and

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.policy.slack.grid import TOO_LATE
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
-from orchestrator.policy.slack.value import TOO_LATE, Problem
 
 STEP_H, LEAST_STEPS, MOST_STEPS = 0.25, 64, 1600
 """The length of a step, and how many there are at least and at most. Many spells are shorter than half an hour."""

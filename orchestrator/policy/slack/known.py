@@ -44,6 +44,11 @@ class KnownSpells(Spells):
         changed = -math.expm1(-total * hours) / total
         return np.array([[1 - returns * changed, returns * changed], [losses * changed, 1 - losses * changed]])
 
+    def constant(self, pool: int) -> tuple[float, float]:
+        """See Spells."""
+        ((returns,), (losses,)) = self._known[pool]
+        return float(returns), float(losses)
+
     def survival(self, pool: int, hours: float) -> Floats:
         """See Spells."""
         lost = -math.expm1(-float(self._known[pool][1][0]) * hours)

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
-from orchestrator.policy.slack.value import PoolTable, Problem, joint, joint_change, others
+from orchestrator.policy.slack.value import PoolTable, joint, joint_change, others
 
 RUIN = 5.0
 """How many times the hours of work a job counts as taking that runs out of money."""

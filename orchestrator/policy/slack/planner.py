@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from orchestrator.policy.slack.alone import AloneTable
+from orchestrator.policy.slack.grid import TOO_LATE
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
-from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+from orchestrator.policy.slack.value import ValueTable
 
 Action = Literal["wait", "stay", "spot", "on_demand"]
 

@@ -142,6 +142,11 @@ class Spells:
         """Probabilities of the pool's state (column) after some hours, by its state now (row)."""
         return self._cached("state", pool, hours)
 
+    def constant(self, pool: int) -> tuple[float, float] | None:  # noqa: ARG002
+        """(rate at which an absence ends, rate at which a machine there is lost) if they depend on nothing; None here:
+        they are learned, by age."""
+        return None
+
     def survival(self, pool: int, hours: float) -> Floats:
         """Probabilities of the phase of a machine there (column) after some hours, by its phase now (row). The last
         column and row stand for a machine that was lost."""

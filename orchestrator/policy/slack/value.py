@@ -12,47 +12,22 @@ can try).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.policy.slack.grid import TOO_LATE, Grid, Table, bills
+from orchestrator.policy.slack.long_steps import LongSteps, within
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
 
-TOO_LATE = 1e7
-"""The cost of missing the deadline, in hours of the on-demand machine: prices are given in that unit."""
-Table = NDArray[np.float32]
 STEPS, SLACKS = 96, 40
 """The least steps of time, and the steps of slack, with several pools."""
 STEPS_ALONE, SLACKS_ALONE = 160, 64
 """The same with one pool, whose states are few."""
 LONGEST_STEP_H, MOST_STEPS, MOST_STEPS_ALONE = 0.5, 192, 1600
 """A longer step is made only to keep to so many: it takes spells that are shorter for a loss of a whole step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is left to do, and at which prices. Hours, US$ per hour; pools by their number in the market.
-
-    `spot_usd` and `speed` (relative to the fastest on-demand machine's, at most 1) are those of `pools`, the spot pools
-    that are considered, and `on_demand_usd` and `on_demand_speed` those of `on_demand_pools`, the first of which is the
-    fastest; `egress_usd` is what a launch costs by the checkpoint's pool and the launch's. `at` is where the checkpoint
-    is, None if there is none.
-    """
-
-    hours_left: float
-    slack_h: float
-    tick_h: float
-    restart_h: float
-    pools: tuple[int, ...]
-    spot_usd: tuple[float, ...]
-    speed: tuple[float, ...]
-    on_demand_pools: tuple[int, ...]
-    on_demand_usd: tuple[float, ...]
-    on_demand_speed: tuple[float, ...]
-    egress_usd: Floats
-    at: int | None
 
 
 class PoolTable:
@@ -86,15 +61,15 @@ class ValueTable(PoolTable):
     each other.
     """
 
-    def __init__(self, problem: Problem, spells: Spells, steps: tuple[int, int] | None = None) -> None:
-        """`steps`: other limits for the number of steps than STEPS and MOST_STEPS."""
+    def __init__(self, problem: Problem, spells: Spells, steps: int | None = None) -> None:
+        """`steps`: how many, at most one for each tick; by default as LONGEST_STEP_H says."""
         super().__init__(problem, spells)
         alone = len(problem.pools) == 1
-        least, most = steps or ((STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS))
+        least, most = (STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS)
         wanted = min(max(least, round(problem.hours_left / LONGEST_STEP_H)), most)
-        self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
+        self._steps = max(2, min(steps or wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
-        self._grid = _Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
+        self._grid = Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
         self._modes, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
@@ -137,6 +112,20 @@ class ValueTable(PoolTable):
                 usd += share * (low + (high - low) * more)
         return float(usd)
 
+    def _awaited(self, every: Table) -> list[tuple[int | None, NDArray[Any], Table]]:
+        """For each pool: its number, the joint states in which it is the cheapest without capacity, and the
+        probabilities of the joint states a step later. The last is None, with the states in which nothing is awaited.
+        """
+        its, free = self.problem, np.ones(len(every), np.bool_)
+        found: list[tuple[int | None, NDArray[Any], Table]] = []
+        for number in sorted(range(len(its.pools)), key=lambda each: its.spot_usd[each] / its.speed[each]):
+            away = np.ones(len(every), np.bool_)
+            away[self._present[number]] = False
+            rows = np.flatnonzero(free & away)
+            free &= ~away
+            found.append((number, rows, every[rows]))
+        return [*found, (None, np.flatnonzero(free), every[free])]
+
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
         the checkpoint, nowhere, and on demand; values on spot, over (step, the machine's phase and the others' joint
@@ -153,6 +142,10 @@ class ValueTable(PoolTable):
         ran, rented = (
             grid.after_step([step_h * (1 - speed) for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
         )
+        constant = [spells.constant(pool) for pool in its.pools]
+        steady = [within(*rates, step_h) for rates in constant if rates is not None]
+        long = LongSteps(its, grid, step_h, steady) if len(steady) == count else None
+        awaited = [] if long is None else self._awaited(every)
         # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
         launched, bought = (
             grid.at_once([its.restart_h * speed for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
@@ -165,10 +158,10 @@ class ValueTable(PoolTable):
             ([number for number, at in enumerate(machines) if at == place], egress[:, place, None])
             for place in sorted({*machines})
         ]
-        bill = _bills(
+        bill = bills(
             grid.work_h, *(np.array(each, np.float32) * np.float32(step_h) for each in (its.spot_usd, its.speed))
         )
-        bought_bill = _bills(
+        bought_bill = bills(
             grid.work_h,
             *((np.array(each) * step_h).astype(np.float32) for each in (its.on_demand_usd, its.on_demand_speed)),
         )
@@ -183,16 +176,30 @@ class ValueTable(PoolTable):
         for k in range(1, self._steps + 1):
             after = (every @ modes[k - 1].reshape(states, -1)).reshape(modes[k - 1].shape)
             by_pool = spot[k - 1].transpose(2, 0, 1, 3)  # over (pool, age, the others' joint state, slack)
+            lost = modes[k - 1][gone].swapaxes(0, 1)
             kept = keep @ by_pool.reshape(count, spells.ages, -1)
-            kept += lose * modes[k - 1][gone].swapaxes(0, 1).reshape(count, 1, -1)
+            kept += lose * lost.reshape(count, 1, -1)
             ahead = (rest[:, None] @ kept.reshape(by_pool.shape)).transpose(1, 2, 0, 3)
             stay = ran(k, ahead.reshape(-1, count, size)) + bill[k]
+            if long is not None:
+                np.minimum(stay, long.stay(k, rest @ by_pool[:, 0], rest @ lost), out=stay)
             stay = np.minimum(stay, TOO_LATE, out=stay).reshape(ahead.shape)
             go_on = np.minimum(rented(k, after[:, on_demand:]) + bought_bill[k], TOO_LATE)
             begun[present] = launched(k, (fresh * stay).sum(axis=0))
             begun[:, count:] = bought(k, go_on)
             best = modes[k, :, :on_demand]
-            best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
+            if long is None:
+                best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
+            else:
+                ended = waited(k, modes[k - 1, :, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
+                back = long.back(k, modes[k - 1][self._present.T, spot_at])
+                for number, rows, chance in awaited:
+                    instead = ended
+                    if number is not None:
+                        there, way = self._present[number], egress[:, spot_at[number], None]
+                        instead = ended.copy()
+                        instead[there] = np.minimum(ended[there], back[:, number, None] + way)
+                    best[rows] = (chance @ instead.reshape(states, -1)).reshape(-1, *best.shape[1:])
             for (first, *more), way in reached:
                 least = begun[:, first]
                 for number in more:
@@ -203,104 +210,6 @@ class ValueTable(PoolTable):
             np.minimum(go_on, best[:, bought_at], out=modes[k, :, on_demand:])
             np.minimum(stay, best[left], out=spot[k])
         return modes, spot.reshape(self._steps + 1, -1, count, size)
-
-
-class _Grid:
-    """The values of slack at each step that can be reached from the present, finest where slack is scarce.
-
-    Work can only become less, and little more by a restart; so at each time, slack is at least what is left after it,
-    and at most the present slack, or all of the time.
-    """
-
-    def __init__(self, problem: Problem, steps: int, size: int) -> None:
-        self.size = size
-        self._left_h: Floats = np.arange(steps + 1, dtype=np.float64) * (problem.hours_left / steps)
-        room_h = 2 * problem.restart_h + 1e-6
-        work_h = problem.hours_left - problem.slack_h
-        high = np.minimum(self._left_h, max(problem.slack_h, room_h) * 1.02)
-        low = np.clip(np.minimum(self._left_h - work_h - room_h, high * 0.98), 0, None)
-        self._low, self._wide = low, np.maximum(high - low, 1e-9)
-        self._bend = 2 - low / np.maximum(high, 1e-9)
-        self._share: Floats = (np.arange(size) / (size - 1)) ** self._bend[:, None]
-        self._slack_h = self._low[:, None] + self._wide[:, None] * self._share
-        self._rows = list(zip(self._low.tolist(), self._wide.tolist(), self._bend.tolist(), strict=True))
-        self.work_h = (self._left_h[:, None] - self._slack_h).astype(np.float32)
-        self.ends_done = (high >= self._left_h).tolist()
-        """By step, whether the last value of slack is that of no work left."""
-
-    def cell(self, step: int, slack_h: float) -> tuple[int, float]:
-        """(number of the value of slack below, share of the next one)."""
-        low, wide, bend = self._rows[step]
-        last = self.size - 1
-        along = min(max((slack_h - low) / wide, 0.0), 1.0)
-        j = min(int(along ** (1 / bend) * last), last - 1)
-        below, above = (j / last) ** bend, ((j + 1) / last) ** bend
-        return j, min(max((along - below) / (above - below), 0.0), 1.0)
-
-    def after_step(self, hours: Sequence[float]) -> _Less:
-        """With so many hours less slack, a step later: the values there of the values here."""
-        level = (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
-        return self._less(np.array(hours), slice(0, -1), level, self._left_h[:-1] - 1e-6)
-
-    def at_once(self, hours: Sequence[float]) -> _Less:
-        """The same without a step."""
-        every = np.ones(len(self._left_h) - 1, np.bool_)
-        return self._less(np.array(hours), slice(1, None), every, np.full(len(every), np.inf))
-
-    def _less(self, hours: Floats, steps: slice, level: NDArray[np.bool_], done_h: Floats) -> _Less:
-        """`steps` of the values there, `level`: whether they lie at the same values of slack as those here, and
-        `done_h`: the slack from which on no work is left there."""
-        amounts, number = np.unique(hours, return_inverse=True)  # machines that are equally fast differ in nothing
-        low, wide, bend = (each[steps, None, None] for each in (self._low, self._wide, self._bend))
-        slack_h = self._slack_h[1:, None] - amounts[:, None]
-        along = np.clip((slack_h - low) / wide, 0, 1)
-        last = self.size - 1
-        j = np.minimum((along ** (1 / bend) * last).astype(np.intp), last - 1)
-        share, step = self._share[steps], np.arange(len(slack_h))[:, None, None]
-        more = np.clip((along - share[step, j]) / (share[step, j + 1] - share[step, j]), 0, 1)
-        same = level[:, None, None] & (amounts == 0.0)[:, None]
-        j, share_above = np.where(same, np.arange(self.size), j), np.where(same, 0.0, more).astype(np.float32)
-        late, done = slack_h < -1e-9, slack_h >= done_h[:, None, None]
-        return _Less(j[:, number], share_above[:, number], late[:, number], done[:, number])
-
-
-class _Less:
-    """Values over (rows, amounts, slack) at one step -> values by the slack from which they are reached, if that is
-    less by each of the amounts."""
-
-    def __init__(self, j: NDArray[np.intp], more: Table, late: NDArray[np.bool_], done: NDArray[np.bool_]) -> None:
-        """All are over (steps, amounts, slack)."""
-        amounts, size = j.shape[1:]
-        first = size * np.arange(amounts)[:, None]
-        self._below, self._above = first + j, first + np.minimum(j + 1, size - 1)
-        self._more, self._late, self._done = more, late, done
-        self._any_late: list[bool] = np.asarray(late.any(axis=(1, 2))).tolist()
-        self._any_done: list[bool] = np.asarray(done.any(axis=(1, 2))).tolist()
-        moves = late | done | (more > 0) | (j != np.arange(size))
-        self._still: list[bool] = np.asarray(~moves.any(axis=(1, 2))).tolist()
-
-    def __call__(self, step: int, values: Table) -> Table:
-        row = step - 1
-        if self._still[row]:
-            return values
-        flat = values.reshape(len(values), -1)
-        moved: Table = flat.take(self._below[row], axis=1)
-        above: Table = flat.take(self._above[row], axis=1)
-        above -= moved
-        above *= self._more[row]
-        moved += above
-        if self._any_late[row]:
-            np.copyto(moved, TOO_LATE, where=self._late[row])
-        if self._any_done[row]:
-            np.copyto(moved, 0, where=self._done[row])
-        return moved
-
-
-def _bills(work_h: Table, step_usd: Table, step_work_h: Table) -> Table:
-    """What each step costs, over (steps, machines, slack): less than `step_usd` if its work is less than
-    `step_work_h`."""
-    bills: Table = step_usd[:, None] * np.clip(work_h[:, None] / step_work_h[:, None], 0, 1)
-    return bills
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Spells
-from orchestrator.policy.slack.value import Problem, ValueTable
+from orchestrator.policy.slack.value import ValueTable
 
 TICK_H = 0.25
 

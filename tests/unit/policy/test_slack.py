@@ -14,10 +14,12 @@ from orchestrator.policy import online
 from orchestrator.policy.slack import value
 from orchestrator.policy.slack.ageing import AgedRates
 from orchestrator.policy.slack.alone import AloneTable
+from orchestrator.policy.slack.grid import TOO_LATE
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Spells
-from orchestrator.policy.slack.value import TOO_LATE, Problem, ValueTable
+from orchestrator.policy.slack.value import ValueTable
 from tests.unit.arena.small_markets import task, trace
 
 GATE = settings(deadline=None, derandomize=True, max_examples=25)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Spells
-from orchestrator.policy.slack.value import Problem, ValueTable
+from orchestrator.policy.slack.value import ValueTable
 
 TICK_H = 0.25
 
