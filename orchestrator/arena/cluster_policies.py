@@ -32,7 +32,9 @@ class ClusterPolicy:
     fills: bool = True
 
     def cluster(self, jobs: Arrivals, supply: Supply, *, order: int = 0) -> Cluster:
-        """A cluster under this policy; `order`: the seed of random orders of the kinds."""
+        """A cluster under this policy; `order`: the seed of random orders of the kinds. A job has no part of a kind of
+        which there are fewer GPUs than it takes."""
+        jobs = replace(jobs, rate=np.where(jobs.gpus[:, None] <= supply.gpus, jobs.rate, 0.0))
         return Cluster(jobs, supply, self.shares, order=order if self.agnostic else None, fills=self.fills)
 
 
@@ -59,7 +61,8 @@ def _shortest(jobs: Collection) -> Floats:
 
 def _in_line(jobs: Collection) -> Floats:
     """In the order of arrival, each job gets the kind that runs it fastest of those with room, until the first that
-    has to wait: nobody overtakes."""
+    has to wait: nobody overtakes. As in Gavel, all are placed anew: a job moves to faster GPUs that are free, and
+    nobody is placed there who came later."""
     shares, left = np.zeros(jobs.rate.shape), jobs.supply.gpus.copy()
     for job in np.argsort(-jobs.age_s, kind="stable"):
         rate = np.where(left >= jobs.gpus[job], jobs.rate[job], 0.0)

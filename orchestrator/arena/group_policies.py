@@ -82,6 +82,8 @@ def cluster_of(text: str) -> dict[str, tuple[int, float]]:
             hint = "write it like v100=8@0.74,k80=24@0.135: GPUs, and US dollars an hour of one"
             raise UsageError(f"{each.strip()!r} is not a part of a cluster", hint=hint)
         kind, count, price = read.groups()
+        if kind in found:
+            raise UsageError(f"the cluster has {kind} twice", hint="name each kind of GPU once")
         found[kind] = int(count), float(price or 0)
     return found
 

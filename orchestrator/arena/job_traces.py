@@ -21,6 +21,8 @@ from orchestrator.arena.traces import refused
 from orchestrator.errors import did_you_mean
 from orchestrator.policy.groups.problem import Floats
 
+MOST_S = 10 * 365 * 86_400.0
+"""Longer traces take too long to simulate."""
 MOST_GPUS = 10_000
 
 
@@ -52,6 +54,9 @@ def read_jobs(trace: Path, throughputs: Path, kinds: Sequence[str]) -> JobTrace:
         at_s = _number(trace, line, row, "arrival_s", least=0)
         steps = _number(trace, line, row, "total_steps", least=1)
         weight = _number(trace, line, row, "priority_weight", least=1e-6, default=1.0)
+        if steps / max(rate) > MOST_S or at_s > MOST_S:
+            message = "it would end more than ten years after the trace begins"
+            raise refused(trace, line, "total_steps", message, "check arrival_s, total_steps and the throughputs")
         rows.append((at_s, rate, gpus, steps, weight, at_s + _allowed_s(trace, line, row)))
     if not rows:
         raise refused(trace, 0, "", "the trace has no jobs")
@@ -71,9 +76,13 @@ def _allowed_s(path: Path, line: int, row: Mapping[str, str]) -> float:
 
 def _rates(path: Path, kinds: Sequence[str]) -> dict[tuple[str, int], tuple[float, ...]]:
     """By job type and number of GPUs."""
-    found = {}
+    found: dict[tuple[str, int], tuple[float, ...]] = {}
     for line, row in _rows(path, ("job_type", "scale_factor", *kinds)):
         gpus = _number(path, line, row, "scale_factor", least=1)
+        if gpus != int(gpus):
+            raise refused(path, line, "scale_factor", f"{row['scale_factor']!r} is not a number of GPUs")
+        if (row["job_type"], int(gpus)) in found:
+            raise refused(path, line, "job_type", f"a second row of {row['job_type']!r} with scale_factor {gpus:g}")
         found[row["job_type"], int(gpus)] = tuple(_number(path, line, row, kind, least=0) for kind in kinds)
     return found
 

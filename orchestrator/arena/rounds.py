@@ -84,7 +84,13 @@ class Cluster:
             if changed and self._due():
                 self._share_anew(there)
                 changed = False
-            changed |= self._round(*self._chosen(there))
+            chosen, on = self._chosen(there)
+            if not len(chosen):
+                if not changed and arrived == len(self.jobs.at_s):
+                    raise ValueError("no job fits the cluster")
+                self._now_s += ROUND_S  # the shares leave all idle until they are computed anew
+                continue
+            changed |= self._round(chosen, on)
             done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))
         return Outcome(self._ended, self._usd, self._solved)
 

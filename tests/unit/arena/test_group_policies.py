@@ -80,7 +80,7 @@ def test_an_unknown_policy_is_refused(policies: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "v100", "v100=", "v100=x", "v100=0", "v100=-1", "=3", "v100=1@x", "v100=1@-1", "v100=1@inf"]
+    "text", ["", "v100", "v100=", "v100=x", "v100=0", "v100=-1", "=3", "v100=1@x", "v100=1@-1", "v100=1@inf", "a=1,a=2"]
 )
 def test_a_cluster_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cluster"):

@@ -45,6 +45,8 @@ def test_only_three_columns_are_needed_and_a_deadline_may_be_in_seconds(tmp_path
         ("a,-1,A3C,1,100,1,,", "arrival_s", "'-1' is not a number"),
         ("a,0,A3C,1,,1,,", "total_steps", "missing"),
         ("a,0,A3C,1,nan,1,,", "total_steps", "at least 1"),
+        ("a,0,A3C,1,1e300,1,,", "total_steps", "more than ten years"),
+        ("a,1e300,A3C,1,100,1,,", "total_steps", "more than ten years"),
         ("a,0,A3C,1.5,100,1,,", "scale_factor", "not a number of GPUs"),
         ("a,0,A3C,1,100,0,,", "priority_weight", "at least 1e-06"),
         ("a,0,A3D,1,100,1,,", "job_type", "no row of job_type 'A3D' with scale_factor 1"),

@@ -16,6 +16,7 @@ from benchmarks.shared_cluster import FAULTY, JOBS, NAMES, QUICK, TYPES, USD_PER
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.job_traces import read_jobs
 from orchestrator.arena.rounds import Arrivals, Cluster
+from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups import Collection, Supply, collection
 from orchestrator.policy.groups.problem import Floats
 from tests.shared_data import shared
@@ -65,6 +66,29 @@ def test_nobody_overtakes_in_a_queue() -> None:
     first, second, third = found.ended_s
     assert first == 7200.0
     assert first + 7200 <= second < third - 3600
+
+
+def test_what_a_queue_leaves_idle_is_used_when_it_is_looked_at_again() -> None:
+    for second_s in (0.0, 200.0):
+        jobs = Arrivals(np.array([0.0, second_s]), np.ones((2, 1)), np.ones(2), np.array([100.0, 100.0]))
+        found = POLICIES["queue"].cluster(jobs, Supply(np.ones(1), np.ones(1))).run()
+        assert found.ended_s[0] == 100.0
+        assert 1920 + 100 <= found.ended_s[1] <= 1920 + 360 + 100
+
+
+def test_a_job_that_fits_nowhere_is_an_error() -> None:
+    jobs = Arrivals(np.zeros(1), np.ones((1, 1)), np.array([2.0]), np.array([9.0]))
+    for name in ("queue", "makespan"):
+        with pytest.raises((ValueError, InfeasibleError)):
+            POLICIES[name].cluster(jobs, Supply(np.ones(1), np.ones(1))).run()
+
+
+def test_a_gang_has_no_part_of_a_kind_that_is_too_small_for_it() -> None:
+    rate = np.array([[20.0, 1.0]])
+    jobs = Arrivals(np.zeros(1), rate, np.array([4.0]), np.array([20_000.0]))
+    for name in ("max-throughput", "makespan", "queue"):
+        found = POLICIES[name].cluster(jobs, Supply(np.array([2.0, 4.0]), np.ones(2))).run()
+        assert found.ended_s[0] == pytest.approx(20_000.0, abs=1.0)
 
 
 def test_of_equally_short_makespans_the_one_with_most_progress_is_chosen() -> None:
