@@ -53,9 +53,9 @@ NAMES = {
 }
 """Ours by Gavel's names."""
 FAULTY = ("cont96", "fifo_perf")
-"""There Gavel gives a job that waits GPUs of a type on which it cannot run, so that others overtake it, and computes
-shares anew within 1,920 s, because it takes a time of 0 for never. With these two faults, ours agrees
-(tests/unit/arena/test_rounds.py)."""
+"""Two faults of Gavel change this result: it gives a waiting job GPUs of a type on which the job cannot run, so that
+others overtake it, and it recomputes shares too early, because it reads a last time of 0 as "never". With both faults
+rebuilt, the results agree (tests/unit/arena/test_rounds.py)."""
 
 
 def main(arguments: Sequence[str]) -> int:

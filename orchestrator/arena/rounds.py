@@ -82,23 +82,23 @@ class Cluster:
                 continue
             changed |= arrived > before
             if changed and self._due():
-                self._share_anew(there)
+                self._recompute_shares(there)
                 changed = False
             chosen, on = self._chosen(there)
             if not len(chosen):
                 if not changed and arrived == len(self.jobs.at_s):
                     raise ValueError("no job fits the cluster")
-                self._now_s += ROUND_S  # the shares leave all idle until they are computed anew
+                self._now_s += ROUND_S  # nobody has a share until the next time that shares are recomputed
                 continue
             changed |= self._round(chosen, on)
             done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))
         return Outcome(self._ended, self._usd, self._solved)
 
     def _due(self) -> bool:
-        """Whether shares may be computed anew."""
+        """Whether the last shares are old enough to be recomputed."""
         return self._now_s - self._solved_s >= RECOMPUTED_S
 
-    def _share_anew(self, there: np.ndarray) -> None:
+    def _recompute_shares(self, there: np.ndarray) -> None:
         jobs, since_s = self.jobs, self._now_s - self._solved_s if self._solved else 0.0
         self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
         self._had[there] = CREDIT_S

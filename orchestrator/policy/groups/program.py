@@ -45,7 +45,7 @@ class Certificate:
     """`value` is what the answer reaches, `bound` what no answer can exceed (or fall below, if less is better).
 
     `prices` (limits,): what one more unit of each limit is worth, in the term's unit. `weights`: the multiplier of each
-    need (see certificate.py, by which anybody can compute `bound` anew).
+    need (certificate.py shows how to recompute `bound` from them).
     """
 
     value: float

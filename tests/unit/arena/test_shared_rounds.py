@@ -19,7 +19,7 @@ STEPS = 10 * ROUND_S * 10  # ten rounds alone
 
 
 def fixed(first: int = 0, second: int = 0, rate: float = 0.0) -> FixedPairs:
-    """One pair, of which both make `rate` steps/s; none if that is 0."""
+    """One pair of jobs that each make `rate` steps/s side by side; no pair if `rate` is 0."""
     one, two, way = (np.array([each] if rate else [], dtype=np.int64) for each in (first, second, 0))
     rates = np.array([rate] if rate else [])
     return FixedPairs(Together(one, two, way, rates, rates))
