@@ -54,8 +54,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """Where a job runs, how long it takes from now with its start (market seconds), and what both cost; estimates.
-    Shares that add up to less than 1: it waits for the rest of the time."""
+    """Where a job runs, how long it takes with its start (market seconds), and what both cost, if the shares stay as
+    they are; estimates. Shares that add up to less than 1: it waits for the rest of the time."""
 
     job_id: str
     parts: tuple[Part, ...]
@@ -83,11 +83,6 @@ class Joint:
     def cost_usd(self) -> float:
         """Of all jobs."""
         return sum(each.cost_usd for each in self.jobs)
-
-    @property
-    def duration_s(self) -> float:
-        """Until the last job ends."""
-        return max((each.duration_s for each in self.jobs), default=0.0)
 
 
 FAIR = frozenset({"max-min-fairness", "finish-time-fairness"})

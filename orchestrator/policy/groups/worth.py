@@ -11,6 +11,7 @@ from orchestrator.market import Market, QuotaName, rooms_raised
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.course import NO_ORDER, Course, Order, course
 from orchestrator.policy.groups.planning import NOWHERE, Joint, asked, joint
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -26,7 +27,7 @@ HARDLY = 1e-6
 class Worth:
     """With `more` units of a quota, which is one machine (or as many as one job takes), all jobs together would cost
     `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its
-    own unit."""
+    own unit (0 where some jobs come after others: what it is then, is not known)."""
 
     quota: QuotaName
     more: int
@@ -41,33 +42,40 @@ def worths(
     perf: PerfBook,
     policy: GroupPolicy,
     plan: Joint,
+    unfolded: Course,
     running: Mapping[str, Running] = NOWHERE,
+    after: Order = NO_ORDER,
     *,
     limits: MoveLimits | None = None,
     until: TimeLimit | None = None,
 ) -> tuple[Worth, ...]:
-    """What the quotas that are used up are worth beside the `plan` of these jobs, the best first."""
+    """What the quotas that are used up are worth beside the `plan` of these jobs and its course, the best first."""
     until = TimeLimit(SEARCH_S) if until is None else until
     found = []
     for name, more in _used_up(demands, market, plan)[:MOST_TRIED]:
         raised = market.with_fields(rooms=rooms_raised(market.rooms, name, more))
         try:
             question = asked(demands, raised, perf, running, limits=limits)
-            found.append(_worth(name, more, plan, joint(question, policy, running, until=until)))
+            with_it = joint(question, policy, running, until=until)
+            then = course(question, policy, with_it, running, after, until=until)
+            # Objectives are those of jobs that could all start now: with an order, only its course tells.
+            value = 0.0 if any(after.values()) else (with_it.value - plan.value) * (1.0 if plan.most else -1.0)
+            better = value if value > HARDLY * abs(plan.value) else 0.0
+            found.append(_worth(name, more, better, unfolded, then))
         except (InfeasibleError, LimitError):
             continue  # it was possible before, so the solver had no time
     useful = [each for each in found if each is not None]
     return tuple(sorted(useful, key=lambda each: (-each.saving_usd, -each.value, -each.sooner_s, repr(each.quota))))
 
 
-def _worth(name: QuotaName, more: int, plan: Joint, with_it: Joint) -> Worth | None:
+def _worth(name: QuotaName, more: int, value: float, now: Course, then: Course) -> Worth | None:
     """None if it is worth nothing."""
-    value = (with_it.value - plan.value) * (1.0 if plan.most else -1.0)
-    ends = isfinite(plan.duration_s) and isfinite(with_it.duration_s)
-    sooner_s = plan.duration_s - with_it.duration_s if ends else 0.0
-    if value <= HARDLY * abs(plan.value) and sooner_s <= HARDLY * plan.duration_s:
+    ends = isfinite(now.ends_s) and isfinite(then.ends_s)
+    sooner_s = now.ends_s - then.ends_s if ends else 0.0
+    saving_usd = now.cost_usd - then.cost_usd
+    if value == 0 and sooner_s <= HARDLY * now.ends_s and saving_usd <= HARDLY * now.cost_usd:
         return None
-    return Worth(name, more, plan.cost_usd - with_it.cost_usd, sooner_s, value)
+    return Worth(name, more, saving_usd, sooner_s, value)
 
 
 def _used_up(demands: Iterable[Demand], market: Market, plan: Joint) -> list[tuple[QuotaName, int]]:

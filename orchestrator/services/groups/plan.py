@@ -13,6 +13,7 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
+from orchestrator.policy.groups.course import Course, Order, course
 from orchestrator.policy.groups.planning import Joint, joint
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
 from orchestrator.policy.groups.worth import Worth, worths
@@ -79,49 +80,48 @@ def planned_group(
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs])
         age_s = price_age_s(installation, tx, now)
-    market = supposed(seen.market, assumptions)
-    without = _without(installation, seen, group.policy, jobs, now) if assumptions else None
+    market, after = supposed(seen.market, assumptions), {job.id: job.after for job in jobs}
+    without = _without(installation, seen, group.policy, after, now) if assumptions else None
     try:
-        found = _solved(installation, seen, market, group.policy)
+        found, unfolded = _solved(installation, seen, market, group.policy, after)
     except InfeasibleError as error:
         raise with_ways_out(error, _ways_out(installation, seen, market, group.policy)) from error
     bounds = limits(installation.config)
-    valued = worths(seen.demands, market, seen.perf, group.policy, found, seen.running, limits=bounds)
-    needed = _needed(installation, seen, market, found)
-    view = _view(group, jobs, seen, found, valued, needed, now, age_s)
-    require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market))
+    valued = worths(seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds)
+    needed = _needed(installation, seen, market, unfolded)
+    view = _view(group, jobs, seen, found, unfolded, valued, needed, now, age_s)
+    require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market, after))
     return replace(view, supposed=tuple(assumptions), without=without)
 
 
-def _solved(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Joint:
-    return joint(question(installation, seen, market), policy, seen.running)
+def _solved(
+    installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy, after: Order
+) -> tuple[Joint, Course]:
+    asked = question(installation, seen, market)
+    found = joint(asked, policy, seen.running)
+    return found, course(asked, policy, found, seen.running, after)
 
 
-def _needed(installation: Installation, seen: Inputs, market: Market, found: Joint) -> dict[str, Needed]:
+def _needed(installation: Installation, seen: Inputs, market: Market, unfolded: Course) -> dict[str, Needed]:
     needed = needed_budgets(seen.demands, market, seen.perf, limits=limits(installation.config))
-    return {each.job_id: asked_of(needed[each.job_id], usd(f"{each.cost_usd:.9f}")) for each in found.jobs}
+    return {each.job_id: asked_of(needed[each.job_id], usd(f"{each.cost_usd:.9f}")) for each in unfolded.jobs}
 
 
-def _needed_if_cheapest(installation: Installation, seen: Inputs, market: Market) -> tuple[Needed, ...]:
-    found = _solved(installation, seen, market, "cheapest")
-    return tuple(_needed(installation, seen, market, found).values())
+def _needed_if_cheapest(installation: Installation, seen: Inputs, market: Market, after: Order) -> tuple[Needed, ...]:
+    _, unfolded = _solved(installation, seen, market, "cheapest", after)
+    return tuple(_needed(installation, seen, market, unfolded).values())
 
 
 def _ways_out(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> WaysOut:
     return ways_out(seen.demands, market, seen.perf, policy, seen.running, limits=limits(installation.config))
 
 
-def _without(
-    installation: Installation, seen: Inputs, policy: GroupPolicy, jobs: Sequence[Job], now_ms: int
-) -> Without:
+def _without(installation: Installation, seen: Inputs, policy: GroupPolicy, after: Order, now_ms: int) -> Without:
     try:
-        found = _solved(installation, seen, seen.market, policy)
+        _, unfolded = _solved(installation, seen, seen.market, policy, after)
     except InfeasibleError as error:
         return Without(None, None, str(error))
-    duration_s = {each.job_id: each.duration_s for each in found.jobs}
-    starts = _starts_s(jobs, duration_s)
-    ends_s = max(start_s + duration_s[job_id] for job_id, start_s in starts.items())
-    return Without(usd(f"{found.cost_usd:.9f}"), _at(now_ms, ends_s))
+    return Without(usd(f"{unfolded.cost_usd:.9f}"), _at(now_ms, unfolded.ends_s))
 
 
 def _view(
@@ -129,17 +129,17 @@ def _view(
     jobs: Sequence[Job],
     seen: Inputs,
     found: Joint,
+    unfolded: Course,
     valued: Sequence[Worth],
     needed: Mapping[str, Needed],
     now_ms: int,
     age_s: float | None,
 ) -> GroupPlanView:
-    of_job, names = {each.job_id: each for each in found.jobs}, {job.id: job.name for job in jobs}
-    starts = _starts_s(jobs, {job_id: each.duration_s for job_id, each in of_job.items()})
+    of_job, names = {each.job_id: each for each in unfolded.jobs}, {job.id: job.name for job in jobs}
     planned = []
     for job in jobs:
         own = of_job[job.id]
-        finish_at_ms, due_ms = _at(now_ms, starts[job.id] + own.duration_s), job.deadline_at_ms
+        finish_at_ms, due_ms = _at(now_ms, own.ends_s), job.deadline_at_ms
         planned.append(
             PlannedJob(
                 job.name,
@@ -148,7 +148,7 @@ def _view(
                 tuple(PlannedPart(each.offer_id, each.share) for each in own.parts),
                 own.steps_per_s,
                 usd(f"{own.cost_usd:.9f}"),
-                _at(now_ms, starts[job.id]),
+                _at(now_ms, own.ready_s),
                 finish_at_ms,
                 due_ms,
                 due_ms is not None and (finish_at_ms is None or finish_at_ms > due_ms + LATE_MS),
@@ -180,17 +180,6 @@ def _view(
 def _last(planned: Sequence[PlannedJob]) -> int | None:
     ends = [each.finish_at_ms for each in planned if each.finish_at_ms is not None]
     return max(ends, default=None) if len(ends) == len(planned) else None
-
-
-def _starts_s(jobs: Sequence[Job], duration_s: Mapping[str, float]) -> dict[str, float]:
-    """When the last predecessor of each job ends, in seconds from now: each job takes as long as it would at once."""
-    after, starts = {job.id: job.after for job in jobs}, dict[str, float]()
-    while len(starts) < len(after):
-        ready = [job_id for job_id in after if job_id not in starts and all(each in starts for each in after[job_id])]
-        starts |= {
-            job_id: max((starts[each] + duration_s[each] for each in after[job_id]), default=0.0) for job_id in ready
-        }
-    return starts
 
 
 def _worth(worth: Worth) -> UnitWorth:

@@ -10,6 +10,7 @@ from orchestrator.errors import InfeasibleError
 from orchestrator.market import Listing, Market, rooms
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand, Running
+from orchestrator.policy.groups.course import NO_ORDER, Order, course
 from orchestrator.policy.groups.planning import Joint, asked, joint
 from orchestrator.policy.groups.worth import Worth, worths
 from providers.base import Covered, Quota
@@ -47,10 +48,18 @@ def planned(
     return joint(question, policy, running or {})
 
 
-def valued(case: DecisionCase, jobs: list[Demand], *quotas: Quota, policy: GroupPolicy = "cheapest") -> list[Worth]:
-    return list(
-        worths(jobs, market_of(case, *quotas), case.perf(), policy, planned(case, jobs, *quotas, policy=policy))
-    )
+def valued(
+    case: DecisionCase,
+    jobs: list[Demand],
+    *quotas: Quota,
+    policy: GroupPolicy = "cheapest",
+    after: Order = NO_ORDER,
+) -> list[Worth]:
+    market, perf = market_of(case, *quotas), case.perf()
+    question = asked(jobs, market, perf)
+    plan = joint(question, policy)
+    unfolded = course(question, policy, plan, after=after)
+    return list(worths(jobs, market, perf, policy, plan, unfolded, after=after))
 
 
 def shares(found: Joint) -> list[dict[str, float]]:
@@ -67,7 +76,7 @@ def test_without_quotas_each_job_takes_the_cheapest_way(case: DecisionCase) -> N
     found = planned(case, 3)
     assert [[part.offer_id for part in each.parts] for each in found.jobs] == [[cheap]] * 3
     assert found.cost_usd == pytest.approx(3.0, rel=0.02)
-    assert found.duration_s == pytest.approx(3600, rel=0.02)
+    assert [each.duration_s for each in found.jobs] == pytest.approx([3600] * 3, rel=0.02)
     assert found.gap < 1e-6
 
 
@@ -91,10 +100,20 @@ def test_without_a_deadline_nothing_is_bought_to_be_done_sooner(case: DecisionCa
     found = planned(case, jobs, quota(1, "cheap"))
     assert [set(each) for each in shares(found)] == [{cheap}] * 2
     assert found.cost_usd == pytest.approx(2.0, rel=0.02)
-    assert found.duration_s == pytest.approx(7200, rel=0.02)
+    assert max(each.duration_s for each in found.jobs) == pytest.approx(7200, rel=0.02)
     (worth,) = valued(case, jobs, quota(1, "cheap"))
     assert worth.saving_usd == pytest.approx(0.0, abs=1e-3)
     assert worth.sooner_s == pytest.approx(3600, rel=0.02)
+
+
+def test_a_quota_is_worth_only_what_the_order_of_the_jobs_leaves(case: DecisionCase) -> None:
+    """One after the other, two jobs need no second machine."""
+    case.offer("cheap", 1.0)
+    jobs = [job(case, number) for number in range(2)]
+    (worth,) = valued(case, jobs, quota(1, "cheap"), policy="makespan")
+    assert worth.sooner_s == pytest.approx(3600, rel=0.02)
+    one, two = (each.job.id for each in jobs)
+    assert valued(case, jobs, quota(1, "cheap"), policy="makespan", after={two: (one,)}) == []
 
 
 def test_a_quota_that_others_use_up_is_worth_something_too(case: DecisionCase) -> None:
@@ -142,7 +161,7 @@ def test_only_one_machine_for_several_jobs_takes_longer_and_costs_the_same(case:
     case.offer("cheap", 1.0)
     found = planned(case, 3, quota(1, "cheap"))
     assert found.cost_usd == pytest.approx(3.0, rel=0.02)
-    assert found.duration_s >= 3 * 3600 * 0.98
+    assert max(each.duration_s for each in found.jobs) >= 3 * 3600 * 0.98
 
 
 def test_units_of_a_quota_may_be_more_than_one_a_machine(case: DecisionCase) -> None:

@@ -110,12 +110,14 @@ def _late(view: GroupPlanView) -> str:
 
 
 def _quality(view: GroupPlanView) -> str:
+    ordered = any(job.after for job in view.jobs)
+    certified = "(certified, as if all jobs could start now)" if ordered else "(certified)"
     if view.stopped_after_s is not None:
         stopped = f"the solver was stopped after {view.stopped_after_s:g} s"
-        return f"{stopped}; this plan is within {_percent(view.gap)} of the best (certified)"
+        return f"{stopped}; this plan is within {_percent(view.gap)} of the best {certified}"
     if view.gap < 1e-6:
-        return "no plan with these speeds and prices is better (certified)"
-    return f"at most {_percent(view.gap)} from the best plan with these speeds and prices (certified)"
+        return f"no plan with these speeds and prices is better {certified}"
+    return f"at most {_percent(view.gap)} from the best plan with these speeds and prices {certified}"
 
 
 def _percent(part: float) -> str:
@@ -133,7 +135,9 @@ def _worth(worth: UnitWorth) -> str:
     sooner = worth.sooner_s >= LEAST_SOONER_S
     effects = [f"save about {amount(worth.saving_nano_usd)}"] if saves else []
     effects += [f"let the last job end about {span(worth.sooner_s)} earlier"] if sooner else []
-    effects = effects or [f"improve the objective by about {worth.value:.3g}"]
+    effects = effects or ([f"improve the objective by about {worth.value:.3g}"] if worth.value > 0 else [])
+    if not effects:
+        return ""
     costs = (
         "" if worth.saving_nano_usd > -LEAST_SAVING_NANO_USD else f", for about {amount(-worth.saving_nano_usd)} more"
     )

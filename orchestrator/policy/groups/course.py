@@ -1,0 +1,225 @@
+"""Course of a joint plan: when each job can start, when it ends and what it costs. Pure; an estimate.
+
+The control plane plans again whenever a job ends: what it had is divided among the others, and jobs that come after it
+can start. The course does the same: it plans the jobs that are there, goes on to the next end, and plans again. Between
+two plans time is shared as they say, and any part of a machine can be had. Moves and interruptions are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.model import GroupPolicy
+from orchestrator.policy.demand import Running
+from orchestrator.policy.groups.planning import MOST_S, NOWHERE, Asked, JobPlan, Joint, Part, joint, less_late
+from orchestrator.policy.groups.problem import Floats, Integers
+from orchestrator.policy.groups.time_limit import TimeLimit
+
+Order = Mapping[str, Sequence[str]]
+"""By job id: the jobs that must end before it."""
+NO_ORDER: Order = MappingProxyType({})
+MANY, MOST_IDLE = 40, 0.05
+"""More ends than MANY are taken together, several to a plan, so that large groups are planned in seconds. What a job
+leaves is idle until then, but at most the part MOST_IDLE of all: so times are rather too long, by less than that."""
+WHOLE = 1.0 - 1e-6
+"""A job with this share does not wait for others."""
+SAME_TIME = 1e-6
+"""Ends that differ so little, relatively, are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCourse:
+    """`parts` and `steps_per_s` as they are when the job can start, which is `ready_s` from now; it ends `ends_s` from
+    now (market seconds, infinite if that is not known) and costs `cost_usd`."""
+
+    job_id: str
+    parts: tuple[Part, ...]
+    steps_per_s: float
+    ready_s: float
+    ends_s: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The course of all jobs, in the order of the plan."""
+
+    jobs: tuple[JobCourse, ...]
+
+    @property
+    def cost_usd(self) -> float:
+        """Of all jobs."""
+        return sum(each.cost_usd for each in self.jobs)
+
+    @property
+    def ends_s(self) -> float:
+        """Until the last job ends, in market seconds; infinite if that is not known."""
+        return max((each.ends_s for each in self.jobs), default=0.0)
+
+
+def course(
+    question: Asked,
+    policy: GroupPolicy,
+    plan: Joint,
+    running: Mapping[str, Running] = NOWHERE,
+    after: Order = NO_ORDER,
+    *,
+    until: TimeLimit | None = None,
+) -> Course:
+    """The course of the `plan`, which is the answer to the `question` as if all jobs could start now; `after` names
+    only jobs of the plan. What is not worked out when `until` runs out (default: after MOST_S seconds of solving) has
+    no known end."""
+    before = tuple(tuple(after.get(each.job_id, ())) for each in plan.jobs)
+    if all(_alone(each) for each in plan.jobs):
+        return _side_by_side(plan, before)
+    until = TimeLimit(MOST_S) if until is None else until
+    found = _Unfolding(question, plan, before)
+    while (there := found.there()).size:
+        at_first = there.size == len(plan.jobs)
+        plans = plan.jobs if at_first else _planned(found.question(there), policy, running, until)
+        if plans is None or until.left_s == 0 or not found.advance(there, plans):
+            break
+    return found.course()
+
+
+def _alone(plan: JobPlan) -> bool:
+    """Whether the job waits for no machine that others have."""
+    return plan.duration_s == 0.0 or sum(part.share for part in plan.parts) >= WHOLE
+
+
+def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
+    """The course where that is true of all."""
+    found = dict[str, JobCourse]()
+    waiting = dict(zip(plan.jobs, before, strict=True))
+    while waiting:
+        for each in [job for job, first in waiting.items() if all(job_id in found for job_id in first)]:
+            ready_s = max((found[job_id].ends_s for job_id in waiting.pop(each)), default=0.0)
+            ends_s = ready_s + each.duration_s
+            found[each.job_id] = JobCourse(each.job_id, each.parts, each.steps_per_s, ready_s, ends_s, each.cost_usd)
+    return Course(tuple(found[each.job_id] for each in plan.jobs))
+
+
+def _planned(
+    question: Asked, policy: GroupPolicy, running: Mapping[str, Running], until: TimeLimit
+) -> Sequence[JobPlan] | None:
+    """None without a plan. Where not all can be on time any more, the least work is late."""
+    try:
+        return joint(question, policy, running, until=until).jobs
+    except LimitError:
+        return None
+    except InfeasibleError:
+        pass
+    try:
+        return joint(less_late(question), policy, running, until=until).jobs
+    except (LimitError, InfeasibleError):
+        return None
+
+
+class _Unfolding:
+    """What is left of each job, and what has happened."""
+
+    def __init__(self, question: Asked, plan: Joint, before: Sequence[Sequence[str]]) -> None:
+        index = {demand.job.id: number for number, demand in enumerate(question.demands)}
+        jobs = len(index)
+        self._asked, self._whole = question, plan.jobs
+        self._before = [np.array([index[each] for each in first], dtype=np.int64) for first in before]
+        self._column = {offer_id: way for way, offer_id in enumerate(question.ids)}
+        self._now_s, self._plans = 0.0, 0
+        self._steps, self._begins_s = question.jobs.steps.copy(), question.begins_s.copy()
+        self._ready_s, self._ends_s, self._cost_usd = np.full(jobs, np.inf), np.full(jobs, np.inf), np.zeros(jobs)
+        self._first: dict[int, JobPlan] = {}
+
+    def there(self) -> Integers:
+        """The jobs that can run now."""
+        ended = np.isfinite(self._ends_s)
+        for job, first in enumerate(self._before):
+            if not ended[job] and ended[first].all():
+                self._ready_s[job] = min(self._ready_s[job], self._now_s)
+        return np.flatnonzero(np.isfinite(self._ready_s) & ~ended)
+
+    def question(self, there: Integers) -> Asked:
+        """What is asked about these jobs now."""
+        jobs, begins_s = self._asked.jobs, self._begins_s[there]
+        due_s = jobs.deadline_s[there] + self._asked.begins_s[there] - self._now_s
+        done = self._asked.jobs.steps[there] - self._steps[there]
+        demands = [self._asked.demands[job] for job in there.tolist()]
+        return replace(
+            self._asked,
+            jobs=replace(
+                jobs,
+                rate=jobs.rate[there],
+                gpus=jobs.gpus[there],
+                steps=self._steps[there],
+                weight=jobs.weight[there],
+                age_s=jobs.age_s[there] + self._now_s,
+                alone_s=jobs.alone_s[there],
+                deadline_s=due_s - begins_s,
+            ),
+            demands=tuple(
+                replace(each, done_steps=each.done_steps + round(more))
+                for each, more in zip(demands, done.tolist(), strict=True)
+            ),
+            begins_s=begins_s,
+        )
+
+    def advance(self, there: Integers, plans: Sequence[JobPlan]) -> bool:
+        """Go on to the next ends by these plans; False if nothing ends."""
+        for job, each in zip(there.tolist(), plans, strict=True):
+            self._first.setdefault(job, each)
+        rate, usd_per_h, largest = self._rates(there, plans)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            takes_s = np.where(self._steps[there] > 0, self._begins_s[there] + self._steps[there] / rate, 0.0)
+        if not np.isfinite(takes_s).any():
+            return False
+        self._plans += 1
+        share = np.array([sum(part.share for part in each.parts) for each in plans])
+        step_s = self._step_s(takes_s, share)
+        begun_s = np.where(rate > 0, np.minimum(self._begins_s[there], step_s), 0.0)
+        ran_s = np.minimum(step_s, takes_s) - begun_s
+        ran_s[rate <= 0] = 0.0
+        self._cost_usd[there] += (largest * begun_s + usd_per_h * ran_s) / 3600
+        self._begins_s[there] -= begun_s
+        self._steps[there] -= rate * ran_s
+        over = takes_s <= step_s
+        self._steps[there[over]] = 0.0
+        self._ends_s[there[over]] = self._now_s + takes_s[over]
+        self._now_s += step_s
+        return True
+
+    def _step_s(self, takes_s: Floats, share: Floats) -> float:
+        """How long to go on: to the first end, or to one of the next."""
+        order = np.argsort(takes_s)
+        ends_s, shares = takes_s[order], share[order]
+        unfinished = np.count_nonzero(~np.isfinite(self._ends_s))
+        together = min(math.ceil(unfinished / max(MANY - self._plans, 1)), np.count_nonzero(np.isfinite(ends_s)))
+        at_s, left = ends_s[:together], np.cumsum(shares[:together])
+        idle = at_s * left - np.cumsum(at_s * shares[:together])
+        until_s = at_s[idle <= MOST_IDLE * at_s * shares.sum()].max(initial=ends_s[0])
+        return float(ends_s[ends_s <= until_s * (1 + SAME_TIME)].max())
+
+    def _rates(self, there: Integers, plans: Sequence[JobPlan]) -> tuple[Floats, Floats, Floats]:
+        """(jobs,) each: steps/s, dollars per hour, and those of the largest part alone."""
+        rate, usd_per_h, largest = (np.zeros(len(there)) for _ in range(3))
+        prices = self._asked.jobs.usd_per_h
+        for number, (job, each) in enumerate(zip(there.tolist(), plans, strict=True)):
+            rate[number] = each.steps_per_s
+            paid = [float(prices[job, self._column[part.offer_id]]) for part in each.parts]
+            usd_per_h[number] = sum(part.share * usd for part, usd in zip(each.parts, paid, strict=True))
+            largest[number] = paid[0] if paid else 0.0  # the largest part is the first
+        return rate, usd_per_h, largest
+
+    def course(self) -> Course:
+        """All that has happened; a job that has not ended costs what the plan of all jobs says."""
+        found = []
+        for job, whole in enumerate(self._whole):
+            first, ends_s = self._first.get(job, whole), float(self._ends_s[job])
+            cost_usd = float(self._cost_usd[job]) if math.isfinite(ends_s) else whole.cost_usd
+            ready_s = float(self._ready_s[job])
+            found.append(JobCourse(whole.job_id, first.parts, first.steps_per_s, ready_s, ends_s, cost_usd))
+        return Course(tuple(found))
