@@ -16,14 +16,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-# Tests on real Ray nodes and of Terraform wait most of the time, so they run beside the others; what they say is shown
-# after them.
-test: setup packages lint contracts types ## the whole gate
+# Tests on real Ray nodes and of Terraform wait most of the time, and types take one core, so they run beside the others;
+# what they say is shown after them.
+test: setup packages lint contracts ## the whole gate
 	@$(MAKE) site > $(VENV)/site.log 2>&1 & site=$$!; \
 	$(MAKE) infra > $(VENV)/infra.log 2>&1 & infra=$$!; \
+	$(MAKE) types > $(VENV)/types.log 2>&1 & types=$$!; \
 	$(MAKE) unit; unit=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.log; \
 	wait $$infra; infra=$$?; cat $(VENV)/infra.log; \
-	wait $$site; site=$$?; cat $(VENV)/site.log; exit $$((unit | site | infra))
+	wait $$site; site=$$?; cat $(VENV)/site.log; exit $$((unit | types | site | infra))
 
 setup: $(STAMP)
 
