@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from orchestrator.errors import UsageError, did_you_mean
@@ -11,21 +12,19 @@ FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=16"
 
 
 def supposed(market: Market, assumptions: Iterable[str]) -> Market:
-    """The market with these limits. NAME is a quota's name, spaces written as `_`, or an instance family that it
-    covers; all quotas that fit are changed. Raises UsageError for a form, a number or a quota that is not valid."""
+    """The market with these limits. NAME is a quota's name, or an instance family that it covers; SCOPE and NAME may
+    have `_` for spaces. All quotas that fit are changed. Raises UsageError for a form, a number or a quota that is not
+    valid."""
     for assumption in assumptions:
         key, equals, text = assumption.partition("=")
         if not equals or not text.isdecimal():
             raise UsageError(f"{assumption!r} is not a valid assumption", hint=f"write {FORM}")
-        parts = key.split(".", 3)
-        if len(parts) < 4 or parts[0] != "quota":
+        if not key.startswith("quota.") or key.count(".") < 3:
             raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}")
         known = quotas(market)
-        meant = [name for name in known if _fits(name, parts[1], parts[2], parts[3])]
+        meant = [name for name in known if _fits(name, key)]
         if not meant:
-            keys = [key_of(name) for name in known]
-            hint = did_you_mean(key, keys) or (f"known: {', '.join(keys[:6])}" if keys else "no quota is known here")
-            raise UsageError(f"there is no quota {key}", hint=hint)
+            raise UsageError(f"there is no quota {key}", hint=_known(key, [key_of(name) for name in known]))
         for name in meant:
             more = int(text) - max(name[1].limit, 0)
             market = market.with_fields(rooms=rooms_raised(market.rooms, name, more))
@@ -39,16 +38,37 @@ def quotas(market: Market) -> list[QuotaName]:
 
 def key_of(name: QuotaName) -> str:
     """How an assumption names a quota."""
-    return f"quota.{name[0]}.{name[1].scope}.{_word(name[1].name)}"
+    return f"{_scope(name)}{_word(name[1].name)}"
 
 
-def _fits(name: QuotaName, cloud: str, scope: str, word: str) -> bool:
-    provider, quota = name
-    if provider != cloud or quota.scope != scope:
+def option(name: QuotaName, limit: int) -> str:
+    """The option that assumes this limit, quoted for a shell."""
+    return f"--what-if {shlex.quote(f'{key_of(name)}={limit}')}"
+
+
+def _known(key: str, keys: list[str]) -> str:
+    """What may have been meant, or which quotas there are."""
+    near = did_you_mean(key, keys)
+    cloud = key.split(".")[1]
+    if not near and not any(each.startswith(f"quota.{cloud}.") for each in keys):
+        near = f"no quota of {cloud} is known: it has to be enabled (providers.enabled)"
+    listed = ", ".join(map(shlex.quote, keys[:6])) + (", ..." if len(keys) > 6 else "")
+    return "; ".join(each for each in (near, f"the quotas here: {listed}" if keys else "") if each)
+
+
+def _fits(name: QuotaName, key: str) -> bool:
+    scope, quota = _scope(name), name[1]
+    if not _word(key).startswith(scope):
         return False
+    word = _word(key).removeprefix(scope)
     families = () if quota.covers is None else quota.covers.instance_types
     named = any(each == word or each.startswith((f"{word}.", f"{word}-")) for each in families)
-    return named or _word(quota.name).casefold() == _word(word).casefold()
+    return named or _word(quota.name).casefold() == word.casefold()
+
+
+def _scope(name: QuotaName) -> str:
+    """How the key of a quota begins. The scope may have dots: it can be the address of a host."""
+    return f"quota.{name[0]}.{_word(name[1].scope)}."
 
 
 def _word(text: str) -> str:
