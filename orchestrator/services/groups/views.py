@@ -43,13 +43,15 @@ class PlannedJob:
 @dataclass(frozen=True, slots=True)
 class UnitWorth:
     """What `more` units of a quota, which is one machine, would be worth: all jobs together would cost so much less
-    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit."""
+    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit.
+    `owned`: not an account's limit, but all machines that there are on `scope`."""
 
     key: str  # as in --what-if
     quota: str
     cloud: str
     scope: str
     unit: str
+    owned: bool
     limit: int
     used: int
     more: int

@@ -11,11 +11,13 @@ import pytest
 from typer.testing import Result
 
 from orchestrator.cli import complete
-from orchestrator.cli.render.text import fitted
+from orchestrator.cli.render.screens.groups import group_plan
+from orchestrator.cli.render.text import Screen, fitted
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.policy.groups import Allocation, Program, planning, solve
 from orchestrator.policy.groups.time_limit import TimeLimit
+from orchestrator.services.groups.views import GroupPlanView, UnitWorth
 from providers.base import Covered, Quota
 
 Run = Callable[..., Result]
@@ -53,6 +55,54 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["schema"] == "tradewind/group-plan/v1"
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+
+
+@pytest.mark.parametrize("length", [8, 30, 60])
+def test_what_a_job_waits_for_is_shown_at_any_width(
+    tradewind: Run, group: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    first, second = "a" * length, "b" * length
+    train = "train: {entry: 'train:main', steps: 500}"
+    jobs = f"  - {{name: {first}, {train}}}\n  - {{name: {second}, {train}, after: [{first}]}}\n"
+    group.write_text(GROUP.partition("jobs:")[0] + f"jobs:\n{jobs}")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind("plan", "group.yaml").stdout
+    assert f"after {first}" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_job_of_a_group_is_decided_by_its_policy(tradewind: Run, group: Path) -> None:
+    def objectives() -> set[str]:
+        listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
+        return {each["objective"] for each in listed["jobs"]}
+
+    tradewind("submit", "group.yaml", "--yes")
+    assert objectives() == {"cheapest"}
+    group.write_text(GROUP.replace("group: sweep", "group: sweep\npolicy: makespan"))
+    tradewind("submit", "group.yaml", "--yes")
+    assert objectives() == {"makespan"}
+    assert "submitted, objective makespan" in tradewind("events", "next").stdout
+    assert "objective  makespan" in tradewind("status", "next").stdout
+    assert "objective makespan" in tradewind("explain", "next").stdout
+    assert "objective makespan" in tradewind("plan", "--all", "--why").stdout
+
+
+@pytest.mark.parametrize(
+    ("quota", "scope", "unit", "owned", "more", "words"),
+    [
+        ("machines", "this computer", "machines", True, 1, "one more machine on this computer (2 of 2 used) would"),
+        ("machines", "eu-1", "machines", False, 2, "2 more machines in fake/eu-1 (2 of 2 used) would"),
+        ("P instances", "eu-1", "gpus", False, 8, "8 more GPUs of P instances in fake/eu-1 (2 of 2 used) would"),
+    ],
+)
+def test_what_a_quota_is_worth_names_it_once(
+    quota: str, scope: str, unit: str, owned: bool, more: int, words: str
+) -> None:
+    worth = UnitWorth("", quota, "fake", scope, unit, owned, 2, 2, more, 31 * 10**9, 0.0, 1.0)
+    view = GroupPlanView(
+        0, "sweep", "max-min-fairness", "p", False, 0.0, (), 0, None, None, 0, 1.0, 1.0, 0.0, (worth,)
+    )  # fmt: skip
+    assert f"{words} save about $31.00" in group_plan(view, Screen())
 
 
 @pytest.mark.usefixtures("group")
