@@ -231,15 +231,40 @@ def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -
     assert json.loads(refused.stdout)["error"]["hint"]
 
 
-def test_the_hint_about_a_job_that_fits_nowhere_works(tradewind: Run, group: Path) -> None:
-    group.write_text(GROUP.replace("name: seeds", "name: seeds\n    resources: {gpu: [H200]}"))
+def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(tradewind: Run, group: Path) -> None:
+    for text in (GROUP, GROUP.replace(", expected: {gpu: V100, steps_per_s: 4.5}", "")):
+        group.write_text(text.replace("gpu: [V100]", "gpu: [H200, B200:8]"))
+        refused = tradewind("plan", "group.yaml")
+        assert refused.exit_code == 6
+        assert "no machine of the enabled providers has H200 or B200:8; those offered have " in refused.stderr
+        assert "V100" in refused.stderr
+        assert "next: no machine" in refused.stderr
+        assert "the same is true of seeds-seed1, seeds-seed2" in refused.stderr
+        assert "no throughput is known" not in refused.stderr.split("next: ")[1]
+        assert "tradewind offers --gpu H200" in refused.stderr
+
+
+def test_all_jobs_without_a_known_speed_are_named(tradewind: Run, group: Path) -> None:
+    group.write_text(GROUP.replace(", expected: {gpu: V100, steps_per_s: 4.5}", ""))
     refused = tradewind("plan", "group.yaml")
     assert refused.exit_code == 6
-    assert "seeds-seed1: no offer fits" in refused.stderr
-    assert "tradewind plan GROUP.yaml --why" in refused.stderr
-    shown = tradewind("plan", "group.yaml", "--why")
+    assert "next: no throughput is known for it on any offer; the same is true of seeds-seed1, seeds-" in refused.stderr
+
+
+def test_the_hint_about_jobs_that_fit_nowhere_works(tradewind: Run, group: Path) -> None:
+    named = group.rename(group.with_name("my group.yaml")).name
+    (group.parent / named).write_text(GROUP.replace("name: seeds", "name: seeds\n    where: {regions: [nowhere-9]}"))
+    for command in (("plan", named), ("submit", named, "--yes")):
+        refused = tradewind(*command)
+        assert refused.exit_code == 6
+        assert "seeds-seed1: no offer fits it now; the same is true of seeds-seed2" in refused.stderr
+        assert f"tradewind plan '{named}' --why; then relax what seeds-seed1, seeds-seed2 ask for" in refused.stderr
+    shown = tradewind("plan", named, "--why")
     assert shown.exit_code == 6
-    assert "fail on GPU type" in shown.stdout
+    assert "by region" in shown.stdout
+    assert "hint: then relax" not in shown.stderr
+    assert "hint: relax what" in shown.stderr
+    assert "--why" not in shown.stderr
 
 
 @pytest.mark.usefixtures("group")
