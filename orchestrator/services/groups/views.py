@@ -95,7 +95,7 @@ class GroupPlanView:
     bound: float
     gap: float
     worths: tuple[UnitWorth, ...]
-    supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=16"
+    supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=384"
     without: Without | None = None
     stopped_after_s: float | None = None
 

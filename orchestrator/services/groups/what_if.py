@@ -1,14 +1,15 @@
-"""What if: quotas as they might be, such as `quota.aws.us-east-1.p5=16`."""
+"""What if: quotas as they might be, such as `quota.aws.us-east-1.p5=384`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.market import Market, QuotaName, rooms_raised
 
-FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=16"
+FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
 
 
 def supposed(market: Market, assumptions: Iterable[str]) -> Market:
@@ -22,7 +23,7 @@ def supposed(market: Market, assumptions: Iterable[str]) -> Market:
         if not key.startswith("quota.") or key.count(".") < 3:
             raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}")
         known = quotas(market)
-        meant = [name for name in known if _fits(name, key)]
+        meant = [name for name in known if _is_named(name, key)] or [name for name in known if _covers(name, key)]
         if not meant:
             raise UsageError(f"there is no quota {key}", hint=_known(key, [key_of(name) for name in known]))
         for name in meant:
@@ -56,14 +57,22 @@ def _known(key: str, keys: list[str]) -> str:
     return "; ".join(each for each in (near, f"the quotas here: {listed}" if keys else "") if each)
 
 
-def _fits(name: QuotaName, key: str) -> bool:
-    scope, quota = _scope(name), name[1]
-    if not _word(key).startswith(scope):
+def _is_named(name: QuotaName, key: str) -> bool:
+    return _word(key).startswith(_scope(name)) and _word(key).casefold() == key_of(name).casefold()
+
+
+def _covers(name: QuotaName, key: str) -> bool:
+    """Whether the key names a family of instance types, such as `p5` or `n1`, that the quota covers."""
+    scope, covers = _scope(name), name[1].covers
+    if not _word(key).startswith(scope) or covers is None:
         return False
-    word = _word(key).removeprefix(scope)
-    families = () if quota.covers is None else quota.covers.instance_types
-    named = any(each == word or each.startswith((f"{word}.", f"{word}-")) for each in families)
-    return named or _word(quota.name).casefold() == word.casefold()
+    family = _word(key).removeprefix(scope)
+    return any(
+        each == family
+        or each.startswith((f"{family}.", f"{family}-"))
+        or any(fnmatchcase(f"{family}{size}", each) for size in (".large", "-1"))
+        for each in covers.instance_types
+    )
 
 
 def _scope(name: QuotaName) -> str:

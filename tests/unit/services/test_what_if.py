@@ -78,6 +78,17 @@ def test_a_scope_may_have_spaces_and_dots(case: DecisionCase, scope: str) -> Non
         assert sorted(each[1].limit for each in after if each[1].scope != scope) == [1, 4]
 
 
+@pytest.mark.parametrize(
+    ("family", "changed"), [("p5", ["On-Demand P", "P instances", "Spot P5"]), ("p4d", ["On-Demand P"]), ("g6", [])]
+)
+def test_a_family_is_found_by_the_patterns_of_its_quotas(case: DecisionCase, family: str, changed: list[str]) -> None:
+    case.offer("p4d.24xlarge", 9.0)
+    patterns = {"On-Demand P": ("p[0-9]*",), "Spot P5": ("p5*",), "All": ()}
+    others = [Quota(name, "eu-1", 3, 0, Covered("machines", instance_types=each)) for name, each in patterns.items()]
+    after = quotas(supposed(market(case, 1, *others), [f"quota.local.eu-1.{family}=7"]))
+    assert sorted(each[1].name for each in after if each[1].limit == 7) == (changed or ["G instances"])
+
+
 def test_the_known_quotas_are_listed_so_that_they_can_be_pasted(case: DecisionCase) -> None:
     own = Quota("machines (all)", "this computer", 3, 0, Covered("machines"))
     with pytest.raises(UsageError) as error:
