@@ -106,7 +106,9 @@ def rows(mistakes: Mistakes, needed: Sequence[str], *, absent: str) -> Iterator[
                 yield Row(cells, record.line, places, mistakes)
     except FileNotFoundError:
         mistakes.note(0, 0, "", "the file does not exist", absent)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        mistakes.note(0, 0, "", f"it cannot be read: {error.strerror}", "name a CSV file that you may read")
+    except (UnicodeDecodeError, csv.Error) as error:
         mistakes.note(0, 0, "", f"it cannot be read as CSV: {error}", "save it as CSV in UTF-8")
 
 

@@ -172,6 +172,8 @@ def test_files_that_are_missing_empty_or_without_a_column_are_refused(tmp_path: 
         read(tmp_path, "0,A3C", head="arrival_s,job_type")
     with pytest.raises(SpecError, match="does not exist"):
         read_jobs(tmp_path / "nowhere.csv", tmp_path / "rates.csv", ("v100",))
+    with pytest.raises(SpecError, match="it cannot be read: Is a directory"):
+        read_jobs(tmp_path, tmp_path / "rates.csv", ("v100",))
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="cannot be read as CSV"):
         read_jobs(tmp_path / "trace.csv", tmp_path / "rates.csv", ("v100",))
