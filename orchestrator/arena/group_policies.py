@@ -88,18 +88,17 @@ def cluster_of(text: str) -> dict[str, tuple[int, float]]:
     return found
 
 
+def room_for(policies: Sequence[str], cluster: Mapping[str, tuple[int, float]]) -> list[int] | None:
+    """How many GPUs of each kind a job can have under each of the policies; None: any number."""
+    return None if set(policies) == {LEAST_COST} else [count for count, _ in cluster.values()]
+
+
 def backtest(
     trace: JobTrace, cluster: Mapping[str, tuple[int, float]], policies: Sequence[str], done: Callable[[str], Done]
 ) -> GroupBacktest:
-    """Play a trace under each policy. Raises UsageError for a job that needs more GPUs than there are of any kind on
-    which it runs."""
+    """Play a trace, whose jobs each fit the cluster (see `room_for`), under each policy."""
     count, price = (np.array(each, dtype=float) for each in zip(*cluster.values(), strict=True))
     jobs = trace.jobs
-    largest = np.where(jobs.rate > 0, count, 0).max(axis=1)
-    if policies != (LEAST_COST,) and (jobs.gpus > largest).any():
-        job = int(np.argmax(jobs.gpus > largest))
-        hint = "give --cluster more of one kind, or leave the job out"
-        raise UsageError(f"a job takes {jobs.gpus[job]:g} GPUs, and the cluster has {largest[job]:g} for it", hint=hint)
     results = []
     for name in policies:
         if name == LEAST_COST:

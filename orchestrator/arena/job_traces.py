@@ -8,22 +8,23 @@ steps/s of the whole job for each kind of GPU; 0: it does not run there. Other c
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from orchestrator.arena.csv_rows import Mistakes, Row, rows
 from orchestrator.arena.rounds import Arrivals
-from orchestrator.arena.traces import refused
-from orchestrator.errors import did_you_mean
+from orchestrator.errors import SpecError, did_you_mean
 from orchestrator.policy.groups.problem import Floats
 
 MOST_S = 10 * 365 * 86_400.0
 """Longer traces take too long to simulate."""
 MOST_GPUS = 10_000
+Rates = dict[tuple[str, int], tuple[float, ...]]
+"""Steps/s on each kind of GPU, by job type and number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,90 +36,118 @@ class JobTrace:
     deadline_s: Floats
 
 
-def read_jobs(trace: Path, throughputs: Path, kinds: Sequence[str]) -> JobTrace:
-    """The jobs of a trace with their rates on these `kinds` of GPU. Raises SpecError with file, line and field."""
-    rates = _rates(throughputs, kinds)
-    rows: list[tuple[float, Sequence[float], float, float, float, float]] = []
-    for line, row in _rows(trace, ("arrival_s", "job_type", "total_steps")):
-        gpus = _number(trace, line, row, "scale_factor", least=1, default=1.0)
-        if gpus != int(gpus) or gpus > MOST_GPUS:
-            raise refused(trace, line, "scale_factor", f"{row['scale_factor']!r} is not a number of GPUs")
-        rate = rates.get((row["job_type"], int(gpus)))
+def read_jobs(trace: Path, throughputs: Path, kinds: Sequence[str], *, room: Sequence[int] | None = None) -> JobTrace:
+    """The jobs of a trace with their rates on these `kinds` of GPU, of which there are so many (`room`; None: any
+    number). Raises SpecError with all mistakes of both files, each with line and field."""
+    own, others = Mistakes(trace), Mistakes(throughputs)
+    absent = "give the path of a trace of jobs, such as examples/job-traces/jobs.csv (docs/backtest.md)"
+    listed = list(rows(own, ("arrival_s", "job_type", "total_steps"), absent=absent))
+    if not listed:  # which throughputs it needs is not known
+        if not own:
+            own.note(0, 0, "", "the trace has no jobs", "add a row for each job")
+        raise SpecError(own.problems())
+    rates = _rates(others, kinds)
+    table = _Table(throughputs, rates, kinds, room) if not others else None
+    found = [job for row in listed if (job := _job(row, table)) is not None]
+    if own or others:
+        raise SpecError([*own.problems(), *others.problems()])
+    found.sort(key=lambda each: each.at_s)
+    jobs = Arrivals(
+        np.array([each.at_s for each in found]),
+        np.array([each.rate for each in found], dtype=float),
+        np.array([each.gpus for each in found]),
+        np.array([each.steps for each in found]),
+        np.array([each.weight for each in found]),
+    )
+    return JobTrace(trace.stem, jobs, np.array([each.deadline_s for each in found]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    at_s: float
+    rate: Sequence[float]
+    gpus: float
+    steps: float
+    weight: float
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of throughputs, and the cluster that it is read for."""
+
+    path: Path
+    rates: Rates
+    kinds: Sequence[str]
+    room: Sequence[int] | None
+
+    def rate(self, row: Row, gpus: int) -> Sequence[float] | None:
+        """Of a job on each kind; None, with the mistake noted, if it runs on none."""
+        job_type = row.cells["job_type"]
+        rate = self.rates.get((job_type, gpus))
         if rate is None:
-            message = f"{throughputs} has no row of job_type {row['job_type']!r} with scale_factor {gpus:g}"
-            near = did_you_mean(row["job_type"], {each for each, _ in rates})
-            raise refused(trace, line, "job_type", message, near or "measure it, or leave the job out")
+            message = f"{self.path} has no row of job_type {job_type!r} with scale_factor {gpus}"
+            row.wrong("job_type", message, self._remedy(job_type))
+            return None
         if not max(rate) > 0:
-            message = f"{row['job_type']!r} with scale_factor {gpus:g} runs on none of {', '.join(kinds)}"
-            raise refused(trace, line, "job_type", message, "add a kind of GPU to --cluster")
-        at_s = _number(trace, line, row, "arrival_s", least=0)
-        steps = _number(trace, line, row, "total_steps", least=1)
-        weight = _number(trace, line, row, "priority_weight", least=1e-6, default=1.0)
-        if steps / max(rate) > MOST_S or at_s > MOST_S:
-            message = "it would end more than ten years after the trace begins"
-            raise refused(trace, line, "total_steps", message, "check arrival_s, total_steps and the throughputs")
-        rows.append((at_s, rate, gpus, steps, weight, at_s + _allowed_s(trace, line, row)))
-    if not rows:
-        raise refused(trace, 0, "", "the trace has no jobs")
-    rows.sort(key=lambda each: each[0])
-    at_s_, rate_, gpus_, steps_, weight_, deadline_s = (np.array(each, dtype=float) for each in zip(*rows, strict=True))
-    return JobTrace(trace.stem, Arrivals(at_s_, rate_, gpus_, steps_, weight_), deadline_s)
+            message = f"{job_type!r} with scale_factor {gpus} runs on none of {', '.join(self.kinds)}"
+            row.wrong("job_type", message, "add a kind of GPU to --cluster")
+            return None
+        if self.room is not None:
+            largest = max(each for each, speed in zip(self.room, rate, strict=True) if speed > 0)
+            if gpus > largest:
+                job = row.cells.get("job_id", "").strip() or "the job"
+                message = f"{job} takes {gpus} GPUs of one kind, and the cluster has {largest} for it"
+                row.wrong("scale_factor", message, "give --cluster more of one kind, or leave the job out")
+                return None
+        return rate
+
+    def _remedy(self, job_type: str) -> str:
+        others = sorted(gpus for name, gpus in self.rates if name == job_type)
+        if others:
+            listed = ", ".join(map(str, others))
+            return f"it has that job_type with scale_factor {listed}; add a row, or change the job"
+        near = did_you_mean(job_type, {name for name, _ in self.rates})
+        return near or "add a row with measured speeds, or leave the job out"
 
 
-def _allowed_s(path: Path, line: int, row: Mapping[str, str]) -> float:
+def _job(row: Row, table: _Table | None) -> _Job | None:
+    """None, with the mistakes noted, for a row that is no job; without a table, its own values are looked at only."""
+    gpus = row.gpus("scale_factor", MOST_GPUS, default=1.0)
+    at_s = row.number("arrival_s", "seconds after the beginning of the trace, 0 or more", least=0)
+    steps = row.number("total_steps", "how many steps the job takes, 1 or more", least=1)
+    weight = row.number("priority_weight", "the job's weight, such as 1", least=1e-6, default=1.0)
+    allowed_s = _allowed_s(row)
+    rate = None if table is None or math.isnan(gpus) else table.rate(row, int(gpus))
+    if rate is None or any(map(math.isnan, (at_s, steps, weight, allowed_s))):
+        return None
+    if steps / max(rate) > MOST_S or at_s > MOST_S:
+        message = "it would end more than ten years after the trace begins"
+        row.wrong("total_steps", message, "check arrival_s, total_steps and the throughputs")
+        return None
+    return _Job(at_s, rate, gpus, steps, weight, at_s + allowed_s)
+
+
+def _allowed_s(row: Row) -> float:
     """How long after its arrival a job is late; infinite without a deadline."""
-    if row.get("deadline_s"):
-        return _number(path, line, row, "deadline_s", least=1e-3)
-    if not row.get("slo_multiple"):
+    if row.cells.get("deadline_s"):
+        return row.number("deadline_s", "seconds from the arrival to the deadline, or nothing", least=1e-3)
+    if not row.cells.get("slo_multiple"):
         return math.inf
-    return _number(path, line, row, "slo_multiple", least=1e-3) * _number(path, line, row, "v100_duration_s", least=0)
+    multiple = row.number("slo_multiple", "how many times v100_duration_s the job may take", least=1e-3)
+    return multiple * row.number("v100_duration_s", "the seconds that the job takes on a V100", least=0)
 
 
-def _rates(path: Path, kinds: Sequence[str]) -> dict[tuple[str, int], tuple[float, ...]]:
-    """By job type and number of GPUs."""
-    found: dict[tuple[str, int], tuple[float, ...]] = {}
-    for line, row in _rows(path, ("job_type", "scale_factor", *kinds)):
-        gpus = _number(path, line, row, "scale_factor", least=1)
-        if gpus != int(gpus):
-            raise refused(path, line, "scale_factor", f"{row['scale_factor']!r} is not a number of GPUs")
-        if (row["job_type"], int(gpus)) in found:
-            raise refused(path, line, "job_type", f"a second row of {row['job_type']!r} with scale_factor {gpus:g}")
-        found[row["job_type"], int(gpus)] = tuple(_number(path, line, row, kind, least=0) for kind in kinds)
+def _rates(mistakes: Mistakes, kinds: Sequence[str]) -> Rates:
+    found: Rates = {}
+    absent = "name a table with --throughputs (docs/backtest.md)"
+    for row in rows(mistakes, ("job_type", "scale_factor", *kinds), absent=absent):
+        gpus = row.gpus("scale_factor", MOST_GPUS)
+        speeds = tuple(row.number(kind, "steps/s, or 0 where the job does not run", least=0) for kind in kinds)
+        if math.isnan(gpus):
+            continue
+        key = row.cells["job_type"], int(gpus)
+        if key in found:
+            row.wrong("job_type", f"a second row of {key[0]!r} with scale_factor {key[1]}", "leave one of them out")
+        found[key] = speeds
     return found
-
-
-def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """(line, row) of a CSV file with these columns."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, restval="")
-            columns = reader.fieldnames or ()
-            for name in needed:
-                if name not in columns:
-                    near = did_you_mean(name, columns) or f"it has {', '.join(columns) or 'no columns'}"
-                    raise refused(path, 1, name, "the column is missing", near)
-            for row in reader:
-                if None in row:
-                    raise refused(path, reader.line_num, "", f"there are more values than the {len(columns)} columns")
-                yield reader.line_num, row
-    except FileNotFoundError as error:
-        hint = "name a table with --throughputs (docs/backtest.md)" if needed[0] == "job_type" else ""
-        raise refused(path, 0, "", "the file does not exist", hint) from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise refused(path, 0, "", f"it cannot be read as CSV: {error}") from error
-
-
-def _number(
-    path: Path, line: int, row: Mapping[str, str], field: str, *, least: float, default: float | None = None
-) -> float:
-    text = row.get(field, "").strip()
-    if not text and default is not None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value < math.inf:
-        expected = "a number" if least <= 0 else f"a number of at least {least:g}"
-        raise refused(path, line, field, f"{text!r} is not {expected}" if text else f"{field} is missing")
-    return value

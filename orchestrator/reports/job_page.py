@@ -11,6 +11,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Alternative, Entry, Event, JobForecast, Migration, Placement, Plan, Run
 from orchestrator.reports import report as reports
 from orchestrator.reports.views import JobReport
+from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import decision, offers_shown
 from orchestrator.services.views import Decision
 from orchestrator.store import Interval, Tx
@@ -96,7 +97,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         told = None
         if newest is not None:
             placement = newest.placements[0]
-            told = decision(job, placement, offers_shown(tx, [placement]))
+            told = decision(job, placement, offers_shown(tx, [placement]), objectives(tx, [job])[job_id])
         events = tx.events(job_id=job_id, limit=EVENTS, newest_first=True)
         entries = tx.entries(job_id=job_id)
     return JobPage(

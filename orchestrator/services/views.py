@@ -56,7 +56,8 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class JobView:
     """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. Without a
-    `forecast`, `no_forecast` gives the reason."""
+    `forecast`, `no_forecast` gives the reason. `objective`: of the job, or the policy of its group, unless that is
+    `cheapest`, with which each job follows its own."""
 
     kind: ClassVar[str] = "job"
 
@@ -91,6 +92,14 @@ class JobView:
     def zone(self) -> str | None:
         """`provider/zone` of its current offer; None if it does not run."""
         return None if self.offer_id is None else short_zone(self.offer_id)
+
+    @property
+    def done(self) -> float | None:
+        """The part of its work that is done, from 0 to 1; None if it is not known. All, if the job has finished: its
+        program need not have counted its steps."""
+        if self.state == "finished":
+            return 1.0
+        return min(self.step / self.total_steps, 1.0) if self.total_steps else None
 
     @property
     def to_go(self) -> str:

@@ -104,11 +104,12 @@ def backtest(
 
 
 def _of_jobs(out: Output, trace: Path, throughputs: Path | None, cluster: str, policy: str) -> "GroupBacktest":
-    from orchestrator.arena.group_policies import Done, backtest, cluster_of, named
+    from orchestrator.arena.group_policies import Done, backtest, cluster_of, named, room_for
     from orchestrator.arena.job_traces import read_jobs
 
     policies, gpus = named(policy), cluster_of(cluster)
-    read = read_jobs(trace, throughputs or trace.with_name("throughputs.csv"), list(gpus))
+    table = throughputs or trace.with_name("throughputs.csv")
+    read = read_jobs(trace, table, list(gpus), room=room_for(policies, gpus))
     with out.progress() as tick:
 
         def done(name: str) -> Done:

@@ -1,6 +1,8 @@
 """What `plan` and `submit` do with a group file."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +10,7 @@ import typer
 
 from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
-from orchestrator.errors import PartialFailure, UsageError
+from orchestrator.errors import InfeasibleError, PartialFailure, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
@@ -24,7 +26,20 @@ def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if:
     if why:
         out.name_no_job_file()
         out.show(client.groups.decisions(spec))
-    out.show(client.groups.plan(spec, what_if=what_if))
+    with _naming(file, why=why):
+        out.show(client.groups.plan(spec, what_if=what_if))
+
+
+@contextmanager
+def _naming(file: Path, *, why: bool) -> Iterator[None]:
+    """Hints name the group file; if the reasons were shown already (`why`), they do not send there."""
+    from orchestrator.services.groups.question import SEE_WHY
+
+    try:
+        yield
+    except InfeasibleError as error:
+        error.hint = error.hint.replace(SEE_WHY, "" if why else SEE_WHY.replace("GROUP.yaml", shlex.quote(str(file))))
+        raise
 
 
 def submit_group(
@@ -52,7 +67,8 @@ def submit_group(
         if shown and why:
             out.name_no_job_file()
             out.review(client.groups.decisions(spec))
-        plan = client.groups.plan(spec)
+        with _naming(file, why=shown and why):
+            plan = client.groups.plan(spec)
         if shown:
             out.review(plan)
         if not yes and not out.confirm(f"Submit these {len(spec.jobs)} jobs?"):

@@ -147,7 +147,7 @@ def plan(
         typer.Option(
             "--what-if",
             metavar="QUOTA=LIMIT",
-            help="Of a group: with another quota, such as quota.aws.us-east-1.p5=16.",
+            help="Of a group: with another quota, such as quota.aws.us-east-1.p5=384.",
             show_default=False,
         ),
     ] = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
 from orchestrator.formats.readable import iso
@@ -15,12 +16,16 @@ from orchestrator.model import Estimate
 from providers.money import about_usd, format_usd
 from providers.offer import OfferId, short_zone
 
+if TYPE_CHECKING:
+    from orchestrator.services.views import JobView
+
 SIMULATED = "simulated"
 NO_PROVIDER = "no provider (see docs/providers.md)"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
 _COMMAND_WORD = COMMAND.removeprefix(": ")
 _PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
+_BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
@@ -129,14 +134,14 @@ def longest_word(text: str) -> int:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Its words, a command as one of them."""
+    """Its words; a command is one of them, and so is a number with its unit."""
     prose = 0
     for command in _PASTED.finditer(text):
-        yield from text[prose : max(command.start() - 1, 0)].split(" ")
+        yield from _BETWEEN_WORDS.split(text[prose : max(command.start() - 1, 0)])
         yield command[0].removesuffix(" ")
         prose = command.end()
     if prose == 0 or prose < len(text):
-        yield from text[prose:].split(" ")
+        yield from _BETWEEN_WORDS.split(text[prose:])
 
 
 def fitted(text: str, width: int | None) -> str:
@@ -231,11 +236,13 @@ def ratio(value: Estimate | None) -> str:
     return "-" if value is None else f"{value.value:.2g} x {value.provenance}"
 
 
-def progress(step: int, total: int | None) -> str:
-    """`1200/20000 (6%)`."""
-    if not total:
-        return str(step)
-    return f"{step}/{total} ({min(step / total, 1):.0%})"
+def progress(job: JobView) -> str:
+    """`1200/20000 (6%)`; of a job that has finished without having counted all its steps `0/500 (finished)`."""
+    if not job.total_steps or job.done is None:
+        return str(job.step)
+    uncounted = job.state == "finished" and job.step < job.total_steps
+    share = job.state if uncounted else f"{job.done:.0%}"
+    return f"{job.step}/{job.total_steps} ({share})"
 
 
 def note_simulated(simulated: bool, what: str = "prices and costs") -> str:

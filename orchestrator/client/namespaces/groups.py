@@ -34,7 +34,7 @@ class Groups:
         return files.load_group(path_of(work), now_ms=now_ms, submitting=True, project=self._session.caller.project)
 
     def plan(self, work: GroupSpec | str | Path, *, what_if: Sequence[str] = ()) -> GroupPlanView:
-        """Where its jobs would run now, together; with `what_if`, such as "quota.aws.us-east-1.p5=16", also what would
+        """Where its jobs would run now, together; with `what_if`, such as "quota.aws.us-east-1.p5=384", also what would
         change if a quota were different. Raises SpecError, UsageError, LimitError for a budget that is too small, and
         InfeasibleError, naming the jobs and limits that conflict."""
         return plan.plan_group(self._session.installation, self.load(work), what_if)

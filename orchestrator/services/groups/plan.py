@@ -190,6 +190,7 @@ def _worth(worth: Worth) -> UnitWorth:
         cloud=cloud,
         scope=quota.scope,
         unit="units" if quota.covers is None else quota.covers.unit,
+        owned=quota.owned,
         limit=quota.limit,
         used=quota.used,
         more=worth.more,

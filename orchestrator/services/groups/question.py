@@ -1,32 +1,84 @@
-"""The question of a group's joint plan; where no offer fits a job, with a remedy in the words of group files."""
+"""The question of a group's joint plan; where no offer fits jobs, all of them are named, with a remedy in the words of
+group files."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from orchestrator.engine.inputs.snapshot import Inputs, limits
 from orchestrator.errors import InfeasibleError
 from orchestrator.installation import Installation
 from orchestrator.market import Market
-from orchestrator.policy import Demand, prospects
+from orchestrator.policy import Demand, MoveLimits, prospects
 from orchestrator.policy.groups.planning import Asked, asked
+
+SEE_WHY = "see why: tradewind plan GROUP.yaml --why; then "
+"""How hints about jobs that fit nowhere begin, for a command line that knows the file to name it."""
+NAMED = 8
+"""So many jobs, or kinds of GPU, are named; the others are counted."""
 
 
 def question(installation: Installation, seen: Inputs, market: Market) -> Asked:
-    """What the joint plan of these jobs is about. Raises InfeasibleError, naming the job, as `asked` does."""
+    """What the joint plan of these jobs is about. Raises InfeasibleError, naming all jobs without known steps or speed,
+    or with no offer that they may use."""
     bounds = limits(installation.config)
-
-    def ask(*demands: Demand) -> Asked:
-        return asked(demands, market, seen.perf, seen.running, limits=bounds)
-
     try:
-        return ask(*seen.demands)
-    except InfeasibleError:
-        for demand in seen.demands:
-            try:
-                ask(demand)
-            except InfeasibleError as error:
-                if prospects(demand, market, seen.perf, limits=bounds)[0]:
-                    raise
-                # A job of a group may have no file of its own, so there may be none to plan alone.
-                hint = f"see why: tradewind plan GROUP.yaml --why; then relax what {demand.job.name} asks for"
-                raise InfeasibleError(str(error), hint=hint) from error
-        raise
+        return asked(seen.demands, market, seen.perf, seen.running, limits=bounds)
+    except InfeasibleError as error:
+        raise _of_all(seen, market, bounds) or error from error
+
+
+def _of_all(seen: Inputs, market: Market, bounds: MoveLimits) -> InfeasibleError | None:
+    """The reasons of all jobs that cannot be planned, each with its jobs, and what helps."""
+    reasons: dict[str, list[str]] = {}
+    remedies: dict[str, None] = {}
+    misfits: list[str] = []
+    for demand in seen.demands:
+        name = demand.job.name
+        if not _has_gpus(demand, market):
+            reasons.setdefault(_without_gpus(demand, market), []).append(name)
+            first = demand.job.spec.resources.gpus[0].name
+            remedies[f"change `resources.gpu`, or enable a provider that has them: tradewind offers --gpu {first}"] = (
+                None
+            )
+            continue
+        try:
+            asked([demand], market, seen.perf, seen.running, limits=bounds)
+        except InfeasibleError as error:
+            reasons.setdefault(str(error).removeprefix(f"{name}: "), []).append(name)
+            if prospects(demand, market, seen.perf, limits=bounds)[0]:
+                remedies[error.hint] = None
+            else:  # a job of a group may have no file of its own, so there may be none to plan alone
+                misfits.append(name)
+    if misfits:
+        remedies[f"{SEE_WHY}relax what {_listed(misfits, 'jobs')} ask{'' if misfits[1:] else 's'} for"] = None
+    told = "\n".join(_told(reason, names) for reason, names in reasons.items())
+    return InfeasibleError(told, hint="\n".join(remedies)) if reasons else None
+
+
+def _told(reason: str, names: Sequence[str]) -> str:
+    others = f"; the same is true of {_listed(names[1:], 'jobs')}" if names[1:] else ""
+    return f"{names[0]}: {reason}{others}"
+
+
+def _has_gpus(demand: Demand, market: Market) -> bool:
+    """Whether some machine of the market has GPUs that the job asks for, whatever else it asks for."""
+    wanted = demand.job.spec.resources.gpus
+    return not wanted or any((each.name, each.count) in market.listing.kinds for each in wanted)
+
+
+def _without_gpus(demand: Demand, market: Market) -> str:
+    wanted = " or ".join(_gpus(each.name, each.count) for each in demand.job.spec.resources.gpus)
+    offered = [_gpus(name, count) for name, count in market.listing.kinds if name is not None]
+    there = f"those offered have {_listed(offered, 'kinds')}" if offered else "none that is offered has a GPU"
+    return f"no machine of the enabled providers has {wanted}; {there}"
+
+
+def _gpus(name: str, count: int) -> str:
+    """As in a job file."""
+    return name if count == 1 else f"{name}:{count}"
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} other {what}" if rest > 0 else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.errors import InfeasibleError, Relaxation
 from orchestrator.market import QuotaName
 from orchestrator.policy.groups.ways_out import Later, Raised, WaysOut
-from orchestrator.services.groups.what_if import key_of
+from orchestrator.services.groups.what_if import key_of, option
 from providers.money import about_usd, usd
 
 NAMED = 3
@@ -31,8 +31,8 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
     if unknown:
         lines.append(f"not worked out in time: {_listed(unknown, 'changes')}")
     if raised or found.unknown:
-        example = f"{key_of(raised[0].quota)}={raised[0].limit}" if raised else "quota.CLOUD.SCOPE.NAME=LIMIT"
-        lines.append(f"to see the plan with another quota: --what-if {example}")
+        example = option(raised[0].quota, raised[0].limit) if raised else "--what-if quota.CLOUD.SCOPE.NAME=LIMIT"
+        lines.append(f"to see the plan with another quota: {example}")
     return InfeasibleError(str(error), hint="\n".join(lines), relaxations=relaxations)
 
 

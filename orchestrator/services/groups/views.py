@@ -43,13 +43,15 @@ class PlannedJob:
 @dataclass(frozen=True, slots=True)
 class UnitWorth:
     """What `more` units of a quota, which is one machine, would be worth: all jobs together would cost so much less
-    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit."""
+    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit.
+    `owned`: not an account's limit, but all machines that there are on `scope`."""
 
     key: str  # as in --what-if
     quota: str
     cloud: str
     scope: str
     unit: str
+    owned: bool
     limit: int
     used: int
     more: int
@@ -93,7 +95,7 @@ class GroupPlanView:
     bound: float
     gap: float
     worths: tuple[UnitWorth, ...]
-    supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=16"
+    supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=384"
     without: Without | None = None
     stopped_after_s: float | None = None
 

@@ -1,31 +1,31 @@
-"""What if: quotas as they might be, such as `quota.aws.us-east-1.p5=16`."""
+"""What if: quotas as they might be, such as `quota.aws.us-east-1.p5=384`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.market import Market, QuotaName, rooms_raised
 
-FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=16"
+FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
 
 
 def supposed(market: Market, assumptions: Iterable[str]) -> Market:
-    """The market with these limits. NAME is a quota's name, spaces written as `_`, or an instance family that it
-    covers; all quotas that fit are changed. Raises UsageError for a form, a number or a quota that is not valid."""
+    """The market with these limits. NAME is a quota's name, or an instance family that it covers; SCOPE and NAME may
+    have `_` for spaces. All quotas that fit are changed. Raises UsageError for a form, a number or a quota that is not
+    valid."""
     for assumption in assumptions:
         key, equals, text = assumption.partition("=")
         if not equals or not text.isdecimal():
             raise UsageError(f"{assumption!r} is not a valid assumption", hint=f"write {FORM}")
-        parts = key.split(".", 3)
-        if len(parts) < 4 or parts[0] != "quota":
+        if not key.startswith("quota.") or key.count(".") < 3:
             raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}")
         known = quotas(market)
-        meant = [name for name in known if _fits(name, parts[1], parts[2], parts[3])]
+        meant = [name for name in known if _is_named(name, key)] or [name for name in known if _covers(name, key)]
         if not meant:
-            keys = [key_of(name) for name in known]
-            hint = did_you_mean(key, keys) or (f"known: {', '.join(keys[:6])}" if keys else "no quota is known here")
-            raise UsageError(f"there is no quota {key}", hint=hint)
+            raise UsageError(f"there is no quota {key}", hint=_known(key, [key_of(name) for name in known]))
         for name in meant:
             more = int(text) - max(name[1].limit, 0)
             market = market.with_fields(rooms=rooms_raised(market.rooms, name, more))
@@ -39,16 +39,45 @@ def quotas(market: Market) -> list[QuotaName]:
 
 def key_of(name: QuotaName) -> str:
     """How an assumption names a quota."""
-    return f"quota.{name[0]}.{name[1].scope}.{_word(name[1].name)}"
+    return f"{_scope(name)}{_word(name[1].name)}"
 
 
-def _fits(name: QuotaName, cloud: str, scope: str, word: str) -> bool:
-    provider, quota = name
-    if provider != cloud or quota.scope != scope:
+def option(name: QuotaName, limit: int) -> str:
+    """The option that assumes this limit, quoted for a shell."""
+    return f"--what-if {shlex.quote(f'{key_of(name)}={limit}')}"
+
+
+def _known(key: str, keys: list[str]) -> str:
+    """What may have been meant, or which quotas there are."""
+    near = did_you_mean(key, keys)
+    cloud = key.split(".")[1]
+    if not near and not any(each.startswith(f"quota.{cloud}.") for each in keys):
+        near = f"no quota of {cloud} is known: it has to be enabled (providers.enabled)"
+    listed = ", ".join(map(shlex.quote, keys[:6])) + (", ..." if len(keys) > 6 else "")
+    return "; ".join(each for each in (near, f"the quotas here: {listed}" if keys else "") if each)
+
+
+def _is_named(name: QuotaName, key: str) -> bool:
+    return _word(key).startswith(_scope(name)) and _word(key).casefold() == key_of(name).casefold()
+
+
+def _covers(name: QuotaName, key: str) -> bool:
+    """Whether the key names a family of instance types, such as `p5` or `n1`, that the quota covers."""
+    scope, covers = _scope(name), name[1].covers
+    if not _word(key).startswith(scope) or covers is None:
         return False
-    families = () if quota.covers is None else quota.covers.instance_types
-    named = any(each == word or each.startswith((f"{word}.", f"{word}-")) for each in families)
-    return named or _word(quota.name).casefold() == _word(word).casefold()
+    family = _word(key).removeprefix(scope)
+    return any(
+        each == family
+        or each.startswith((f"{family}.", f"{family}-"))
+        or any(fnmatchcase(f"{family}{size}", each) for size in (".large", "-1"))
+        for each in covers.instance_types
+    )
+
+
+def _scope(name: QuotaName) -> str:
+    """How the key of a quota begins. The scope may have dots: it can be the address of a host."""
+    return f"quota.{name[0]}.{_word(name[1].scope)}."
 
 
 def _word(text: str) -> str:

@@ -15,6 +15,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
+from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobList, JobView, StatusView
 from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
@@ -161,7 +162,8 @@ def job_views(
 ) -> tuple[JobView, ...]:
     """The views of these jobs, with the forecasts in `said`. `records` are read if they are not given."""
     found = job_records(installation, tx, jobs) if records is None else records
-    return tuple(_view(installation, job, found[job.id], said.get(job.id)) for job in jobs)
+    decided_by = objectives(tx, jobs)
+    return tuple(_view(installation, job, found[job.id], said.get(job.id), decided_by[job.id]) for job in jobs)
 
 
 def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
@@ -195,7 +197,9 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     }
 
 
-def _view(installation: Installation, job: Job, known: JobRecord, said: JobForecast | str | None) -> JobView:
+def _view(
+    installation: Installation, job: Job, known: JobRecord, said: JobForecast | str | None, objective: str
+) -> JobView:
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
@@ -206,7 +210,7 @@ def _view(installation: Installation, job: Job, known: JobRecord, said: JobForec
         project=job.project,
         owner=job.owner,
         state=job.state,
-        objective=job.spec.objective.name,
+        objective=objective,
         submitted_at_ms=job.submitted_at_ms,
         finished_at_ms=facts.finished_at_ms,
         deadline_at_ms=job.deadline_at_ms,

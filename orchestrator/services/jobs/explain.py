@@ -9,6 +9,7 @@ from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import decision, not_rentable, offers_shown
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
 from orchestrator.store import Tx
@@ -148,7 +149,8 @@ def _decisions(tx: Tx, plan: Plan | None, jobs: Sequence[Job]) -> tuple[Decision
     by_id = {job.id: job for job in jobs}
     placements = [placement for placement in plan.placements if placement.job_id in by_id]
     offers = offers_shown(tx, placements)
-    return tuple(decision(by_id[each.job_id], each, offers) for each in placements)
+    decided_by = objectives(tx, jobs)
+    return tuple(decision(by_id[each.job_id], each, offers, decided_by[each.job_id]) for each in placements)
 
 
 def _history(tx: Tx, job_id: str) -> tuple[Event, ...]:

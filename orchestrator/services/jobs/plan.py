@@ -18,6 +18,7 @@ from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_i
 from orchestrator.perf import PerfBook
 from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
+from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.quotas import worth_of_quotas
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import require_secrets
@@ -95,7 +96,13 @@ def catalogue_plan(
     shown = {each.offer_id for p in plan.placements for each in (*p.alternatives, p.baseline) if each is not None}
     offers = {id: market.offer(row) for id in shown if (row := market.row(id)) is not None}
     decisions = tuple(
-        _compared(decision(demand.job, placements[demand.job.id], offers), demand, market, perf, limits)
+        _compared(
+            decision(demand.job, placements[demand.job.id], offers, demand.job.spec.objective.name),
+            demand,
+            market,
+            perf,
+            limits,
+        )
         for demand in demands
     )
     if traced:
@@ -200,14 +207,17 @@ def plan_view(
 ) -> PlanView:
     """The view of a plan; `jobs` are the jobs in it."""
     placements = [placement for placement in plan.placements if placement.job_id in jobs]
-    offers = offers_shown(tx, placements)
+    offers, decided_by = offers_shown(tx, placements), objectives(tx, jobs.values())
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
         price_age_s=price_age_s(installation, tx, now_ms),
         simulated=plan.simulated,
         decisions=tuple(
-            replace(decision(jobs[each.job_id], each, offers), also=_also(installation, jobs[each.job_id], each))
+            replace(
+                decision(jobs[each.job_id], each, offers, decided_by[each.job_id]),
+                also=_also(installation, jobs[each.job_id], each),
+            )
             for each in placements
         ),
         plan=plan,
@@ -241,8 +251,8 @@ def offers_shown(tx: Tx, placements: Sequence[Placement]) -> dict[str, Offer]:
     return tx.offers_of(shown)
 
 
-def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decision:
-    """One placement, with its alternatives as ranked choices."""
+def decision(job: Job, placement: Placement, offers: dict[str, Offer], objective: str) -> Decision:
+    """One placement, with its alternatives as ranked choices; `objective` as in services.jobs.objective."""
     choices = [
         _choice(_role(placement, alternative), alternative, offers.get(alternative.offer_id))
         for alternative in placement.alternatives[:KEPT_CHOICES]
@@ -254,7 +264,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer]) -> Decisi
     return Decision(
         job_id=job.id,
         name=job.name,
-        objective=job.spec.objective.name,
+        objective=objective,
         deadline_at_ms=job.deadline_at_ms,
         budget_nano_usd=job.spec.budget_nano_usd,
         action=placement.action,

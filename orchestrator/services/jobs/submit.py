@@ -17,6 +17,7 @@ from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
 from orchestrator.store import Tx
@@ -101,13 +102,14 @@ def add_jobs(
     for job in added:
         tx.add_job(job, token)
     tx.add_plan(plan, acted_on=[each.job_id for each in plan.placements])  # it was reviewed and may be applied
+    decided_by = objectives(tx, added)
     for job in added:
         tx.add_event(
             Event(
                 id=new_id("ev", now, random.SystemRandom()),
                 at_ms=now,
                 kind="job.submitted",
-                message=f"submitted, objective {job.spec.objective.name}",
+                message=f"submitted, objective {decided_by[job.id]}",
                 actor=caller.actor,
                 job_id=job.id,
                 plan_id=plan.id,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import fields
 
 from sqlalchemy import Select, bindparam, select
 
 from orchestrator.errors import NotFoundError
 from orchestrator.model import Group
+from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import record
 from orchestrator.store.schema import job
 from orchestrator.store.schema_base import job_group
@@ -30,6 +32,7 @@ _NEWEST_NAMES = select(job_group.c.name).order_by(job_group.c.id.desc()).limit(N
 _WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest).where(
     job_group.c.project == bindparam("of_project"), job_group.c.token == bindparam("of_token")
 )
+_POLICIES = select(job_group.c.id, job_group.c.policy).where(job_group.c.id.in_(bindparam("ids", expanding=True)))
 _JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
 
 
@@ -53,6 +56,14 @@ class GroupRows(Transaction):
     def groups(self) -> list[Group]:
         """All groups in the order of submission. Raises UnreadableRowError."""
         return [record(Group, "job_group", row) for row in self._connection.execute(_ALL).all()]
+
+    def group_policies(self, group_ids: Collection[str]) -> dict[str, str]:
+        """The policies of these groups by id; unknown ids are left out."""
+        return {
+            str(row.id): str(row.policy)
+            for batch in batches(group_ids)
+            for row in self._connection.execute(_POLICIES, {"ids": batch})
+        }
 
     def find_group(self, ref: str) -> Group:
         """The group with this id or name (the newest). Raises NotFoundError with similar names, UnreadableRowError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.arena.group_policies import ALL, LEAST_COST, GroupPolicyResult, backtest, cluster_of, named
+from orchestrator.arena.group_policies import ALL, LEAST_COST, GroupPolicyResult, backtest, cluster_of, named, room_for
 from orchestrator.arena.job_traces import JobTrace
 from orchestrator.arena.rounds import Arrivals
 from orchestrator.errors import UsageError
@@ -87,11 +87,7 @@ def test_a_cluster_that_makes_no_sense_is_refused(text: str) -> None:
         cluster_of(text)
 
 
-def test_a_job_that_is_too_large_for_the_cluster_is_refused() -> None:
-    jobs = trace([[1.0]], [1.0], [9.0])
-    large = JobTrace(
-        "large", Arrivals(jobs.jobs.at_s, jobs.jobs.rate, np.array([8.0]), jobs.jobs.steps), jobs.deadline_s
-    )
-    with pytest.raises(UsageError, match="takes 8 GPUs, and the cluster has 4"):
-        results(large, "only=4", "first-in-first-out")
-    assert results(large, "only=4", LEAST_COST)[LEAST_COST].late == 0
+def test_a_job_has_room_for_as_many_gpus_as_the_cluster_has_unless_it_only_rents() -> None:
+    cluster = cluster_of("fast=4@2.0,slow=2@0.5")
+    assert room_for(("first-in-first-out", LEAST_COST), cluster) == [4, 2]
+    assert room_for((LEAST_COST,), cluster) is None

@@ -134,6 +134,16 @@ def test_a_malformed_trace_is_refused_with_file_line_and_field(jobs):
         assert part in done.output
 
 
+def test_a_job_that_the_cluster_has_no_room_for_is_named_before_anything_is_played(jobs):
+    trace, rates = jobs
+    trace.write_text("job_id,arrival_s,job_type,total_steps,scale_factor\na,0,A3C,100,1\nbig,0,A3C,100,4\n")
+    rates.write_text(rates.read_text() + "A3C,4,8.0,4.0\n")
+    done = of_jobs(trace, rates)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "trace.csv:3:15: scale_factor: big takes 4 GPUs of one kind, and the cluster has 1 for it" in done.stderr
+    assert of_jobs(trace, rates, "--policy", "cheapest").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -11,11 +11,13 @@ import pytest
 from typer.testing import Result
 
 from orchestrator.cli import complete
-from orchestrator.cli.render.text import fitted
+from orchestrator.cli.render.screens.groups import group_plan
+from orchestrator.cli.render.text import Screen, fitted
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.policy.groups import Allocation, Program, planning, solve
 from orchestrator.policy.groups.time_limit import TimeLimit
+from orchestrator.services.groups.views import GroupPlanView, UnitWorth
 from providers.base import Covered, Quota
 
 Run = Callable[..., Result]
@@ -54,6 +56,54 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["schema"] == "tradewind/group-plan/v1"
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+
+
+@pytest.mark.parametrize("length", [8, 30, 60])
+def test_what_a_job_waits_for_is_shown_at_any_width(
+    tradewind: Run, group: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    first, second = "a" * length, "b" * length
+    train = "train: {entry: 'train:main', steps: 500}"
+    jobs = f"  - {{name: {first}, {train}}}\n  - {{name: {second}, {train}, after: [{first}]}}\n"
+    group.write_text(GROUP.partition("jobs:")[0] + f"jobs:\n{jobs}")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = tradewind("plan", "group.yaml").stdout
+    assert f"after {first}" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_job_of_a_group_is_decided_by_its_policy(tradewind: Run, group: Path) -> None:
+    def objectives() -> set[str]:
+        listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
+        return {each["objective"] for each in listed["jobs"]}
+
+    tradewind("submit", "group.yaml", "--yes")
+    assert objectives() == {"cheapest"}
+    group.write_text(GROUP.replace("group: sweep", "group: sweep\npolicy: makespan"))
+    tradewind("submit", "group.yaml", "--yes")
+    assert objectives() == {"makespan"}
+    assert "submitted, objective makespan" in tradewind("events", "next").stdout
+    assert "objective  makespan" in tradewind("status", "next").stdout
+    assert "objective makespan" in tradewind("explain", "next").stdout
+    assert "objective makespan" in tradewind("plan", "--all", "--why").stdout
+
+
+@pytest.mark.parametrize(
+    ("quota", "scope", "unit", "owned", "more", "words"),
+    [
+        ("machines", "this computer", "machines", True, 1, "one more machine on this computer (2 of 2 used) would"),
+        ("machines", "eu-1", "machines", False, 2, "2 more machines in fake/eu-1 (2 of 2 used) would"),
+        ("P instances", "eu-1", "gpus", False, 8, "8 more GPUs of P instances in fake/eu-1 (2 of 2 used) would"),
+    ],
+)
+def test_what_a_quota_is_worth_names_it_once(
+    quota: str, scope: str, unit: str, owned: bool, more: int, words: str
+) -> None:
+    worth = UnitWorth("", quota, "fake", scope, unit, owned, 2, 2, more, 31 * 10**9, 0.0, 1.0)
+    view = GroupPlanView(
+        0, "sweep", "max-min-fairness", "p", False, 0.0, (), 0, None, None, 0, 1.0, 1.0, 0.0, (worth,)
+    )  # fmt: skip
+    assert f"{words} save about $31.00" in group_plan(view, Screen())
 
 
 @pytest.mark.usefixtures("group")
@@ -182,15 +232,40 @@ def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -
     assert json.loads(refused.stdout)["error"]["hint"]
 
 
-def test_the_hint_about_a_job_that_fits_nowhere_works(tradewind: Run, group: Path) -> None:
-    group.write_text(GROUP.replace("name: seeds", "name: seeds\n    resources: {gpu: [H200]}"))
+def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(tradewind: Run, group: Path) -> None:
+    for text in (GROUP, GROUP.replace(", expected: {gpu: V100, steps_per_s: 4.5}", "")):
+        group.write_text(text.replace("gpu: [V100]", "gpu: [H200, B200:8]"))
+        refused = tradewind("plan", "group.yaml")
+        assert refused.exit_code == 6
+        assert "no machine of the enabled providers has H200 or B200:8; those offered have " in refused.stderr
+        assert "V100" in refused.stderr
+        assert "next: no machine" in refused.stderr
+        assert "the same is true of seeds-seed1, seeds-seed2" in refused.stderr
+        assert "no throughput is known" not in refused.stderr.split("next: ")[1]
+        assert "tradewind offers --gpu H200" in refused.stderr
+
+
+def test_all_jobs_without_a_known_speed_are_named(tradewind: Run, group: Path) -> None:
+    group.write_text(GROUP.replace(", expected: {gpu: V100, steps_per_s: 4.5}", ""))
     refused = tradewind("plan", "group.yaml")
     assert refused.exit_code == 6
-    assert "seeds-seed1: no offer fits" in refused.stderr
-    assert "tradewind plan GROUP.yaml --why" in refused.stderr
-    shown = tradewind("plan", "group.yaml", "--why")
+    assert "next: no throughput is known for it on any offer; the same is true of seeds-seed1, seeds-" in refused.stderr
+
+
+def test_the_hint_about_jobs_that_fit_nowhere_works(tradewind: Run, group: Path) -> None:
+    named = group.rename(group.with_name("my group.yaml")).name
+    (group.parent / named).write_text(GROUP.replace("name: seeds", "name: seeds\n    where: {regions: [nowhere-9]}"))
+    for command in (("plan", named), ("submit", named, "--yes")):
+        refused = tradewind(*command)
+        assert refused.exit_code == 6
+        assert "seeds-seed1: no offer fits it now; the same is true of seeds-seed2" in refused.stderr
+        assert f"tradewind plan '{named}' --why; then relax what seeds-seed1, seeds-seed2 ask for" in refused.stderr
+    shown = tradewind("plan", named, "--why")
     assert shown.exit_code == 6
-    assert "fail on GPU type" in shown.stdout
+    assert "by region" in shown.stdout
+    assert "hint: then relax" not in shown.stderr
+    assert "hint: relax what" in shown.stderr
+    assert "--why" not in shown.stderr
 
 
 @pytest.mark.usefixtures("group")

@@ -21,9 +21,12 @@ from typer.testing import Result
 from orchestrator.cli.app import app
 from orchestrator.cli.output import Output
 from orchestrator.cli.render import render
+from orchestrator.cli.render.screens.jobs import queue_row
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, fitted, folded, width_of
+from orchestrator.cli.render.text import Screen, fitted, folded, progress, width_of
 from orchestrator.formats.documents import View
+from orchestrator.model import JobState
+from orchestrator.services.views import JobView
 from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
@@ -320,3 +323,31 @@ def test_a_command_at_the_end_of_a_line_is_never_folded() -> None:
     command = "tradewind offers --gpu H100:8 --region 'eu-west-*' --limit 2000"
     lines = fitted(f"2000 more of these: {command}", 50).splitlines()
     assert lines == ["2000 more of these:", f"  {command}"]
+
+
+@pytest.mark.parametrize("amount", ["0 s", "12 min", "3.9 h", "2.5 d", "100 %", "64 GB"])
+def test_a_number_is_never_parted_from_its_unit(amount: str) -> None:
+    text = f"sweep: 2 jobs, prices {amount} old; the last ends after {amount}, estimated ({amount})"
+    for width in range(8, 90):
+        lines = folded(text, width)
+        assert " ".join(lines) == text
+        assert sum(line.count(amount) for line in lines) == 3, (width, lines)
+
+
+def test_a_number_before_a_word_is_folded_as_any_other() -> None:
+    assert folded("it has 2 short names", 10) == ["it has 2", "short", "names"]
+
+
+def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
+    def job(state: JobState, step: int, total: int | None) -> JobView:
+        return JobView(
+            "job_1", "name", "p", "ada", state, "cheapest", 0, None, None, None,
+            step, total, None, None, None, 0, 1, 0, 0, True, "",
+        )  # fmt: skip
+
+    cells = [(job("finished", 0, 500), "100%", "0/500 (finished)"), (job("finished", 7, None), "100%", "7")]
+    cells += [(job("finished", 500, 500), "100%", "500/500 (100%)"), (job("failed", 5, 500), "1%", "5/500 (1%)")]
+    cells += [(job("running", 7, None), "7 steps", "7"), (job("running", 0, 500), "0%", "0/500 (0%)")]
+    for view, done, counted in cells:
+        assert queue_row(view)[2] == done
+        assert progress(view) == counted

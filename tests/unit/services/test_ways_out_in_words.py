@@ -54,6 +54,11 @@ def test_whose_deadlines_and_how_much_later(later: Later, words: str) -> None:
     assert hint(WaysOut((later,))) == ["this change is enough (estimates, for the whole group):", f"  {words}"]
 
 
+def test_an_option_is_quoted_for_a_shell() -> None:
+    raised = Raised(("gcp", Quota("GPUs (all regions)", "global", 8, 8, Covered("gpus"))), 16, 29.1)
+    assert hint(WaysOut(raised=(raised,)))[-1].endswith(" --what-if 'quota.gcp.global.GPUs_(all_regions)=16'")
+
+
 def test_machines_that_are_owned_are_no_quota() -> None:
     assert "  10 instead of 8 machines on us-east-1: about $1.00 in total" in hint(
         WaysOut(raised=(Raised(name(owned=True), 10, 1.0),))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.market import Listing, Market, rooms
 from orchestrator.policy import Demand
 from orchestrator.policy.groups.planning import asked, joint
-from orchestrator.services.groups.what_if import key_of, quotas, supposed
+from orchestrator.services.groups.what_if import key_of, option, quotas, supposed
 from providers.base import Covered, Quota
 from tests.unit.policy.conftest import DecisionCase
 
@@ -23,8 +25,9 @@ def case() -> DecisionCase:
     return made
 
 
-def market(case: DecisionCase, limit: int = 1) -> Market:
+def market(case: DecisionCase, limit: int = 1, *others: Quota) -> Market:
     known = [
+        *others,
         Quota("P instances", "eu-1", limit, 0, Covered("machines", instance_types=("p5.*",))),
         Quota("G instances", "eu-1", 4, 0, Covered("machines", instance_types=("g6.*",))),
     ]
@@ -59,6 +62,39 @@ def test_the_key_of_a_quota_can_be_pasted(case: DecisionCase) -> None:
     before = market(case)
     for name in quotas(before):
         assert quotas(supposed(before, [f"{key_of(name)}=7"])) != quotas(before)
+
+
+@pytest.mark.parametrize("scope", ["this computer", "10.0.0.7", "desk1, desk2.example.com", "a b.c d"])
+def test_a_scope_may_have_spaces_and_dots(case: DecisionCase, scope: str) -> None:
+    own = Quota("machines (all)", scope, 3, 0, Covered("machines"), owned=True)
+    (name,) = [each for each in quotas(market(case, 1, own)) if each[1].scope == scope]
+    written = shlex.split(option(name, 7))
+    assert written[0] == "--what-if"
+    assert len(written) == 2
+    assert " " not in written[1]
+    for assumption in (written[1], f"quota.local.{scope}.machines (all)=7"):
+        after = quotas(supposed(market(case, 1, own), [assumption]))
+        assert [each[1].limit for each in after if each[1].scope == scope] == [7]
+        assert sorted(each[1].limit for each in after if each[1].scope != scope) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("family", "changed"), [("p5", ["On-Demand P", "P instances", "Spot P5"]), ("p4d", ["On-Demand P"]), ("g6", [])]
+)
+def test_a_family_is_found_by_the_patterns_of_its_quotas(case: DecisionCase, family: str, changed: list[str]) -> None:
+    case.offer("p4d.24xlarge", 9.0)
+    patterns = {"On-Demand P": ("p[0-9]*",), "Spot P5": ("p5*",), "All": ()}
+    others = [Quota(name, "eu-1", 3, 0, Covered("machines", instance_types=each)) for name, each in patterns.items()]
+    after = quotas(supposed(market(case, 1, *others), [f"quota.local.eu-1.{family}=7"]))
+    assert sorted(each[1].name for each in after if each[1].limit == 7) == (changed or ["G instances"])
+
+
+def test_the_known_quotas_are_listed_so_that_they_can_be_pasted(case: DecisionCase) -> None:
+    own = Quota("machines (all)", "this computer", 3, 0, Covered("machines"))
+    with pytest.raises(UsageError) as error:
+        supposed(market(case, 1, own), ["quota.aws.x.y=2"])
+    assert "'quota.local.this_computer.machines_(all)'" in error.value.hint
+    assert error.value.hint.startswith("no quota of aws is known: it has to be enabled")
 
 
 def test_what_is_not_known_gets_a_suggestion(case: DecisionCase) -> None:

@@ -13,8 +13,8 @@ from providers.offer import OfferId
 
 OBJECTIVES = {
     "cheapest": "least total cost",
-    "max-min-fairness": "the largest least share",
-    "finish-time-fairness": "the least slowdown by sharing",
+    "max-min-fairness": "the job that gets least gets as much as possible",
+    "finish-time-fairness": "the job that sharing delays most is delayed least",
     "makespan": "the earliest end of the last job",
     "max-throughput": "the most steps per second in total",
     "shortest-job-first": "short jobs first",
@@ -36,7 +36,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         numbers("weight", 3),
         numbers("cost"),
         numbers("ends in"),
-        Column("after", 2),
+        Column("", text=True),  # what a job waits for, which is shown at any width
     )
     rows = [row for each in view.jobs for row in _rows(view, each)]
     return blocks(
@@ -64,7 +64,8 @@ def group(view: GroupView, screen: Screen) -> str:
 
 def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
     ends = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
-    own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, ", ".join(job.after) or "-")
+    after = f"after {', '.join(job.after)}" if job.after else ""
+    own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, after)
     if not job.parts:
         return [(job.name, "waits", "0 %", *own)]
     rows: list[tuple[str, ...]] = []
@@ -130,7 +131,11 @@ def _percent(part: float) -> str:
 def _worth(worth: UnitWorth) -> str:
     unit = {"machines": "machine", "vcpus": "vCPU", "gpus": "GPU"}.get(worth.unit, "unit")
     more = f"one more {unit}" if worth.more == 1 else f"{worth.more} more {unit}s"
-    quota = f"{clean(worth.quota)} in {worth.cloud}/{clean(worth.scope)} ({worth.used} of {worth.limit} used)"
+    if worth.owned:
+        there = f"{more} on {clean(worth.scope)}"
+    else:
+        of = "" if worth.quota.casefold() == worth.unit else f" of {clean(worth.quota)}"
+        there = f"{more}{of} in {worth.cloud}/{clean(worth.scope)}"
     saves = worth.saving_nano_usd >= LEAST_SAVING_NANO_USD
     sooner = worth.sooner_s >= LEAST_SOONER_S
     effects = [f"save about {amount(worth.saving_nano_usd)}"] if saves else []
@@ -141,7 +146,7 @@ def _worth(worth: UnitWorth) -> str:
     costs = (
         "" if worth.saving_nano_usd > -LEAST_SAVING_NANO_USD else f", for about {amount(-worth.saving_nano_usd)} more"
     )
-    return f"{more} of {quota} would {' and '.join(effects)}{costs}"
+    return f"{there} ({worth.used} of {worth.limit} used) would {' and '.join(effects)}{costs}"
 
 
 def _compared(view: GroupPlanView, without: Without) -> str:

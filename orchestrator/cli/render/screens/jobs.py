@@ -76,7 +76,7 @@ def queue_row(job: JobView) -> tuple[str, ...]:
 
 
 def _share(job: JobView) -> str:
-    return f"{min(job.step / job.total_steps, 1):.0%}" if job.total_steps else f"{job.step} steps"
+    return f"{job.step} steps" if job.done is None else f"{job.done:.0%}"
 
 
 def _state(job: JobView) -> str:
@@ -89,7 +89,7 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
     rows = [
         ("job", f"{view.name} ({view.id})"),
         ("state", view.state if view.quarantine is None else f"{view.state}, in quarantine"),
-        ("progress", progress(view.step, view.total_steps)),
+        ("progress", progress(view)),
         ("loss", number(view.loss, 8)),
         ("objective", view.objective),
         ("submitted", instant(view.submitted_at_ms)),

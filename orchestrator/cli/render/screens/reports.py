@@ -135,7 +135,7 @@ def _row(row: JobReport) -> tuple[str, ...]:
     return (
         job.name,
         job.state,
-        progress(job.step, job.total_steps),
+        progress(job),
         str(job.runs),
         str(job.migrations),
         str(job.steps_repeated),
