@@ -274,3 +274,16 @@ def test_groups_are_completed(tradewind: Run, state: Path, monkeypatch: pytest.M
     tradewind("submit", "group.yaml", "--yes")
     assert ("sweep", "cheapest") in complete.groups("sw")
     assert complete.groups("other") == []
+
+
+def test_a_job_after_many_names_some(tradewind: Run, group: Path) -> None:
+    text = GROUP.replace("seed: [1, 2]", "seed: [1, 2, 3, 4, 5, 6]").replace("after: [fresh]", "after: [seeds]")
+    group.write_text(text)
+    shown = " ".join(tradewind("plan", "group.yaml").stdout.split())
+    assert "after seeds-seed1, seeds-seed2, seeds-seed3, seeds-seed4 and 2 more" in shown
+    (planned,) = (
+        each
+        for each in json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["jobs"]
+        if each["name"] == "next"
+    )
+    assert len(planned["after"]) == 6

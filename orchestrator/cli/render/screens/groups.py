@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from orchestrator.cli.render.screens.jobs import queue
 from orchestrator.cli.render.table import Column, numbers, table
@@ -20,7 +21,7 @@ OBJECTIVES = {
     "shortest-job-first": "short jobs first",
     "first-in-first-out": "old jobs first",
 }
-SHOWN_WORTHS = 3
+SHOWN_WORTHS, SHOWN_NAMES = 3, 4
 LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not told
 RISKY = "with slower speeds, interruptions and moves, the jobs may cost more than"
 
@@ -64,7 +65,7 @@ def group(view: GroupView, screen: Screen) -> str:
 
 def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
     ends = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
-    after = f"after {', '.join(job.after)}" if job.after else ""
+    after = f"after {_some(job.after)}" if job.after else ""
     own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, after)
     if not job.parts:
         return [(job.name, "waits", "0 %", *own)]
@@ -74,6 +75,11 @@ def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
         share = f"{100 * part.share:.0f} %"
         rows.append((job.name, there, share, *own) if index == 0 else ("", there, share, "", "", "", ""))
     return rows
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN_NAMES])} and {more} more"
 
 
 def _sums(view: GroupPlanView) -> str:
