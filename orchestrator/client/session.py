@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.client.paths import path_of
 from orchestrator.config import Config
-from orchestrator.errors import UsageError
+from orchestrator.errors import SpecError, UsageError
 from orchestrator.services.caller import Caller
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ class Session:
     def load(self, work: Work, *, submitted_before: bool = False) -> JobSpec:
         """The job of a file or mapping. `submitted_before`: as it may have been submitted at another time, when its
         deadline had not passed. Raises SpecError with every problem, each with its field; UsageError for anything
-        else."""
+        else, also for a group file."""
         from orchestrator.jobfile import job_from_mapping, load_job
+        from orchestrator.jobfile.group import is_group_file
         from orchestrator.model import JobSpec
 
         if isinstance(work, JobSpec):
@@ -82,4 +83,11 @@ class Session:
         now_ms = None if submitted_before else self.installation.clock.now_ms()
         if isinstance(work, Mapping):
             return job_from_mapping(work, now_ms=now_ms, submitting=True, project=self.caller.project)
-        return load_job(path_of(work), now_ms=now_ms, submitting=True, project=self.caller.project)
+        path = path_of(work)
+        try:
+            return load_job(path, now_ms=now_ms, submitting=True, project=self.caller.project)
+        except SpecError as error:
+            if not is_group_file(path):
+                raise
+            hint = "name a job file; `plan` and `submit` (client.groups) take group files"
+            raise UsageError(f"{path} is a group file, and this is about a single job", hint=hint) from error

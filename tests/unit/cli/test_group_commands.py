@@ -163,6 +163,10 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
     assert tradewind("cancel").exit_code == 2
     assert tradewind("cancel", "fresh", "--group", "sweep").exit_code == 2
     assert tradewind("queue", "--group", "sweep").exit_code == 4
+    for command in (("profile", "group.yaml"), ("offers", "--for", "group.yaml")):
+        refused = tradewind(*command)
+        assert refused.exit_code == 2
+        assert "group.yaml is a group file, and this is about a single job" in refused.stderr
     group.write_text(GROUP.replace("weight: 2", "weight: 0"))
     refused = tradewind("plan", "group.yaml")
     assert refused.exit_code == 3
