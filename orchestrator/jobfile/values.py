@@ -300,6 +300,7 @@ _read_name = _matching(
     'is not a valid name: use letters, digits, ".", "_" and "-", at most 63, and begin with a letter or digit',
 )
 Name = Annotated[str, PlainValidator(_read_name)]
+
 NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
 SettingText = Annotated[str, PlainValidator(_setting_text)]
 Labels = Annotated[dict[Name, Annotated[str, PlainValidator(_label)]], AfterValidator(_few_labels)]
@@ -340,3 +341,11 @@ Precision = Annotated[
     hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision), hints=_PRECISION_HINTS))
 ]
 Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding), hints=_SHARDING_HINTS))]
+
+
+def is_name(value: object) -> bool:
+    """Whether a job can be called that."""
+    try:
+        return bool(_read_name(value))
+    except BadValueError:
+        return False
