@@ -51,12 +51,21 @@ _WRITE: Mapping[str, str] = {
 }
 """What to write for the word of another tool; empty where a job file has nothing for it."""
 
+OF_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(("group", "jobs", "policy", "defaults"), "only a group file has it, which lists several `jobs`"),
+    **dict.fromkeys(("file", "weight", "after", "matrix"), "write it in an entry of `jobs` in a group file"),
+}
+"""What to do about a field of group files."""
+
 
 def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
     """What to do about the unknown field at `loc`: the like-named one beside it, the section that has one of this name,
     or what to write for another tool's word. `besides` are fields that this place has beside those of a job file."""
     fields = _beside(loc, besides)
-    if (instead := _WRITE.get(word := _folded(loc))) is not None and word not in fields:
+    word = _folded(loc)
+    if len(loc) == 1 and word in OF_GROUPS and word not in fields:
+        return OF_GROUPS[word]
+    if (instead := _WRITE.get(word)) is not None and word not in fields:
         return f"write {instead}" if instead else "a job file has no such field; delete it"
     if (meant := meant_field(loc, besides)) is None:
         return f"valid fields: {', '.join(fields)}"

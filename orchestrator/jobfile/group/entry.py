@@ -60,6 +60,7 @@ class Entries:
     def __init__(self, top: Layer, shared: Sequence[Layer], rules: Rules, problems: list[Problem]) -> None:
         self._top, self._shared, self._rules, self._problems = top, shared, rules, problems
         self._read: dict[str | None, Layer] = {None: _lost_layer(top)}
+        self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, message
         for each in shared:
             self._check_alone(each)
 
@@ -95,7 +96,7 @@ class Entries:
             self._problems += [merged.problem(each) for each in findings]
             told = Told()
             for combination, fields, after in combinations:
-                made.append(self._one((at, merged, unusable), combination, fields, after, told))
+                made.append(self._one((at, merged, unusable, matrix.whole), combination, fields, after, told))
             self._problems += told.problems([combination for combination, _, _ in combinations])
         return made
 
@@ -124,19 +125,19 @@ class Entries:
 
     def _one(
         self,
-        made_of: tuple[Loc, Merged, set[Loc]],
+        made_of: tuple[Loc, Merged, set[Loc], bool],
         combination: Combination,
         fields: EntryFields,
         after: tuple[tuple[Loc, str], ...],
         told: Told,
     ) -> Made:
-        at, merged, unusable = made_of
+        at, merged, unusable, whole = made_of
         texts = merged.texts
         tree = filled(merged.tree, combination, texts, unusable)
         base, written = None, tree.get("name")
         if isinstance(written, str):
             tree["name"], base = name_of(written, combination)
-        name = tree["name"] if is_name(tree.get("name")) else None
+        name = tree["name"] if whole and is_name(tree.get("name")) else None
         tree = with_absolute_paths(tree, lambda loc: merged.layer_of(loc).folder)
         home = merged.layers[-2 if fields.file is not None else -1].folder  # of a field that is written nowhere
         spec, findings = checked(
@@ -151,7 +152,9 @@ class Entries:
         )
         findings += self._against_the_group(tree, {each.loc for each in findings})
         for each in findings:
-            problem = merged.problem(_about_entries(each, in_entry=merged.is_of_entry(each.loc)))
+            if self._is_told(merged, each):
+                continue
+            problem = merged.problem(_about_entries(each) if merged.is_of_entry(each.loc) else each)
             told.add(problem, combination, names_in(merged.tree, each.loc))
         job = GroupJob(spec, fields.weight) if spec is not None and not findings else None
         return Made(at, combination, str(name) if name is not None else None, base, after, job)
@@ -177,7 +180,13 @@ class Entries:
         except ValidationError as error:
             for each in findings_of(error):
                 if not (each.lacks or follows(each, layer.lost) or has_values(layer.tree, each.loc)):
-                    self._problems.append(layer.problem(_about_entries(each, in_entry=False)))
+                    self._problems.append(layer.problem(each))
+                    self._alone.add((id(layer), each.loc, each.message))
+
+    def _is_told(self, merged: Merged, finding: Finding) -> bool:
+        """Whether it is told of a section of one of the layers already."""
+        told = any((id(layer), finding.loc, finding.message) in self._alone for layer in merged.layers)
+        return told and merged.is_section(finding.loc)
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
         """The job file that an entry names. If it cannot be read, the entry's field `file` is reported."""
@@ -216,10 +225,8 @@ def below(lost: Collection[Loc], at: Loc) -> frozenset[Loc]:
     return frozenset(loc[len(at) :] for loc in lost if loc[: len(at)] == at[: len(loc)])
 
 
-def _about_entries(finding: Finding, *, in_entry: bool) -> Finding:
-    """A finding about a field that job files do not have, with a hint that knows the fields of entries."""
-    if len(finding.loc) != 1 or finding.message != UNKNOWN:
-        return finding
-    if finding.loc[0] in OWN_FIELDS:
-        return replace(finding, hint="write it in an entry of `jobs` in the group file")
-    return replace(finding, hint=unknown_field_hint(finding.loc, OWN_FIELDS)) if in_entry else finding
+def _about_entries(finding: Finding) -> Finding:
+    """A finding about an entry; if it is an unknown field, with a hint that knows the fields of entries."""
+    if len(finding.loc) == 1 and finding.message == UNKNOWN:
+        return replace(finding, hint=unknown_field_hint(finding.loc, OWN_FIELDS))
+    return finding

@@ -74,15 +74,16 @@ class Merged:
         while loc and loc not in self.origin:
             loc = loc[:-1]
         index, entry = self.origin.get(loc, len(self.layers) - 1), len(self.layers) - 1
-        if self.layers[index].shared and isinstance(self._at(loc), dict) and loc[0] in JobFile.model_fields:
+        if self.layers[index].shared and self.is_section(loc) and loc[0] in JobFile.model_fields:
             index = entry  # a shared section is all right for other jobs; this one has to complete it
         return self.layers[index].problem(finding)
 
-    def _at(self, loc: Loc) -> object:
+    def is_section(self, loc: Loc) -> bool:
+        """Whether a mapping is at a place: several layers may have a part in it."""
         value: object = self.tree
         for part in loc:
             value = value[part] if isinstance(value, dict | list) else None  # type: ignore[index]
-        return value
+        return isinstance(value, dict)
 
 
 def merge(layers: Sequence[Layer]) -> Merged:

@@ -29,7 +29,7 @@ class Told:
         at: dict[tuple[str, int, int, str], list[Problem]] = {}
         for problem, (some, names) in self._found.items():
             where = _where(some, every, names)
-            told = replace(problem, message=f"{problem.message} {where}") if where else problem
+            told = replace(problem, message=f"{problem.message}, {where}") if where else problem
             at.setdefault((told.path, told.line, told.column, told.field), []).append(told)
         return [problem for same in at.values() for problem in _few(same)]
 

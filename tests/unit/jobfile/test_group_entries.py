@@ -210,9 +210,9 @@ def test_fields_of_entries_elsewhere_say_where_they_belong(folder: Path) -> None
     (folder / "w.yaml").write_text(f"name: w\nweight: 2\n{TRAIN}\n")
     found = problem("group: g\njobs: [{file: w.yaml}]\n", folder)
     assert (Path(found.path).name, found.line) == ("w.yaml", 2)
-    assert found.hint == "write it in an entry of `jobs` in the group file"
+    assert found.hint == "write it in an entry of `jobs` in a group file"
     found = problem("group: g\ndefaults: {matrix: {x: [1]}}\njobs: [{name: a, " + TRAIN + "}]\n", folder)
-    assert (found.field, found.hint) == ("defaults.matrix", "write it in an entry of `jobs` in the group file")
+    assert (found.field, found.hint) == ("defaults.matrix", "write it in an entry of `jobs` in a group file")
 
 
 def test_too_many_entries_are_one_problem(folder: Path) -> None:
