@@ -55,6 +55,8 @@ def quoted(value: object) -> str:
     """A value as it may appear in a message: quoted, printable, short."""
     if isinstance(value, int) and abs(value) > MAX_SIZE_BYTES:
         return "a huge number"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
     plain = value is None or isinstance(value, str | int | float)
     text = json.dumps(value, ensure_ascii=False) if plain else type(value).__name__
     text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

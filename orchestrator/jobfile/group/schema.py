@@ -38,9 +38,8 @@ def _policy(value: object) -> GroupPolicy:
 
 def _job_weight(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_WEIGHT <= value <= MOST_WEIGHT:
-        shown = quoted(value) if not isinstance(value, dict | list) else "this"
         hint = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f}; 1 is usual, 2 is twice as much"
-        raise BadValueError(f"{shown} is not a valid weight", hint)
+        raise BadValueError(f"{quoted(value)} is not a valid weight", hint)
     return float(value)
 
 

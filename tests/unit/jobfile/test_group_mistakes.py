@@ -39,7 +39,7 @@ def group(*entries: str, head: str = "") -> str:
         ("file: none.yaml, name: a, weight: 0, retries: x", ["file", "weight", "retries"]),
         (f"name: a, retries: x, wieght: 1, matrix: {{lr: 3}}, {TRAIN}", ["retries", "wieght", "matrix.lr"]),
         (f"name: a, weight: 0, after: [a b, zz], matrix: {{}}, {TRAIN}", ["weight", "after[0]", "after[1]", "matrix"]),
-        ("name: a, matrix: {l: 3, s: [0]}, train: {entry: 'train:main', steps: '${matrix.s}', args: {lr: '${matrix.l}'}}",
+        ("name: a, matrix: {l: 3, s: [0]}, train: {script: train.py, steps: '${matrix.s}', args: {lr: '${matrix.l}'}}",
          ["matrix.l", "train.steps"]),
         (f"name: a, matrix: {{x: [1, [2], 3]}}, retries: '${{matrix.y}}', {TRAIN}", ["matrix.x[1]", "retries"]),
         (f"file: none.yaml, project: p, {TRAIN}", ["file", "project"]),
