@@ -58,6 +58,13 @@ OF_GROUPS: Mapping[str, str] = {
 """What to do about a field of group files."""
 
 
+SECTIONS: frozenset[Loc] = frozenset(
+    {("labels",), ("train", "env")}
+    | {(name,) for name, field in JobFile.model_fields.items() if "'section'" in str(field.json_schema_extra)}
+)
+"""The fields that only a mapping can be right for."""
+
+
 def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
     """What to do about the unknown field at `loc`: the like-named one beside it, the section that has one of this name,
     or what to write for another tool's word. `besides` are fields that this place has beside those of a job file."""

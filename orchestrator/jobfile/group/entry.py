@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import absolute
-from orchestrator.jobfile.fields import unknown_field_hint
+from orchestrator.jobfile.fields import SECTIONS, meant_field, unknown_field_hint
 from orchestrator.jobfile.group.fill import filled, has_values, misused, name_of, names_in
 from orchestrator.jobfile.group.layers import Layer, Merged, merge
 from orchestrator.jobfile.group.matrix import Combination, Matrix, read_matrix
@@ -21,7 +21,7 @@ from orchestrator.jobfile.parse import UNKNOWN, checked, findings_of, read_text,
 from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.normalize import to_plain
 from orchestrator.jobfile.source.source_map import Finding, Loc, follows, unread
-from orchestrator.jobfile.units import parse_money
+from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.jobfile.values import is_name
 from orchestrator.model import GroupJob
 from providers.money import format_usd
@@ -31,8 +31,8 @@ from providers.money import format_usd
 class Made:
     """What is known of a job: though other fields may be wrong, others can name it, and it can name others.
 
-    `name` and `base`, the name without the values of its matrix, are None if they are not known. `after`: what it
-    names, and where. `job` is None if something is wrong with it.
+    `name` and `base`, the name without the values of its matrix, are None if they are not known or not valid. `after`:
+    what it names, and where. `job` is None if something is wrong with it.
     """
 
     at: Loc
@@ -58,15 +58,14 @@ class Entries:
     """Makes the jobs of the entries of one group file, and adds what is wrong with them to `problems`."""
 
     def __init__(self, top: Layer, shared: Sequence[Layer], rules: Rules, problems: list[Problem]) -> None:
-        self._top, self._shared, self._rules, self._problems = top, shared, rules, problems
+        self._top, self._rules, self._problems = top, rules, problems
         self._read: dict[str | None, Layer] = {None: _lost_layer(top)}
         self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, message
-        for each in shared:
-            self._check_alone(each)
+        self._shared = [self._checked_alone(each) for each in shared]
 
     def matrix(self, at: Loc, entry: Mapping[str, object]) -> Matrix:
         """The matrix of the entry at `at`, whose mistakes are told by `jobs`."""
-        if (*at, "matrix") in self._top.lost:
+        if (*at, "matrix") in self._top.lost or ("matrix",) in _meant(entry):
             return Matrix(whole=False, unread=None)
         if "matrix" not in entry:
             return Matrix()
@@ -75,7 +74,7 @@ class Entries:
     def jobs(self, at: Loc, entry: Mapping[str, object], matrix: Matrix) -> list[Made]:
         """The jobs of one entry, as far as they are known."""
         self._report(each for each in matrix.findings if not follows(each, self._top.lost))
-        lost = below(self._top.lost, at)
+        lost = below(self._top.lost, at) | _meant(entry)
         own = {key: entry[key] for key in EntryFields.model_fields if key in entry}
         given = {key: value for key, value in entry.items() if key not in OWN_FIELDS}
         last = Layer(given, self._top.path, at, self._top.source_map, lost)
@@ -136,7 +135,9 @@ class Entries:
         tree = filled(merged.tree, combination, texts, unusable)
         base, written = None, tree.get("name")
         if isinstance(written, str):
-            tree["name"], base = name_of(written, combination)
+            full, base = name_of(written, combination)
+            tree["name"] = full if is_name(base) else base
+            base = base if is_name(base) else None
         name = tree["name"] if whole and is_name(tree.get("name")) else None
         tree = with_absolute_paths(tree, lambda loc: merged.layer_of(loc).folder)
         home = merged.layers[-2 if fields.file is not None else -1].folder  # of a field that is written nowhere
@@ -155,7 +156,7 @@ class Entries:
             if self._is_told(merged, each):
                 continue
             problem = merged.problem(_about_entries(each) if merged.is_of_entry(each.loc) else each)
-            told.add(problem, combination, names_in(merged.tree, each.loc))
+            told.add(problem, combination, names_in(merged.tree, each.loc) if each.at == "value" else ())
         job = GroupJob(spec, fields.weight) if spec is not None and not findings else None
         return Made(at, combination, str(name) if name is not None else None, base, after, job)
 
@@ -166,27 +167,37 @@ class Entries:
         if rules.project is not None and project not in (None, rules.project) and ("project",) not in wrong:
             hint = f"delete it: the group's project is {rules.project}"
             found.append(Finding(("project",), "a group and its jobs are in one project", hint))
-        budget = tree.get("budget") if ("budget",) not in wrong else None
-        if rules.budget_nano_usd is not None and budget is not None and parse_money(budget) > rules.budget_nano_usd:
-            message = f"the job's budget ({format_usd(parse_money(budget))}) is larger than its group's"
-            hint = f"at most {format_usd(rules.budget_nano_usd)}, or raise the group's budget"
+        budget, whole = _money(tree.get("budget")), rules.budget_nano_usd
+        if budget is not None and whole is not None and budget > whole:
+            message = f"the job's budget ({format_usd(budget)}) is larger than its group's"
+            hint = f"at most {format_usd(whole)}, or raise the group's budget"
             found.append(Finding(("budget",), message, hint))
         return found
 
-    def _check_alone(self, layer: Layer) -> None:
-        """Tell what is wrong with each field of a layer, also if the entries replace all its values."""
+    def _checked_alone(self, layer: Layer) -> Layer:
+        """Tell what is wrong with each field of a layer, also if the entries replace all its values. A misspelt field
+        counts as one that could not be read."""
+        findings, _ = misused(layer.tree, Matrix(unread=None))
+        meant: set[Loc | None] = set()
         try:
             JobFile.model_validate(layer.tree, context={"now_ms": self._rules.now_ms})
         except ValidationError as error:
             for each in findings_of(error):
-                if not (each.lacks or follows(each, layer.lost) or has_values(layer.tree, each.loc)):
-                    self._problems.append(layer.problem(each))
-                    self._alone.add((id(layer), each.loc, each.message))
+                may_be_right = has_values(layer.tree, each.loc) and each.at == "value" and each.loc not in SECTIONS
+                if not (each.lacks or follows(each, layer.lost) or may_be_right):
+                    findings.append(each)
+                if each.message == UNKNOWN:
+                    meant.add(meant_field(each.loc))
+        layer = replace(layer, lost=layer.lost | {loc for loc in meant if loc and _lacks(layer.tree, loc)})
+        self._problems += [layer.problem(each) for each in findings]
+        self._alone |= {(id(layer), each.loc, each.message) for each in findings}
+        return layer
 
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
-        """Whether it is told of a section of one of the layers already."""
-        told = any((id(layer), finding.loc, finding.message) in self._alone for layer in merged.layers)
-        return told and merged.is_section(finding.loc)
+        """Whether it is told of one of the layers already: the one that it is about, or any that has a part of the
+        section that it is about."""
+        told = [each for each in merged.layers if (id(each), finding.loc, finding.message) in self._alone]
+        return bool(told) and (merged.is_section(finding.loc) or merged.layer_of(finding.loc) in told)
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
         """The job file that an entry names. If it cannot be read, the entry's field `file` is reported."""
@@ -211,8 +222,28 @@ class Entries:
             return _lost_layer(self._top)
         layer = Layer(tree, path, (), source_map, frozenset(unread([*findings, *unfit])))
         self._problems += [layer.problem(each) for each in (*findings, *unfit)]
-        self._check_alone(layer)
-        return layer
+        return self._checked_alone(layer)
+
+
+def _meant(entry: Mapping[str, object]) -> frozenset[Loc]:
+    """The fields that unknown ones of an entry probably stand for."""
+    unknown = [key for key in entry if key not in OWN_FIELDS and key not in JobFile.model_fields]
+    meant = {meant_field((key,), OWN_FIELDS) for key in unknown}
+    return frozenset(loc for loc in meant if loc and _lacks(entry, loc))
+
+
+def _lacks(tree: object, loc: Loc) -> bool:
+    for part in loc:
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree is None
+
+
+def _money(value: object) -> int | None:
+    """An amount in nano-USD; None if it is none, which is told elsewhere."""
+    try:
+        return parse_money(value)
+    except BadValueError:
+        return None
 
 
 def _lost_layer(top: Layer) -> Layer:

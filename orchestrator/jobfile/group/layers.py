@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import Problem
+from orchestrator.jobfile.fields import SECTIONS
 from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, dotted
 
@@ -108,6 +109,10 @@ def _lay(merged: Merged, below: dict[str, object], above: dict[str, object], loc
             _lay(merged, old, value, at, index)
             continue
         _forget(merged, at)
+        if not isinstance(value, dict):  # a mapping completes what could not be read
+            merged.lost -= {each for each in merged.lost if each[: len(at)] == at}
+        elif old is not None and at in SECTIONS:
+            merged.lost.add(at)
         below[key] = _copied(merged, value, at, index)
 
 
@@ -124,10 +129,9 @@ def _take_away(merged: Merged, loc: Loc) -> None:
 
 
 def _forget(merged: Merged, loc: Loc) -> None:
-    """Where the values at a place and below it came from, and which of them could not be read."""
+    """Where the values at a place and below it came from."""
     for gone in [each for each in merged.origin if each[: len(loc)] == loc]:
         del merged.origin[gone]
-    merged.lost -= {each for each in merged.lost if each[: len(loc)] == loc}
 
 
 def _copied(merged: Merged, value: object, loc: Loc, index: int) -> object:

@@ -28,7 +28,7 @@ class Names:
             if each.name is not None and each.base is not None:
                 for name in {each.name, each.base}:
                     self._of.setdefault(name, []).append(each.name)
-        # A job whose name is not known may be the one that another names.
+        # A job whose name is not known, or no name, may be the one that another names.
         self._open = not whole or any(each.base is None for each in made)
         self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
 
