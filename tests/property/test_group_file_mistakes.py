@@ -137,7 +137,12 @@ def test_several_mistakes_are_told_as_each_of_them_alone(mistakes: list[tuple[st
         together = told(with_mistakes(mistakes), folder)
         alone = [told(with_mistakes([each]), folder) for each in mistakes]
     assert all(alone)
-    assert sorted(map(str, together)) == sorted({str(each) for problems in alone for each in problems})
+    expected = {str(each) for problems in alone for each in problems}
+    if any("- name:" in right for right, _ in mistakes):  # who is not there is not known without all names
+        expected = {each for each in expected if "there is no job" not in each}
+    if any("matrix:" in right for right, _ in mistakes):  # nor what is wrong with values that are not known
+        expected = {each for each in expected if ", where x is" not in each}
+    assert sorted(map(str, together)) == sorted(expected)
     for each in together:
         assert each.line > 0, str(each)
         assert each.field, str(each)
