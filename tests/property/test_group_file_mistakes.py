@@ -59,6 +59,8 @@ MISTAKES = [
     ("deadline: 48h", "deadline: !x 48h"),
     ("  retries: 2", "  retries: many"),
     ("  retries: 2", "  retires: 2"),
+    ("  retries: 2", "  resources: {gpu: H900}"),
+    ("  retries: 2", "  where: {clouds: [awss, gcp, gcp]}"),
     ("  labels: {team: a}", "  labels: hello"),
     ("  labels: {team: a}", "  labels: '${matrix.x'"),
     ('  train: {entry: "train:main"}', "  train: hello"),

@@ -138,6 +138,8 @@ class Entries:
             full, base = name_of(written, combination)
             tree["name"] = full if is_name(base) else base
             base = base if is_name(base) else None
+        elif isinstance(written, int | float):
+            base = texts.get(("name",), str(written))  # others name it so, when it is in quotes
         name = tree["name"] if whole and is_name(tree.get("name")) else None
         tree = with_absolute_paths(tree, lambda loc: merged.layer_of(loc).folder)
         home = merged.layers[-2 if fields.file is not None else -1].folder  # of a field that is written nowhere
@@ -164,7 +166,7 @@ class Entries:
         """What of a job contradicts its group; nothing about fields that are `wrong` already."""
         found = []
         project, rules = tree.get("project"), self._rules
-        if rules.project is not None and project not in (None, rules.project) and ("project",) not in wrong:
+        if isinstance(project, str) and rules.project not in (None, project) and ("project",) not in wrong:
             hint = f"delete it: the group's project is {rules.project}"
             found.append(Finding(("project",), "a group and its jobs are in one project", hint))
         budget, whole = _money(tree.get("budget")), rules.budget_nano_usd
@@ -196,8 +198,8 @@ class Entries:
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
         """Whether it is told of one of the layers already: the one that it is about, or any that has a part of the
         section that it is about."""
-        told = [each for each in merged.layers if (id(each), finding.loc, finding.message) in self._alone]
-        return bool(told) and (merged.is_section(finding.loc) or merged.layer_of(finding.loc) in told)
+        told = [(id(each), finding.loc, finding.message) in self._alone for each in merged.layers]
+        return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
         """The job file that an entry names. If it cannot be read, the entry's field `file` is reported."""

@@ -71,19 +71,25 @@ class Merged:
     def problem(self, finding: Finding) -> Problem:
         """The finding at its place in the file that it was written in; something that is missing, at the nearest
         section that exists."""
-        loc = finding.loc
-        while loc and loc not in self.origin:
-            loc = loc[:-1]
-        index, entry = self.origin.get(loc, len(self.layers) - 1), len(self.layers) - 1
+        index, entry, loc = self.index_of(finding.loc), len(self.layers) - 1, self._nearest(finding.loc)
         if self.layers[index].shared and self.is_section(loc) and loc[0] in JobFile.model_fields:
             index = entry  # a shared section is all right for other jobs; this one has to complete it
         return self.layers[index].problem(finding)
+
+    def index_of(self, loc: Loc) -> int:
+        """The layer of the value at a place, or of the nearest section around it that exists; else the job's entry."""
+        return self.origin.get(self._nearest(loc), len(self.layers) - 1)
+
+    def _nearest(self, loc: Loc) -> Loc:
+        while loc and loc not in self.origin:
+            loc = loc[:-1]
+        return loc
 
     def is_section(self, loc: Loc) -> bool:
         """Whether a mapping is at a place: several layers may have a part in it."""
         value: object = self.tree
         for part in loc:
-            value = value[part] if isinstance(value, dict | list) else None  # type: ignore[index]
+            value = value.get(part) if isinstance(value, dict) else None
         return isinstance(value, dict)
 
 

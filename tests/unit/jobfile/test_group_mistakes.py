@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,11 @@ def test_a_wrong_entry_does_not_hide_names_cycles_and_budgets_of_others(folder: 
         head="budget: $5\n",
     )
     assert fields(text, folder) == ["jobs[0].retries", "jobs[1].after", "jobs[1].after[2]", "jobs[2].budget"]
+
+
+def test_a_name_that_lacks_its_quotes_is_a_name_for_others(folder: Path) -> None:
+    text = group(f"name: 5, {TRAIN}", f"name: b, after: ['5', q], {TRAIN}")
+    assert fields(text, folder) == ["jobs[0].name", "jobs[1].after[1]"]
 
 
 @pytest.mark.parametrize(
@@ -280,3 +286,10 @@ def test_more_than_a_thousand_jobs_hide_no_other_mistake(folder: Path) -> None:
     many = f"matrix: {{x: {list(range(600))}}}, {TRAIN}"
     text = group(f"name: a, retries: x, {many}", f"name: b, {many}", f"name: c, retries: x, {many}")
     assert fields(text, folder) == ["jobs[0].retries", "jobs[1]", "jobs[2].retries"]
+
+
+def test_a_pipe_in_place_of_a_job_file_is_told_in_the_entry(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+    (found,) = problems(group("file: pipe.yaml"), folder)
+    assert (found.line, found.field) == (3, "jobs[0].file")
+    assert found.message == "pipe.yaml cannot be read: it is a pipe or a device"
