@@ -60,8 +60,7 @@ def load_job(
 def read_text(path: str | Path) -> str:
     """The text of a regular file. Raises SpecError where it is none, cannot be read or is not UTF-8."""
     try:
-        # A pipe that nobody writes to would block; a device or a terminal has no end.
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+        with open(path, "rb", opener=_opened_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(LARGEST_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError) as error:
@@ -81,6 +80,11 @@ def read_text(path: str | Path) -> str:
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
         raise SpecError([problem]) from None
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    """Without waiting for somebody who writes to a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _similar(path: Path) -> str:

@@ -226,6 +226,8 @@ def test_a_file_with_jobs_is_a_group_file_whatever_its_capitals(folder: Path, he
          [("Group", '"group"'), ("Jobs", '"jobs"'), ("jobs[0].retries", "digits")]),
         ("group: g\ntrain: {entry: 'train:main', stepz: 1, steps: 3}\njobs: [{name: a}, {name: b}]\n",
          [("train", "`defaults`"), ("train.stepz", '"steps"')]),
+        (f"group: g\nresources: {{use_spot: true}}\njobs: [{{name: a, {TRAIN}}}]\n",
+         [("resources", "`defaults`"), ("resources.use_spot", "capacity: [spot]")]),
         (f"name: g\nmatrix: {{x: [1]}}\njobs: [{{name: a, {TRAIN}}}]\n",
          [("name", '"group"'), ("matrix", "entry of `jobs`")]),
         (f"group: g\nDefaults: {{retries: x}}\njobs: [{{name: a, {TRAIN}}}]\n",
