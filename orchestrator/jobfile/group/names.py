@@ -77,7 +77,7 @@ class Names:
         for circle in cycles(after):
             way = [*circle, circle[0]]
             if len(circle) > _MOST_SHOWN:
-                way[_MOST_SHOWN - 1 : -1] = [f"… ({len(circle) - _MOST_SHOWN + 1} more)"]
+                way[_MOST_SHOWN - 1 : -1] = [f"... ({len(circle) - _MOST_SHOWN + 1} more)"]
             wrong = f"a cycle: {' after '.join(way)}"
             yield Finding((*by_name[circle[0]].at, "after"), wrong, "remove one of these")
 

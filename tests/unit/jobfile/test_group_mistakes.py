@@ -85,7 +85,7 @@ def test_each_cycle_is_told_and_a_long_one_is_cut(folder: Path) -> None:
     ring = [f"name: j{i}, after: [j{(i + 1) % 1000}], {TRAIN}" for i in range(998)]
     ring[-1] = f"name: j997, after: [j0], {TRAIN}"
     long, short = problems(group(*ring, f"name: a, after: [b], {TRAIN}", f"name: b, after: [a], {TRAIN}"), folder)
-    assert long.message == "a cycle: j0 after j1 after j2 after j3 after … (994 more) after j0"
+    assert long.message == "a cycle: j0 after j1 after j2 after j3 after ... (994 more) after j0"
     assert (short.line, short.field, short.message) == (1001, "jobs[998].after", "a cycle: a after b after a")
 
 
