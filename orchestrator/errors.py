@@ -86,12 +86,18 @@ class SpecError(TradewindError):
 def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:
     """`did you mean "x"?` with the option whose `key` is closest to `word`; empty if none is close, or if `word` is one
     of them, so that something else is wrong."""
+    known = list(options)
+    near = "" if word in known else nearest(word, known, key)
+    return f'did you mean "{near}"?' if near else ""
+
+
+def nearest(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:
+    """The option whose `key` is closest to `word`, capital letters aside; empty if none is close."""
     import difflib  # only ever needed on the way to an error
 
-    known = list(options)
-    by_folded = {key(option).casefold(): option for option in known}
-    near = [] if word in known else difflib.get_close_matches(word.casefold(), by_folded, n=1)
-    return f'did you mean "{by_folded[near[0]]}"?' if near else ""
+    by_folded = {key(option).casefold(): option for option in options}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return by_folded[near[0]] if near else ""
 
 
 def one_edit_apart(word: str, other: str) -> bool:

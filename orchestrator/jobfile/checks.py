@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from orchestrator.jobfile.places import cloud_meant, known_cloud, region_meant
 from orchestrator.jobfile.program.arguments import misfits
@@ -19,7 +19,7 @@ from orchestrator.jobfile.program.entrypoint import (
     has_module,
     script_problem,
 )
-from orchestrator.jobfile.source.source_map import Finding
+from orchestrator.jobfile.source.source_map import Finding, Loc, lost_at
 from trainers.errors import StoreNotFound
 from trainers.objects.services import SERVICES, place_of
 
@@ -27,10 +27,14 @@ OBJECT_STORES = ("s3", "gs", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
-def check(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
-    """What is wrong with `tree` beyond its single values; relative paths are relative to `base_dir`."""
+def check(tree: dict[str, object], base_dir: str, lost: Collection[Loc] = ()) -> Iterator[Finding]:
+    """What is wrong with `tree` beyond its single values; relative paths are relative to `base_dir`. The values at the
+    places `lost` could not be read."""
     if isinstance(tree.get("train"), dict):
-        yield from _check_train(_section(tree, "train"), base_dir)
+        train = _section(tree, "train")
+        yield from _check_train(train)
+        if "workdir" in train or not lost_at(("train", "workdir"), lost):
+            yield from _check_code(train, base_dir)
     yield from _check_resources(_section(tree, "resources"))
     yield from _check_objective(_section(tree, "objective"))
     yield from _check_places(_section(tree, "where"))
@@ -54,22 +58,22 @@ def _section(tree: dict[str, object], name: str) -> dict[str, object]:
     return {k: v for k, v in section.items() if v is not None} if isinstance(section, dict) else {}
 
 
-def _check_train(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
+def _check_train(train: dict[str, object]) -> Iterator[Finding]:
     entry, script = train.get("entry"), train.get("script")
     if (entry is None) == (script is None):
         wrong = "has neither entry nor script" if entry is None else "has both entry and script"
-        yield Finding(("train",), wrong, 'give one: "entry: module:function" or "script: file.py"', "key")
+        hint = 'give one: "entry: module:function" or "script: file.py"'
+        either = (("train", "entry"), ("train", "script"))
+        yield Finding(("train",), wrong, hint, "key", lacks=either if entry is None else ())
     if "steps" in train and "epochs" in train:
         yield Finding(("train", "epochs"), "cannot be combined with steps", "keep one of the two", "key")
     if entry is not None and script is None and not {"steps", "epochs"} & train.keys():
-        yield Finding(
-            ("train",), "has neither steps nor epochs", 'say how long to train, such as "steps: 20000"', "key"
-        )
+        hint, either = 'say how long to train, such as "steps: 20000"', (("train", "steps"), ("train", "epochs"))
+        yield Finding(("train",), "has neither steps nor epochs", hint, "key", lacks=either)
     if entry is not None and isinstance(train.get("args"), list):
         hint = 'write a mapping, such as "args: {lr: 3.0e-4}"; a list is for train.script'
         yield Finding(("train", "args"), "a function takes its arguments by name", hint)
     yield from _check_lengths(train)
-    yield from _check_code(train, base_dir)
     env, secrets = train.get("env"), train.get("secrets")
     if isinstance(env, dict) and isinstance(secrets, list):
         for index, name in enumerate(secrets):
@@ -111,7 +115,8 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         elif (source := entry_source(entry, folder)) is not None:
             for each in misfits(source, entry, train):
                 if each.name is None:
-                    yield Finding(("train", "args"), each.message, each.hint, "key")
+                    every = ("train", "args", "")
+                    yield Finding(("train", "args"), each.message, each.hint, "key", lacks=(every,))
                 else:
                     yield Finding(("train", "args", each.name), each.message, each.hint)
     if isinstance(script, str) and script.strip() and (problem := script_problem(script, folder)):
@@ -163,7 +168,7 @@ def _check_location(loc: tuple[str | int, ...], location: str, problem: Callable
     store = scheme(location)
     if store is None:
         if location.strip() and (message := problem(location)):
-            yield Finding(loc, message)
+            yield Finding(loc, message, "correct the path: it is relative to the file that it is written in")
     elif store not in OBJECT_STORES:
         known = ", ".join(f"{name}://" for name in OBJECT_STORES)
         yield Finding(loc, f"{store}:// is not supported", f"use a path, or one of {known}")

@@ -1,20 +1,25 @@
-"""Fields that a job file does not have: the one that was meant, by its spelling or by another tool's word for it."""
+"""Fields of the job file by their place: an example of each; and for one that it does not have, the one that was meant,
+by its spelling or by another tool's word for it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from orchestrator.errors import did_you_mean
-from orchestrator.jobfile.schema import JobFile, Section
-from orchestrator.jobfile.source.source_map import Loc
+from pydantic.fields import FieldInfo
 
+from orchestrator.errors import nearest
+from orchestrator.jobfile.schema import JobFile, Section, TrainSection
+from orchestrator.jobfile.source.source_map import Loc, dotted
+
+TRAIN = "train: {script: train.py}"
 _WRITE: Mapping[str, str] = {
     "accelerators": "resources: {gpu: H100:8}",
     "batch_size": "train: {args: {batch_size: 32}}",
     "cloud": "where: {clouds: [aws]}",
-    "command": "train: {script: train.py}",
+    "command": TRAIN,
     "cpus": "resources: {cpu: 8}",
     "disk_size": "",
     "envs": "train: {env: {NAME: value}}",
@@ -35,7 +40,7 @@ _WRITE: Mapping[str, str] = {
     "providers": "where: {clouds: [aws]}",
     "python_version": "",
     "region": "where: {regions: [us-east-1]}",
-    "run": "train: {script: train.py}",
+    "run": TRAIN,
     "spot": "capacity: [spot]",
     "spot_policy": "capacity: [spot]",
     "time_limit": "max_duration: 72h",
@@ -46,24 +51,85 @@ _WRITE: Mapping[str, str] = {
 }
 """What to write for the word of another tool; empty where a job file has nothing for it."""
 
+OF_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(("group", "jobs", "policy", "defaults"), "only a group file has it, which lists several `jobs`"),
+    **dict.fromkeys(("file", "weight", "after", "matrix"), "write it in an entry of `jobs` in a group file"),
+}
+"""What to do about a field of group files."""
+
+
+SECTIONS: frozenset[Loc] = frozenset(
+    {("labels",), ("train", "env")}
+    | {(name,) for name, field in JobFile.model_fields.items() if "'section'" in str(field.json_schema_extra)}
+)
+"""The fields that only a mapping can be right for."""
+
 
 def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
     """What to do about the unknown field at `loc`: the like-named one beside it, the section that has one of this name,
     or what to write for another tool's word. `besides` are fields that this place has beside those of a job file."""
-    name, sections = str(loc[-1]), _sections()
-    home = tuple(part for part in loc[:-1] if isinstance(part, str))
-    fields = [*besides, *sections.get(home, JobFile).model_fields]
-    word = name.replace("-", "_").casefold()
-    if word in fields:
-        return f'did you mean "{word}"?'
-    if (instead := _WRITE.get(word)) is not None:
+    fields = _beside(loc, besides)
+    word = _folded(loc)
+    if len(loc) == 1 and word in OF_GROUPS and word not in fields:
+        return OF_GROUPS[word]
+    if (instead := _WRITE.get(word)) is not None and word not in fields:
         return f"write {instead}" if instead else "a job file has no such field; delete it"
-    if near := did_you_mean(name, fields):
-        return near
-    for section, model in sections.items():
-        if word in model.model_fields:
-            return f'did you mean "{".".join((*section, word))}"?'
-    return f"valid fields: {', '.join(fields)}"
+    if (meant := meant_field(loc, besides)) is None:
+        return f"valid fields: {', '.join(fields)}"
+    return f'did you mean "{dotted(meant) if len(meant) != len(loc) else meant[-1]}"?'
+
+
+def meant_field(loc: Loc, besides: Iterable[str] = ()) -> Loc | None:
+    """The place of the field that was probably meant by the unknown field at `loc`; None if there is none."""
+    fields, word = _beside(loc, besides), _folded(loc)
+    if word in fields:
+        return (*loc[:-1], word)
+    if word not in _WRITE and (near := nearest(str(loc[-1]), fields)):
+        return (*loc[:-1], near)
+    sections = _sections().items()
+    return next(((*section, word) for section, model in sections if word in model.model_fields), None)
+
+
+def _folded(loc: Loc) -> str:
+    return str(loc[-1]).replace("-", "_").casefold()
+
+
+def _beside(loc: Loc, besides: Iterable[str]) -> list[str]:
+    home = tuple(part for part in loc[:-1] if isinstance(part, str))
+    return [*besides, *_sections().get(home, JobFile).model_fields]
+
+
+def example_hint(loc: Loc, model: type[Section] = JobFile) -> str:
+    """`write it like "steps: 20000"`, of the innermost field of `model` that is at `loc` or around it; empty if there
+    is none."""
+    found = ""
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            break
+        found = f"{part}: {_example(field)}"
+        section = section_of(field.annotation)
+        if section is None:
+            break
+        model = section
+    return f"write it like {json.dumps(found)}" if '"' not in found else f"write it like {found}" if found else ""
+
+
+def _example(field: FieldInfo) -> str:
+    """The example of a field; of a section, what it must have, or else its first field."""
+    if field.examples and field.examples[0]:
+        return str(field.examples[0])
+    model = section_of(field.annotation)
+    if model is None:
+        return ""
+    if model is TrainSection:
+        return TRAIN.partition(": ")[2]
+    inner = model.model_fields
+    shown = [name for name, each in inner.items() if each.is_required()] or [next(iter(inner))]
+    text = f"{{{', '.join(f'{name}: {_example(inner[name])}' for name in shown)}}}"
+    return f"[{text}]" if get_origin(field.annotation) is tuple else text
 
 
 def _sections() -> dict[tuple[str, ...], type[Section]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
-from collections.abc import Mapping
+import stat
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,19 @@ from pydantic_core import ErrorDetails
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
-from orchestrator.jobfile.fields import unknown_field_hint
+from orchestrator.jobfile.fields import example_hint, meant_field, unknown_field_hint
 from orchestrator.jobfile.from_spec import mapping_from_spec
-from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, TrainSection
+from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, Section, TrainSection
 from orchestrator.jobfile.source.normalize import to_plain
-from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
+from orchestrator.jobfile.source.source_map import (
+    Finding,
+    Loc,
+    SourceMap,
+    YamlSyntaxError,
+    follows,
+    read_yaml,
+    unread,
+)
 from orchestrator.jobfile.units import BadValueError
 from orchestrator.jobfile.unsupported import unsupported_fields
 from orchestrator.model import (
@@ -48,15 +58,19 @@ def load_job(
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file. Raises SpecError where it cannot be read or is not UTF-8."""
+    """The text of a regular file. Raises SpecError where it is none, cannot be read or is not UTF-8."""
     try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
+        with open(path, "rb", opener=_opened_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(LARGEST_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = _similar(Path(path)) if isinstance(error, FileNotFoundError) else ""
         problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "give the path of a job file")
         raise SpecError([problem]) from None
+    if not stat.S_ISREG(mode):
+        wrong, hint = "cannot be read: it is a pipe or a device", "save the text as a file, and give the path of that"
+        raise SpecError([Problem(str(path), 0, 0, "", wrong, hint)])
     if len(content) > LARGEST_FILE_BYTES:
         raise _too_large(content.decode("utf-8", "replace"), path)
     try:
@@ -66,6 +80,11 @@ def read_text(path: str | Path) -> str:
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
         raise SpecError([problem]) from None
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    """Without waiting for somebody who writes to a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _similar(path: Path) -> str:
@@ -191,13 +210,14 @@ def checked(
     now_ms: int | None,
     submitting: bool,
     project: str,
+    lost: Collection[Loc] = (),
 ) -> tuple[JobSpec | None, list[Finding]]:
     """(the spec, unless the tree is too wrong for one; what is wrong with it, `found` on the way first). `texts` are
-    the unquoted values as written, by their place."""
+    the unquoted values as written, by their place; `lost` the places of values that could not be read, beside those of
+    `found`. What looks wrong only because of them is no finding."""
     tree, unfit = to_plain(value)
     early = found + unfit
-    # A value that could not be carried over was dropped, so that its field now looks missing or empty.
-    dropped = {finding.loc for finding in early if finding.mark is None}
+    lost = {*lost, *unread(early)}
     late: list[Finding] = []
     spec: JobSpec | None = None
     if isinstance(tree, dict):
@@ -205,16 +225,18 @@ def checked(
             tree["project"] = project
         _as_written(tree, texts)
         base = str(base_dir.absolute())
-        late += check(tree, base)
+        late += check(tree, base, lost)
         try:
             spec = _spec(JobFile.model_validate(tree, context={"now_ms": now_ms}), base)
         except ValidationError as error:
-            late += map(finding_of, error.errors(include_url=False, include_input=False))
+            late += findings_of(error)
+            meant = {meant_field(each.loc) or each.loc for each in late if each.message == UNKNOWN}
+            late = [each for each in late if not (each.lacks and follows(each, meant))]
         if spec is not None and submitting:
             late += [item.finding() for item in unsupported_fields(spec)]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
-    return spec, early + [finding for finding in late if finding.loc not in dropped]
+    return spec, early + [finding for finding in late if not follows(finding, lost)]
 
 
 def _as_written(tree: dict[str, object], texts: Mapping[Loc, str]) -> None:
@@ -237,8 +259,15 @@ def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
     ]
 
 
-def finding_of(details: ErrorDetails) -> Finding:
-    """One error of pydantic in the words of this project."""
+UNKNOWN = "unknown field"
+
+
+def findings_of(error: ValidationError, model: type[Section] = JobFile) -> list[Finding]:
+    """The errors of pydantic in `model`, in the words of this project."""
+    return [_finding_of(each, model) for each in error.errors(include_url=False, include_input=False)]
+
+
+def _finding_of(details: ErrorDetails, model: type[Section]) -> Finding:
     loc: Loc = details["loc"]
     kind, context = details["type"], details.get("ctx", {})
     if loc and loc[-1] == "[key]":
@@ -247,19 +276,21 @@ def finding_of(details: ErrorDetails) -> Finding:
         at_key = False
     error = context.get("error")
     if isinstance(error, BadValueError):
-        return Finding(loc, str(error), error.hint, "key" if at_key else "value")
+        return Finding(loc, str(error), error.hint or example_hint(loc, model), "key" if at_key else "value")
     if kind == "missing":
-        return Finding(loc, "is required", at="key")
+        return Finding(loc, "is required", example_hint(loc, model), "key", lacks=(loc,))
     if kind == "extra_forbidden":
-        return Finding(loc, "unknown field", unknown_field_hint(loc), "key")
+        return Finding(loc, UNKNOWN, unknown_field_hint(loc), "key")
+    if kind == "greater_than_equal":
+        return Finding(loc, f"must be at least {context['ge']}")
+    if kind == "less_than_equal":
+        return Finding(loc, f"must be at most {context['le']}")
     words = {
-        "greater_than_equal": f"must be at least {context.get('ge')}",
-        "less_than_equal": f"must be at most {context.get('le')}",
         "model_type": "must be a mapping of fields",
         "dict_type": "must be a mapping",
         "tuple_type": "must be a list",
     }
-    return Finding(loc, words.get(kind, details["msg"]))
+    return Finding(loc, words.get(kind, "is not valid here"), example_hint(loc, model))
 
 
 def _spec(file: JobFile, base_dir: str) -> JobSpec:

@@ -52,11 +52,20 @@ class BadValueError(ValueError):
 
 
 def quoted(value: object) -> str:
-    """A value as it may appear in a message: quoted, ASCII, short."""
+    """A value as it may appear in a message: quoted, printable, short."""
     if isinstance(value, int) and abs(value) > MAX_SIZE_BYTES:
         return "a huge number"
-    text = json.dumps(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    plain = value is None or isinstance(value, str | int | float)
+    text = json.dumps(value, ensure_ascii=False) if plain else type(value).__name__
+    text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def shown(text: str) -> str:
+    """A text as it may appear in a message: as it is, or quoted where that is not clear."""
+    return text if text.isprintable() and text.strip() == text != "" and len(text) <= 40 else quoted(text)
 
 
 def parse_size(value: object) -> int:

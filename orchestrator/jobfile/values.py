@@ -29,7 +29,7 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     hint = "" if isinstance(value, dict | list) else "put it in quotes"
-    raise BadValueError(f"must be text, not {_kind(value)}", hint)
+    raise BadValueError(f"must be text, not {quoted(value)}", hint)
 
 
 def _whole(value: object) -> int:
@@ -37,7 +37,7 @@ def _whole(value: object) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    raise BadValueError(f"must be a whole number, not {_kind(value)}", "write only digits")
+    raise BadValueError(f"must be a whole number, not {quoted(value)}", "write only digits")
 
 
 def _yes_no(value: object) -> bool:
@@ -45,19 +45,13 @@ def _yes_no(value: object) -> bool:
         return value
     word = value.casefold() if isinstance(value, str) else ""
     meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(word, "")
-    raise BadValueError(f"must be true or false, not {_kind(value)}", f"write {meant}" if meant else "")
+    raise BadValueError(f"must be true or false, not {quoted(value)}", f"write {meant}" if meant else "")
 
 
 def _weight(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6:
         return float(value)
     raise BadValueError("must be a number, 0 or more")
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else quoted(value)
 
 
 def _matching(pattern: str, rule: str, *, secret: bool = False) -> Callable[[object], str]:
@@ -107,7 +101,7 @@ def _setting_text(value: object) -> str:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise BadValueError("must be text", "put it in quotes")
+    raise BadValueError("must be text", "" if isinstance(value, dict | list) else "put it in quotes")
 
 
 def _label(value: object) -> str:
@@ -164,7 +158,7 @@ def _args(value: object) -> Mapping[str, Any] | tuple[str, ...]:
         return tuple(map(_word, value))
     if not isinstance(value, dict):
         hint = f"write [{', '.join(value.split())}]" if isinstance(value, str) and value.split() else ""
-        raise BadValueError(f"must be a mapping of names to values or a list of words, not {_kind(value)}", hint)
+        raise BadValueError(f"must be a mapping of names to values or a list of words, not {quoted(value)}", hint)
     for name, arg in value.items():
         inner = arg.values() if isinstance(arg, dict) else arg if isinstance(arg, list) else ()
         if any(isinstance(item, dict | list) for item in inner):
@@ -178,7 +172,7 @@ def _args(value: object) -> Mapping[str, Any] | tuple[str, ...]:
 def _word(value: object) -> str:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
-    raise BadValueError(f"in a list, each argument must be text, not {_kind(value)}", "put it in quotes")
+    raise BadValueError(f"in a list, each argument must be text, not {quoted(value)}", "put it in quotes")
 
 
 def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -189,11 +183,11 @@ def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
         for each in value:
             if not isinstance(each, str) or not each.strip().isprintable() or each.strip()[:1] in ("", "-"):
                 raise BadValueError(
-                    f"{_kind(each)} is not a package", 'write names such as "tqdm>=4"; options go in setup'
+                    f"{quoted(each)} is not a package", 'write names such as "tqdm>=4"; options go in setup'
                 )
         return tuple(value), ()
     raise BadValueError(
-        f"must be a path or a list of packages, not {_kind(value)}", 'write "requirements.txt" or [tqdm]'
+        f"must be a path or a list of packages, not {quoted(value)}", 'write "requirements.txt" or [tqdm]'
     )
 
 
@@ -217,7 +211,7 @@ def _python(value: object) -> str:
 
 def _rate(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadValueError(f"{_kind(value)} is not a number of steps per second", "write it like 2.5")
+        raise BadValueError(f"{quoted(value)} is not a number of steps per second", "write it like 2.5")
     if not LEAST_RATE <= value <= MOST_RATE:
         raise BadValueError(f"{quoted(value)} steps/s is not possible", f"between {LEAST_RATE:g} and {MOST_RATE:g}")
     return float(value)
@@ -242,7 +236,9 @@ def read_objective(value: object) -> object:
         return {"cost": float(value == "cheapest"), "time": float(value == "fastest")}
     if isinstance(value, dict):
         return value
-    raise BadValueError(f"{_kind(value)} is not a valid objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}")
+    raise BadValueError(
+        f"{quoted(value)} is not a valid objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}"
+    )
 
 
 def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | None]:
@@ -300,6 +296,7 @@ _read_name = _matching(
     'is not a valid name: use letters, digits, ".", "_" and "-", at most 63, and begin with a letter or digit',
 )
 Name = Annotated[str, PlainValidator(_read_name)]
+
 NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
 SettingText = Annotated[str, PlainValidator(_setting_text)]
 Labels = Annotated[dict[Name, Annotated[str, PlainValidator(_label)]], AfterValidator(_few_labels)]
@@ -340,3 +337,11 @@ Precision = Annotated[
     hardware.Precision, PlainValidator(_one_of(*get_args(hardware.Precision), hints=_PRECISION_HINTS))
 ]
 Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Sharding), hints=_SHARDING_HINTS))]
+
+
+def is_name(value: object) -> bool:
+    """Whether a job can be called that."""
+    try:
+        return bool(_read_name(value))
+    except BadValueError:
+        return False

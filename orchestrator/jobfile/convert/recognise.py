@@ -29,8 +29,8 @@ _SKYPILOT_RESOURCES = frozenset(
 
 
 def recognise(tree: object, path: str) -> Tool | None:
-    """The tool whose task file `tree` is; None for a job file of ours and for anything else."""
-    if not isinstance(tree, Mapping) or "train" in tree:
+    """The tool whose task file `tree` is; None for a job or group file of ours and for anything else."""
+    if not isinstance(tree, Mapping) or "train" in tree or "jobs" in tree:
         return None
     name = PurePath(path).name
     if name.endswith((".dstack.yml", ".dstack.yaml")) or tree.get("type") in DSTACK_TYPES:

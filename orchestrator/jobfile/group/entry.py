@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,140 +10,256 @@ from pydantic import ValidationError
 
 from orchestrator.errors import Problem, SpecError
 from orchestrator.jobfile.checks import absolute
-from orchestrator.jobfile.fields import unknown_field_hint
+from orchestrator.jobfile.fields import SECTIONS, meant_field, unknown_field_hint
+from orchestrator.jobfile.group.fill import filled, has_values, misused, name_of, names_in
 from orchestrator.jobfile.group.layers import Layer, Merged, merge
-from orchestrator.jobfile.group.matrix import Combination, combinations, filled, name_of
+from orchestrator.jobfile.group.matrix import Combination, Matrix, read_matrix
 from orchestrator.jobfile.group.paths import with_absolute_paths
-from orchestrator.jobfile.group.schema import OWN_FIELDS, EntryFields, GroupFile
-from orchestrator.jobfile.parse import checked, finding_of, read_text, read_tree
+from orchestrator.jobfile.group.schema import OWN_FIELDS, EntryFields, looks_like_group
+from orchestrator.jobfile.group.told import Told
+from orchestrator.jobfile.parse import UNKNOWN, checked, findings_of, read_text, read_tree
 from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.normalize import to_plain
-from orchestrator.jobfile.source.source_map import Finding
+from orchestrator.jobfile.source.source_map import Finding, Loc, follows, unread
+from orchestrator.jobfile.units import BadValueError, parse_money
+from orchestrator.jobfile.values import is_name
 from orchestrator.model import GroupJob
+from providers.money import format_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A job, the name that it has without the values of its matrix, and the index of its entry."""
+    """What is known of a job: though other fields may be wrong, others can name it, and it can name others.
 
-    job: GroupJob
-    base: str
-    entry: int
+    `name` and `base`, the name without the values of its matrix, are None if they are not known or not valid. `after`:
+    what it names, and where. `job` is None if something is wrong with it.
+    """
+
+    at: Loc
+    combination: Combination
+    name: str | None
+    base: str | None
+    after: tuple[tuple[Loc, str], ...]
+    job: GroupJob | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a group demands of its jobs. `project` is what its own fields say; None if that is wrong."""
+
+    project: str | None
+    budget_nano_usd: int | None
+    now_ms: int | None
+    submitting: bool
+    project_of_jobs: str  # that name none
 
 
 class Entries:
     """Makes the jobs of the entries of one group file, and adds what is wrong with them to `problems`."""
 
-    def __init__(
-        self, top: Layer, file: GroupFile, problems: list[Problem], *, now_ms: int | None, submitting: bool
-    ) -> None:
-        self._top, self._file, self._problems = top, file, problems
-        self._now_ms, self._submitting = now_ms, submitting
-        self._read: dict[str, Layer | None] = {}
+    def __init__(self, top: Layer, shared: Sequence[Layer], rules: Rules, problems: list[Problem]) -> None:
+        self._top, self._rules, self._problems = top, rules, problems
+        self._read: dict[str | None, Layer] = {None: _lost_layer(top)}
+        self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, message
+        self._shared = [self._checked_alone(each) for each in shared]
 
-    def jobs(self, index: int, entry: Mapping[str, object]) -> list[Made]:
-        """The jobs of one entry; none if something is wrong with it."""
-        at = ("jobs", index)
-        found: list[Combination] = [{}]
-        if "matrix" in entry:
-            found, wrong = combinations(entry["matrix"], (*at, "matrix"), self._top.source_map.texts)
-            self._report(wrong)
+    def matrix(self, at: Loc, entry: Mapping[str, object]) -> Matrix:
+        """The matrix of the entry at `at`, whose mistakes are told by `jobs`."""
+        if (*at, "matrix") in self._top.lost or ("matrix",) in _meant(entry):
+            return Matrix(whole=False, unread=None)
+        if "matrix" not in entry:
+            return Matrix()
+        return read_matrix(entry["matrix"], (*at, "matrix"), self._top.source_map.texts)
+
+    def jobs(self, at: Loc, entry: Mapping[str, object], matrix: Matrix) -> list[Made]:
+        """The jobs of one entry, as far as they are known."""
+        self._report(each for each in matrix.findings if not follows(each, self._top.lost))
+        lost = below(self._top.lost, at) | _meant(entry)
         own = {key: entry[key] for key in EntryFields.model_fields if key in entry}
         given = {key: value for key, value in entry.items() if key not in OWN_FIELDS}
-        last = Layer(given, self._top.path, at, self._top.source_map)
-        merged: dict[str | None, Merged] = {}  # by job file
+        last = Layer(given, self._top.path, at, self._top.source_map, lost)
+        by_file: dict[str | None, list[tuple[Combination, EntryFields, tuple[tuple[Loc, str], ...]]]] = {}
+        findings, unusable = misused(own, matrix)
+        self._report(replace(each, loc=(*at, *each.loc)) for each in findings)
+        told = Told()
+        for combination in matrix.combinations:
+            fields, after = self._own(at, own, combination, unusable | lost, told)
+            by_file.setdefault(fields.file, []).append((combination, fields, after))
+        self._problems += told.problems(matrix.combinations)
         made: list[Made] = []
-        for combination in found:
-            fields = self._own(index, own, combination)
-            layers = None if fields is None else self._layers(index, fields.file, last)
-            if fields is None or layers is None:
-                return []
-            if fields.file not in merged:
-                merged[fields.file] = merge(layers)
-            one = self._one(merged[fields.file], fields, combination, index)
-            if one is None:
-                return []  # the others have the same mistakes
-            made.append(one)
+        no_file = entry.get("file") is None and ("file",) not in lost
+        for name, combinations in by_file.items():
+            layers = [last] if no_file else [self._job_file(at, name), last]
+            merged = merge([*self._shared, *layers])
+            findings, unusable = misused(merged.tree, matrix)
+            self._problems += [merged.problem(each) for each in findings]
+            told = Told()
+            for combination, fields, after in combinations:
+                made.append(self._one((at, merged, unusable, matrix.whole), combination, fields, after, told))
+            self._problems += told.problems([combination for combination, _, _ in combinations])
         return made
 
-    def _report(self, findings: list[Finding]) -> None:
+    def _report(self, findings: Iterable[Finding]) -> None:
         """Mistakes in the group file."""
         self._problems += [self._top.problem(each) for each in findings]
 
-    def _own(self, index: int, own: Mapping[str, object], combination: Combination) -> EntryFields | None:
-        """The fields that an entry has beside those of a job file."""
-        tree, findings = filled(own, combination, {})
-        fields = None
+    def _own(
+        self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], told: Told
+    ) -> tuple[EntryFields, tuple[tuple[Loc, str], ...]]:
+        """The fields that an entry has beside those of a job file, without those that are wrong; and the names in
+        `after`."""
+        tree = filled(own, combination, {}, lost)
+        named = tree.get("after")
+        names = [*enumerate(named if isinstance(named, list) else [named])]
+        after = tuple(((*at, "after", index), name) for index, name in names if is_name(name))
         try:
-            fields = EntryFields.model_validate(tree) if not findings else None
+            return EntryFields.model_validate(tree), after
         except ValidationError as error:
-            findings = [finding_of(each) for each in error.errors(include_url=False, include_input=False)]
-        self._report([replace(each, loc=("jobs", index, *each.loc)) for each in findings])
-        return fields
+            findings = findings_of(error, EntryFields)
+        for each in findings:
+            if not follows(each, lost):
+                told.add(self._top.problem(replace(each, loc=(*at, *each.loc))), combination, names_in(own, each.loc))
+        wrong = {each.loc[0] for each in findings}
+        return EntryFields.model_validate({key: each for key, each in tree.items() if key not in wrong}), after
 
-    def _layers(self, index: int, name: str | None, last: Layer) -> list[Layer] | None:
-        """What a job is made of, the most important last; None if its job file cannot be read."""
-        defaults = Layer(self._file.defaults, self._top.path, ("defaults",), self._top.source_map)
-        if name is None:
-            return [defaults, last]
-        if name not in self._read:
-            self._read[name] = self._job_file(index, name)
-        layer = self._read[name]
-        return None if layer is None else [defaults, layer, last]
-
-    def _one(self, merged: Merged, fields: EntryFields, combination: Combination, index: int) -> Made | None:
+    def _one(
+        self,
+        made_of: tuple[Loc, Merged, set[Loc], bool],
+        combination: Combination,
+        fields: EntryFields,
+        after: tuple[tuple[Loc, str], ...],
+        told: Told,
+    ) -> Made:
+        at, merged, unusable, whole = made_of
         texts = merged.texts
-        tree, findings = filled(merged.tree, combination, texts)
-        base, written = "", tree.get("name")
-        if isinstance(written, str) and not findings:
-            tree["name"], base = name_of(written, combination)
+        tree = filled(merged.tree, combination, texts, unusable)
+        base, written = None, tree.get("name")
+        if isinstance(written, str):
+            full, base = name_of(written, combination)
+            tree["name"] = full if is_name(base) else base
+            base = base if is_name(base) else None
+        elif isinstance(written, int | float):
+            base = texts.get(("name",), str(written))  # others name it so, when it is in quotes
+        name = tree["name"] if whole and is_name(tree.get("name")) else None
         tree = with_absolute_paths(tree, lambda loc: merged.layer_of(loc).folder)
         home = merged.layers[-2 if fields.file is not None else -1].folder  # of a field that is written nowhere
-        spec, problems = checked(
+        spec, findings = checked(
             tree,
             Path(home),
-            findings,
+            [],
             texts,
-            now_ms=self._now_ms,
-            submitting=self._submitting,
-            project=self._file.project,
+            now_ms=self._rules.now_ms,
+            submitting=self._rules.submitting,
+            project=self._rules.project_of_jobs,
+            lost=merged.lost | unusable,
         )
-        if spec is not None and spec.project != self._file.project:
-            hint = f"delete it: the group's project is {self._file.project}"
-            problems.append(Finding(("project",), "a group and its jobs are in one project", hint))
-        self._problems += [merged.problem(_about_entries(each, merged)) for each in problems]
-        if spec is None or problems:
-            return None
-        return Made(GroupJob(spec, fields.weight, fields.after or ()), base, index)
+        findings += self._against_the_group(tree, {each.loc for each in findings})
+        for each in findings:
+            if self._is_told(merged, each):
+                continue
+            problem = merged.problem(_about_entries(each) if merged.is_of_entry(each.loc) else each)
+            told.add(problem, combination, names_in(merged.tree, each.loc) if each.at == "value" else ())
+        job = GroupJob(spec, fields.weight) if spec is not None and not findings else None
+        return Made(at, combination, str(name) if name is not None else None, base, after, job)
 
-    def _job_file(self, index: int, name: str) -> Layer | None:
-        """The job file that an entry names. An entry's field `file` is reported if it cannot be read."""
-        path = absolute(name, self._top.folder)
-        field = ("jobs", index, "file")
+    def _against_the_group(self, tree: Mapping[str, object], wrong: Collection[Loc]) -> list[Finding]:
+        """What of a job contradicts its group; nothing about fields that are `wrong` already."""
+        found = []
+        project, rules = tree.get("project"), self._rules
+        if isinstance(project, str) and rules.project not in (None, project) and ("project",) not in wrong:
+            hint = f"delete it: the group's project is {rules.project}"
+            found.append(Finding(("project",), "a group and its jobs are in one project", hint))
+        budget, whole = _money(tree.get("budget")), rules.budget_nano_usd
+        if budget is not None and whole is not None and budget > whole:
+            message = f"the job's budget ({format_usd(budget)}) is larger than its group's"
+            hint = f"at most {format_usd(whole)}, or raise the group's budget"
+            found.append(Finding(("budget",), message, hint))
+        return found
+
+    def _checked_alone(self, layer: Layer) -> Layer:
+        """Tell what is wrong with each field of a layer, also if the entries replace all its values. A misspelt field
+        counts as one that could not be read."""
+        findings, _ = misused(layer.tree, Matrix(unread=None))
+        meant: set[Loc | None] = set()
+        try:
+            JobFile.model_validate(layer.tree, context={"now_ms": self._rules.now_ms})
+        except ValidationError as error:
+            for each in findings_of(error):
+                may_be_right = has_values(layer.tree, each.loc) and each.at == "value" and each.loc not in SECTIONS
+                if not (each.lacks or follows(each, layer.lost) or may_be_right):
+                    findings.append(each)
+                if each.message == UNKNOWN:
+                    meant.add(meant_field(each.loc))
+        layer = replace(layer, lost=layer.lost | {loc for loc in meant if loc and _lacks(layer.tree, loc)})
+        self._problems += [layer.problem(each) for each in findings]
+        self._alone |= {(id(layer), each.loc, each.message) for each in findings}
+        return layer
+
+    def _is_told(self, merged: Merged, finding: Finding) -> bool:
+        """Whether it is told of one of the layers already: the one that it is about, or any that has a part of the
+        section that it is about."""
+        told = [(id(each), finding.loc, finding.message) in self._alone for each in merged.layers]
+        return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
+
+    def _job_file(self, at: Loc, name: str | None) -> Layer:
+        """The job file that an entry names. If it cannot be read, the entry's field `file` is reported."""
+        if name not in self._read:
+            self._read[name] = self._read_job_file(at, str(name))
+        return self._read[name]
+
+    def _read_job_file(self, at: Loc, name: str) -> Layer:
+        path, field = absolute(name, self._top.folder), (*at, "file")
         try:
             value, source_map, findings = read_tree(read_text(path), path)
         except SpecError as error:
-            for each in error.problems:
-                if each.line:
-                    self._problems.append(each)
-                else:
-                    self._report([Finding(field, f"{name} {each.message}", each.hint)])
-            return None
+            self._problems += [each for each in error.problems if each.line]
+            self._report(
+                Finding(field, f"{name} {each.message}", each.hint) for each in error.problems if not each.line
+            )
+            return _lost_layer(self._top)
         tree, unfit = to_plain(value)
-        if not isinstance(tree, dict) or "jobs" in tree:
+        if not isinstance(tree, dict) or looks_like_group(tree):
             wrong = "is a group file" if isinstance(tree, dict) else "is not a mapping of fields"
             self._report([Finding(field, f"{name} {wrong}", "name a job file")])
-            return None
-        layer = Layer(tree, path, (), source_map)
+            return _lost_layer(self._top)
+        layer = Layer(tree, path, (), source_map, frozenset(unread([*findings, *unfit])))
         self._problems += [layer.problem(each) for each in (*findings, *unfit)]
-        return layer
+        return self._checked_alone(layer)
 
 
-def _about_entries(finding: Finding, merged: Merged) -> Finding:
-    """A finding about a field that job files do not have, with a hint that knows the fields of entries."""
-    if len(finding.loc) != 1 or finding.loc[0] in JobFile.model_fields:
-        return finding
-    if finding.loc[0] in OWN_FIELDS:
-        return replace(finding, hint="write it in an entry of `jobs` in the group file")
-    in_entry = merged.layer_of(finding.loc) is merged.layers[-1]
-    return replace(finding, hint=unknown_field_hint(finding.loc, OWN_FIELDS)) if in_entry else finding
+def _meant(entry: Mapping[str, object]) -> frozenset[Loc]:
+    """The fields that unknown ones of an entry probably stand for."""
+    unknown = [key for key in entry if key not in OWN_FIELDS and key not in JobFile.model_fields]
+    meant = {meant_field((key,), OWN_FIELDS) for key in unknown}
+    return frozenset(loc for loc in meant if loc and _lacks(entry, loc))
+
+
+def _lacks(tree: object, loc: Loc) -> bool:
+    for part in loc:
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree is None
+
+
+def _money(value: object) -> int | None:
+    """An amount in nano-USD; None if it is none, which is told elsewhere."""
+    try:
+        return parse_money(value)
+    except BadValueError:
+        return None
+
+
+def _lost_layer(top: Layer) -> Layer:
+    """In place of a job file that cannot be read."""
+    return Layer({}, top.path, (), top.source_map, frozenset({()}))
+
+
+def below(lost: Collection[Loc], at: Loc) -> frozenset[Loc]:
+    """The places `lost` as seen from `at`."""
+    return frozenset(loc[len(at) :] for loc in lost if loc[: len(at)] == at[: len(loc)])
+
+
+def _about_entries(finding: Finding) -> Finding:
+    """A finding about an entry; if it is an unknown field, with a hint that knows the fields of entries."""
+    if len(finding.loc) == 1 and finding.message == UNKNOWN:
+        return replace(finding, hint=unknown_field_hint(finding.loc, OWN_FIELDS))
+    return finding

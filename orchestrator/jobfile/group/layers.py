@@ -6,10 +6,11 @@ Each value of the result remembers the layer that it came from, so that a mistak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import Problem
+from orchestrator.jobfile.fields import SECTIONS
 from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, dotted
 
@@ -22,6 +23,8 @@ class Layer:
     path: str
     prefix: Loc
     source_map: SourceMap
+    lost: frozenset[Loc] = frozenset()  # places in it whose values could not be read; () is all of it
+    shared: bool = False  # with other jobs, for which it is all right
 
     @property
     def folder(self) -> str:
@@ -30,7 +33,7 @@ class Layer:
 
     def problem(self, finding: Finding) -> Problem:
         """A finding about a place in `tree`, in the words of its file."""
-        placed = Finding((*self.prefix, *finding.loc), finding.message, finding.hint, finding.at, finding.mark)
+        placed = replace(finding, loc=(*self.prefix, *finding.loc))
         at = self.source_map.of(placed)
         return Problem(
             self.path, at.line, at.column, dotted(placed.loc), finding.message, finding.hint, finding.unsupported
@@ -44,6 +47,7 @@ class Merged:
     layers: Sequence[Layer]
     tree: dict[str, object] = field(default_factory=dict)
     origin: dict[Loc, int] = field(default_factory=dict)
+    lost: set[Loc] = field(default_factory=set)
 
     @property
     def texts(self) -> dict[Loc, str]:
@@ -60,29 +64,44 @@ class Merged:
         """The layer that the value at a place came from."""
         return self.layers[self.origin[loc]]
 
+    def is_of_entry(self, loc: Loc) -> bool:
+        """Whether the value at a place came from the job's entry."""
+        return self.origin.get(loc) == len(self.layers) - 1
+
     def problem(self, finding: Finding) -> Problem:
         """The finding at its place in the file that it was written in; something that is missing, at the nearest
         section that exists."""
-        loc = finding.loc
-        while loc and loc not in self.origin:
-            loc = loc[:-1]
-        index, entry = self.origin.get(loc, len(self.layers) - 1), len(self.layers) - 1
-        if index == 0 and isinstance(self._at(loc), dict) and loc[0] in JobFile.model_fields:
-            index = entry  # a section of the defaults is all right for other jobs; this one has to complete it
+        index, entry, loc = self.index_of(finding.loc), len(self.layers) - 1, self._nearest(finding.loc)
+        if self.layers[index].shared and self.is_section(loc) and loc[0] in JobFile.model_fields:
+            index = entry  # a shared section is all right for other jobs; this one has to complete it
         return self.layers[index].problem(finding)
 
-    def _at(self, loc: Loc) -> object:
+    def index_of(self, loc: Loc) -> int:
+        """The layer of the value at a place, or of the nearest section around it that exists; else the job's entry."""
+        return self.origin.get(self._nearest(loc), len(self.layers) - 1)
+
+    def _nearest(self, loc: Loc) -> Loc:
+        while loc and loc not in self.origin:
+            loc = loc[:-1]
+        return loc
+
+    def is_section(self, loc: Loc) -> bool:
+        """Whether a mapping is at a place: several layers may have a part in it."""
         value: object = self.tree
         for part in loc:
-            value = value[part] if isinstance(value, dict | list) else None  # type: ignore[index]
-        return value
+            value = value.get(part) if isinstance(value, dict) else None
+        return isinstance(value, dict)
 
 
 def merge(layers: Sequence[Layer]) -> Merged:
-    """The fields of all layers: mappings are merged, anything else replaces what it meets. Empty keys are ignored."""
+    """The fields of all layers: mappings are merged, anything else replaces what it meets, and so does what could not
+    be read. Empty keys are ignored."""
     merged = Merged(layers)
     for index, layer in enumerate(layers):
+        for loc in layer.lost:
+            _take_away(merged, loc)
         _lay(merged, merged.tree, layer.tree, (), index)
+        merged.lost |= layer.lost
     return merged
 
 
@@ -95,9 +114,30 @@ def _lay(merged: Merged, below: dict[str, object], above: dict[str, object], loc
             merged.origin[at] = index
             _lay(merged, old, value, at, index)
             continue
-        for gone in [each for each in merged.origin if each[: len(at)] == at]:
-            del merged.origin[gone]
+        _forget(merged, at)
+        if not isinstance(value, dict):  # a mapping completes what could not be read
+            merged.lost -= {each for each in merged.lost if each[: len(at)] == at}
+        elif old is not None and at in SECTIONS:
+            merged.lost.add(at)
         below[key] = _copied(merged, value, at, index)
+
+
+def _take_away(merged: Merged, loc: Loc) -> None:
+    _forget(merged, loc)
+    if not loc:
+        merged.tree.clear()
+        return
+    value: object = merged.tree
+    for part in loc[:-1]:
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        value.pop(loc[-1], None)
+
+
+def _forget(merged: Merged, loc: Loc) -> None:
+    """Where the values at a place and below it came from."""
+    for gone in [each for each in merged.origin if each[: len(loc)] == loc]:
+        del merged.origin[gone]
 
 
 def _copied(merged: Merged, value: object, loc: Loc, index: int) -> object:

@@ -1,31 +1,69 @@
-"""Order: the jobs that each job of a group comes after."""
+"""Order: jobs of a group that wait for each other in a circle."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 
-def cycle(after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Jobs that wait for each other in a circle, the first one repeated at the end; () if there are none.
+def cycles(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """For each set of jobs that all wait for each other, in the order of `after`: a shortest circle through its first
+    job, which begins it. Every name in the values of `after` is one of its keys."""
+    found: dict[str, list[str]] = {}
+    for together in _components(after):
+        first = next(name for name in after if name in together) if len(together) > 1 else next(iter(together))
+        if circle := _circle(first, together, after):
+            found[first] = circle
+    return [found[name] for name in after if name in found]
 
-    Every name in the values of `after` is one of its keys.
-    """
-    done: set[str] = set()
+
+def _circle(first: str, together: set[str], after: Mapping[str, Sequence[str]]) -> list[str]:
+    """The shortest way from `first` back to it, within the jobs `together`; empty if there is none."""
+    came: dict[str, str] = {}
+    waiting = deque([first])
+    while waiting:
+        name = waiting.popleft()
+        for following in after[name]:
+            if following == first:
+                way = [name]
+                while way[-1] != first:
+                    way.append(came[way[-1]])
+                return way[::-1]
+            if following in together and following not in came:
+                came[following] = name
+                waiting.append(following)
+    return []
+
+
+def _components(after: Mapping[str, Sequence[str]]) -> list[set[str]]:
+    """The strongly connected components (Tarjan 1972), without recursion."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: dict[str, None] = {}
+    found: list[set[str]] = []
     for start in after:
-        path: list[str] = []
-        walks = [(start, iter(after[start]))] if start not in done else []
-        if walks:
-            path.append(start)
+        walks = [(start, iter(after[start]))] if start not in number else []
         while walks:
             name, rest = walks[-1]
-            following = next(rest, None)
-            if following is None:
-                done.add(name)
-                path.pop()
-                walks.pop()
-            elif following in path:
-                return (*path[path.index(following) :], following)
-            elif following not in done:
-                path.append(following)
+            if name not in number:
+                number[name] = lowest[name] = len(number)
+                stack[name] = None
+            following = next((each for each in rest if each not in number or each in stack), None)
+            if following is not None and following not in number:
                 walks.append((following, iter(after[following])))
-    return ()
+            elif following is not None:
+                lowest[name] = min(lowest[name], number[following])
+            else:
+                walks.pop()
+                if walks:
+                    lowest[walks[-1][0]] = min(lowest[walks[-1][0]], lowest[name])
+                if lowest[name] == number[name]:
+                    found.append(_popped(stack, name))
+    return found
+
+
+def _popped(stack: dict[str, None], until: str) -> set[str]:
+    popped: set[str] = set()
+    while until not in popped:
+        popped.add(stack.popitem()[0])
+    return popped

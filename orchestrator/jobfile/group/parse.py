@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from pydantic import ValidationError
 
-from orchestrator.errors import Problem, SpecError, did_you_mean
-from orchestrator.jobfile.group.entry import Entries, Made
+from orchestrator.errors import Problem, SpecError, nearest
+from orchestrator.jobfile.group.entry import Entries, Made, Rules, below
+from orchestrator.jobfile.group.fill import names_in
 from orchestrator.jobfile.group.layers import Layer
-from orchestrator.jobfile.group.matrix import MOST_JOBS
-from orchestrator.jobfile.group.order import cycle
-from orchestrator.jobfile.group.schema import GroupFile
-from orchestrator.jobfile.parse import finding_of, read_text, read_tree
-from orchestrator.jobfile.schema import DEFAULT_PROJECT
+from orchestrator.jobfile.group.matrix import MOST_JOBS, Combination
+from orchestrator.jobfile.group.names import Names
+from orchestrator.jobfile.group.schema import JOBS_EXAMPLE, OWN_FIELDS, GroupFile, looks_like_group
+from orchestrator.jobfile.group.told import Told
+from orchestrator.jobfile.parse import UNKNOWN, findings_of, read_text, read_tree
+from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile
 from orchestrator.jobfile.source.normalize import to_plain
-from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
-from orchestrator.model import GroupJob, GroupSpec
-from providers.money import format_usd
+from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, follows, unread
+from orchestrator.model import GroupSpec
 
-OF_JOBS = ("jobs", "defaults", "project")
-"""Fields of a group without which its jobs look wrong."""
+_OF_JOBS = ("jobs", "defaults")
+"""Fields that are read under a name that is nearly theirs, so that mistakes in them are told, too."""
 
 
 def is_group_file(path: str | Path) -> bool:
-    """Whether this is a group file: a mapping with `group`, or with `jobs` and without `train`. Raises SpecError if it
-    cannot be read."""
+    """Whether this is a group file: a mapping with `jobs`, or with `group` and without `train`, in whatever capitals.
+    Raises SpecError if it cannot be read."""
     value, _, _ = read_tree(read_text(path), path)
-    return isinstance(value, dict) and "train" not in value and ("group" in value or "jobs" in value)
+    return looks_like_group(value)
 
 
 def load_group(
@@ -53,31 +53,61 @@ def parse_group(
     A path is relative to the folder of the file that it was written in. Raises SpecError with every problem.
     """
     value, source_map, findings = read_tree(text, path)
+    if isinstance(value, dict):
+        value, source_map, findings = _as_meant(value, source_map, findings)
     tree, unfit = to_plain(value)
-    reader = _Reader(Layer(cast(dict[str, object], tree), str(path), (), source_map), now_ms, submitting, project)
-    for finding in (*findings, *map(_of_group, unfit)):
+    findings += map(_of_group, unfit)
+    fields = tree if isinstance(tree, dict) else {}
+    top = Layer(fields, str(path), (), source_map, frozenset(unread(findings)))
+    reader = _Reader(top, now_ms, submitting, project)
+    for finding in findings:
         reader.report(finding)
     if not isinstance(tree, dict):
-        raise SpecError(reader.problems or [reader.top.problem(Finding((), "must be a mapping of fields"))])
-    early = list(reader.problems)
-    found = reader.group()
-    if reader.problems or found is None:
-        # A value that could not be carried over was dropped, so that its field now looks missing or empty; and a job
-        # file with a mistake may be that of several entries.
-        dropped = {(str(path), dotted(each.loc)) for each in unfit}
-        late = [each for each in reader.problems[len(early) :] if (each.path, each.field) not in dropped]
-        told = dict.fromkeys((*early, *late))
-        raise SpecError(sorted(told, key=lambda each: (each.path != str(path), each.line, each.column)))
-    return found
+        reader.report(Finding((), "must be a mapping of fields", 'start with "group: my-group"'))
+        raise SpecError(reader.problems[:1])
+    spec = reader.group()
+    if reader.problems or spec is None:
+        raise SpecError(_in_order(reader.problems, str(path)))
+    return spec
+
+
+def _as_meant(
+    tree: dict[str, object], source_map: SourceMap, findings: list[Finding]
+) -> tuple[dict[str, object], SourceMap, list[Finding]]:
+    """The file with its jobs and defaults under their names; what they were called is a finding."""
+    meant: dict[str, str] = {}
+    for key in tree:
+        near = nearest(key, _OF_JOBS)
+        known = key in GroupFile.model_fields or key in JobFile.model_fields
+        if near and not known and tree.get(near) is None and near not in meant.values():
+            meant[key] = near
+
+    def moved(loc: Loc) -> Loc:
+        return (meant.get(str(loc[0]), loc[0]), *loc[1:]) if loc else loc
+
+    wrong = [
+        Finding((key,), UNKNOWN, f'did you mean "{name}"?', mark=source_map.keys[(key,)]) for key, name in meant.items()
+    ]
+    keys = {moved(loc): mark for loc, mark in source_map.keys.items()}
+    values = {moved(loc): mark for loc, mark in source_map.values.items()}
+    texts = {moved(loc): text for loc, text in source_map.texts.items()}
+    tree = {meant.get(key, key): each for key, each in tree.items() if key in meant or key not in meant.values()}
+    return tree, SourceMap(keys, values, texts), [*wrong, *(replace(each, loc=moved(each.loc)) for each in findings)]
 
 
 def _of_group(finding: Finding) -> Finding:
     """What a file cannot hold; if it is too long a list of jobs or of values, with the remedy for that."""
     if finding.loc == ("jobs",):
         return replace(finding, hint="make several groups of them")
-    if finding.hint and finding.loc[:1] == ("jobs",) and finding.loc[2:3] == ("matrix",):
+    if finding.at == "key" and finding.loc[:1] == ("jobs",) and finding.loc[2:3] == ("matrix",):
         return replace(finding, hint="use fewer values")
     return finding
+
+
+def _in_order(problems: list[Problem], path: str) -> list[Problem]:
+    """Each once, in the order of the file, those of job files last: a job file may be that of several entries."""
+    once = {(each.path, each.line, each.column, each.field, each.message): each for each in reversed(problems)}
+    return sorted(reversed(once.values()), key=lambda each: (each.path != path, each.path, each.line, each.column))
 
 
 class _Reader:
@@ -93,93 +123,112 @@ class _Reader:
         self.problems.append(self.top.problem(finding))
 
     def group(self) -> GroupSpec | None:
-        """The group; None if its own fields are too wrong for one."""
-        file = self._file({"project": self._project, **{k: v for k, v in self.top.tree.items() if v is not None}})
-        if file is None:
-            return None
-        if not file.jobs:
-            self.report(Finding(("jobs",), "a group needs at least one job", "list them: [{file: job.yaml}]"))
+        """The group; None if something is wrong with its jobs."""
+        file, wrong = self._file()
+        project = None if "project" in wrong or ("project",) in self.top.lost else file.project
+        rules = Rules(project, file.budget, self._now_ms, self._submitting, file.project)
+        entries = Entries(self.top, self._shared(), rules, self.problems)
         made: list[Made] = []
-        entries = Entries(self.top, file, self.problems, now_ms=self._now_ms, submitting=self._submitting)
-        for index, entry in enumerate(file.jobs):
-            made += entries.jobs(index, entry)
-            if len(made) > MOST_JOBS:
-                wrong = f"more than {MOST_JOBS:,} jobs in one group"
-                self.report(Finding(("jobs", index), wrong, "make several groups of them"))
-                return None
-        wrong_before = bool(self.problems)
-        entry_of = self._named(made)
-        if wrong_before:
-            return None  # an entry with a mistake makes no job, which others may name
-        jobs = self._in_order(made, entry_of)
-        deadline_s, deadline_at_ms = file.deadline or (None, None)
-        spec = GroupSpec(file.group, file.policy, file.project, tuple(jobs), file.budget, deadline_s, deadline_at_ms)
-        self._check_budgets(made, spec)
-        return spec
-
-    def _file(self, tree: dict[str, object]) -> GroupFile | None:
-        """The group's own fields. Those that are wrong are reported, and left out so that its jobs can be checked; None
-        if the jobs depend on one of them."""
-        context = {"now_ms": self._now_ms}
-        try:
-            return GroupFile.model_validate(tree, context=context)
-        except ValidationError as error:
-            wrong = error.errors(include_url=False, include_input=False)
-        matters = False
-        for details in wrong:
-            finding = finding_of(details)
-            meant = ""
-            if details["type"] == "extra_forbidden":
-                fields = GroupFile.model_fields
-                meant = did_you_mean(str(finding.loc[-1]), fields)
-                finding = replace(finding, hint=meant or f"valid fields: {', '.join(fields)}")
-            matters |= not finding.loc or finding.loc[0] in OF_JOBS or any(f'"{each}"' in meant for each in OF_JOBS)
-            self.report(finding)
-        if matters:
+        whole, count = "jobs" not in wrong and ("jobs",) not in self.top.lost, 0
+        for at, entry in self._entries():
+            if not isinstance(entry, dict):
+                whole = False
+                if at not in self.top.lost:
+                    self.report(Finding(at, *_no_entry(entry)))
+                continue
+            matrix = entries.matrix(at, entry)
+            before, count = count, count + len(matrix.combinations)
+            if count > MOST_JOBS:
+                matrix = replace(matrix, combinations=matrix.combinations[:1], whole=False)
+            if before <= MOST_JOBS < count:
+                self.report(Finding(at, f"more than {MOST_JOBS:,} jobs in one group", "make several groups of them"))
+            made += entries.jobs(at, entry, matrix)
+        names = Names(made, whole=whole)
+        self._tell(names, made)
+        jobs = names.jobs()
+        if self.problems or len(jobs) < len(made):
             return None
-        left_out = {details["loc"][0] for details in wrong}
-        rest = {key: value for key, value in tree.items() if key not in left_out}
-        return GroupFile.model_validate({"group": "unnamed", **rest}, context=context)
+        deadline_s, deadline_at_ms = file.deadline or (None, None)
+        return GroupSpec(file.group, file.policy, file.project, tuple(jobs), file.budget, deadline_s, deadline_at_ms)
 
-    def _named(self, made: Sequence[Made]) -> dict[str, int]:
-        """The entry of each job, by name. Reports duplicates."""
-        entries: dict[str, int] = {}
+    def _tell(self, names: Names, made: list[Made]) -> None:
+        for finding in (*names.duplicates(), *names.cycles()):
+            self.report(finding)
+        combinations: dict[Loc, list[Combination]] = {}
         for each in made:
-            name = each.job.spec.name
-            if name in entries:
-                hint = "give each job a name of its own: jobs of a group name each other"
-                self.report(Finding(("jobs", each.entry), f"a second job is named {name}", hint))
-            entries[name] = each.entry
-        return entries
+            combinations.setdefault(each.at, []).append(each.combination)
+        told = {at: Told() for at in combinations}
+        for finding, job in names.unknown():
+            about = names_in(self.top.tree, finding.loc) & job.combination.keys()
+            told[job.at].add(self.top.problem(finding), job.combination, about)
+        for at, collected in told.items():
+            self.problems += collected.problems(combinations[at])
 
-    def _in_order(self, made: Sequence[Made], entry_of: Mapping[str, int]) -> list[GroupJob]:
-        """The jobs, each after jobs of the group by their full names. Reports unknown names and cycles."""
-        of_name: dict[str, list[str]] = {}
-        for each in made:
-            for name in {each.job.spec.name, each.base}:
-                of_name.setdefault(name, []).append(each.job.spec.name)
-        jobs = []
-        for each in made:
-            after: dict[str, None] = {}
-            for position, name in enumerate(each.job.after):
-                if name not in of_name:
-                    hint = did_you_mean(name, of_name) or "name jobs of this group"
-                    loc: Loc = ("jobs", each.entry, "after", position)
-                    self.report(Finding(loc, f"there is no job {name!r} in this group", hint))
-                after |= dict.fromkeys(of_name.get(name, ()))
-            jobs.append(replace(each.job, after=tuple(after)))
-        if not self.problems:
-            circle = cycle({each.spec.name: each.after for each in jobs})
-            if circle:
-                where: Loc = ("jobs", entry_of[circle[0]], "after")
-                self.report(Finding(where, f"a cycle: {' after '.join(circle)}", "remove one of these"))
-        return jobs
+    def _file(self) -> tuple[GroupFile, set[str]]:
+        """(the group's own fields; those of them that are wrong, which are reported and have their defaults here)."""
+        fields = {key: value for key, value in self.top.tree.items() if value is not None}
+        context, lost = {"now_ms": self._now_ms}, set(self.top.lost)
+        try:
+            return GroupFile.model_validate({"project": self._project, **fields}, context=context), set()
+        except ValidationError as error:
+            findings = findings_of(error, GroupFile)
+        for index, each in enumerate(findings):
+            if each.message == UNKNOWN:
+                meant, hint = _instead_of(str(each.loc[0]))
+                findings[index] = replace(each, hint=hint)
+                lost.add((meant,))
+        for each in findings:
+            if not follows(each, lost if each.lacks else self.top.lost):
+                self.report(each)
+        wrong = {str(each.loc[0]) for each in findings}
+        right = {key: value for key, value in fields.items() if key not in wrong}
+        least = {"group": "unnamed", "project": self._project, "jobs": [None]}
+        return GroupFile.model_validate({**least, **right}, context=context), wrong
 
-    def _check_budgets(self, made: Sequence[Made], spec: GroupSpec) -> None:
-        whole = spec.budget_nano_usd
-        for each in made if whole is not None else ():
-            own = each.job.spec.budget_nano_usd
-            if own is not None and whole is not None and own > whole:
-                wrong = f"the budget of {each.job.spec.name} ({format_usd(own)}) is larger than its group's"
-                hint = f"at most {format_usd(whole)}, or raise the group's budget"
-                self.report(Finding(("jobs", each.entry, "budget"), wrong, hint))
+    def _shared(self) -> list[Layer]:
+        """What all jobs have: the defaults, and fields that should stand in them."""
+        path, source_map = self.top.path, self.top.source_map
+        given = self.top.tree.get("defaults")
+        unreadable = given is not None and not isinstance(given, dict)
+        lost = frozenset({()}) if unreadable else below(self.top.lost, ("defaults",))
+        misplaced = {key: self.top.tree[key] for key in _misplaced(self.top.tree)}
+        layers = [Layer(given if isinstance(given, dict) else {}, path, ("defaults",), source_map, lost, shared=True)]
+        if misplaced:
+            layers.insert(0, Layer(misplaced, path, (), source_map, below(self.top.lost, ()), shared=True))
+        return layers
+
+    def _entries(self) -> Iterator[tuple[Loc, object]]:
+        """(place, entry) of each; also where the list of them is written as a mapping."""
+        jobs = self.top.tree.get("jobs")
+        if isinstance(jobs, list):
+            yield from ((("jobs", index), entry) for index, entry in enumerate(jobs))
+        elif isinstance(jobs, dict) and jobs.keys() & {*OWN_FIELDS, *JobFile.model_fields}:
+            yield ("jobs",), jobs
+        elif isinstance(jobs, dict) and all(isinstance(each, dict) for each in jobs.values()):
+            yield from ((("jobs", name), {"name": name, **each}) for name, each in jobs.items())
+
+
+def _misplaced(tree: Mapping[str, object]) -> list[str]:
+    """Fields of all jobs that stand beside `defaults`."""
+    return [key for key in tree if key in JobFile.model_fields and key not in (*GroupFile.model_fields, "name")]
+
+
+def _instead_of(name: str) -> tuple[str, str]:
+    """(the field of a group that was meant by another one, if any; what to write)."""
+    if name == "name":
+        return "group", 'a group is named by "group"'
+    if name in OWN_FIELDS:
+        return "", "write it in an entry of `jobs`"
+    if name in JobFile.model_fields:
+        return "", "write it in `defaults`, for all jobs, or in an entry of `jobs`"
+    if near := nearest(name, GroupFile.model_fields):
+        return near, f'did you mean "{near}"?'
+    return "", f"valid fields: {', '.join(GroupFile.model_fields)}"
+
+
+def _no_entry(entry: object) -> tuple[str, str]:
+    """(what is wrong with an entry that is no mapping, the remedy)."""
+    if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
+        return "must be a mapping of fields", f"write {{file: {entry}}}"
+    wrong = "is empty" if entry is None else "must be a mapping of fields"
+    return wrong, f"write it like {JOBS_EXAMPLE[1:-1]}"

@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, Section
 from orchestrator.jobfile.units import BadValueError, quoted
-from orchestrator.jobfile.values import Deadline, Distinct, Many, Money, Name
+from orchestrator.jobfile.values import Deadline, Distinct, Many, Money, Name, NonEmpty
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000
@@ -38,30 +38,47 @@ def _policy(value: object) -> GroupPolicy:
 
 def _job_weight(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_WEIGHT <= value <= MOST_WEIGHT:
-        shown = quoted(value) if not isinstance(value, dict | list) else "this"
         hint = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f}; 1 is usual, 2 is twice as much"
-        raise BadValueError(f"{shown} is not a valid weight", hint)
+        raise BadValueError(f"{quoted(value)} is not a valid weight", hint)
     return float(value)
+
+
+def _jobs(value: object) -> list[object]:
+    if isinstance(value, list) and value:
+        return value
+    if value in ([], {}, ""):
+        raise BadValueError("a group needs at least one job")
+    dash = 'begin each job with "- ": ' if isinstance(value, dict) else ""
+    raise BadValueError("must be a list of jobs", f"{dash}write it like {JOBS_EXAMPLE}")
+
+
+JOBS_EXAMPLE = "[{file: job.yaml}]"
 
 
 class GroupFile(Section):
     """A whole group file, its jobs unread."""
 
-    group: Name
+    group: Name = Field(examples=["vision-sweep"])
     policy: Annotated[GroupPolicy, PlainValidator(_policy)] = "cheapest"
-    project: Name = DEFAULT_PROJECT
-    budget: Money | None = None
-    deadline: Deadline | None = None
-    defaults: Annotated[dict[str, Any], Field(default_factory=dict)]
-    jobs: tuple[dict[str, Any], ...]
+    project: Name = Field(DEFAULT_PROJECT, examples=["research"])
+    budget: Money | None = Field(None, examples=["$400"])
+    deadline: Deadline | None = Field(None, examples=["48h"])
+    defaults: dict[str, Any] = Field({}, examples=["{retries: 5}"])
+    jobs: Annotated[list[Any], PlainValidator(_jobs)] = Field(examples=[JOBS_EXAMPLE])
 
 
 class EntryFields(Section):
     """What an entry of `jobs` has beside the fields of a job file."""
 
-    file: str | None = None
+    file: NonEmpty | None = Field(None, examples=["job.yaml"])
     weight: Annotated[float, PlainValidator(_job_weight)] = 1.0
-    after: Annotated[tuple[Name, ...], Many, Distinct] | None = None
+    after: Annotated[tuple[Name, ...], Many, Distinct] | None = Field(None, examples=["[bert]"])
+
+
+def looks_like_group(tree: object) -> bool:
+    """Whether the fields of a file are those of a group, in whatever capitals: `jobs`, or `group` without `train`."""
+    names = {key.casefold() for key in tree if isinstance(key, str)} if isinstance(tree, dict) else set()
+    return "jobs" in names or ("group" in names and "train" not in names)
 
 
 OWN_FIELDS = (*EntryFields.model_fields, "matrix")

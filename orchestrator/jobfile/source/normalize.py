@@ -12,6 +12,8 @@ from orchestrator.jobfile.units import quoted
 _MAX_DEPTH = 40
 _MAX_INT = 2**63 - 1  # what every store holds
 MOST_ENTRIES = 1000  # of any list or mapping
+_FINE = ("", "")
+_NOT_FINITE = ("must be a finite number", "write digits; in quotes, it is text")
 LONGEST_TEXT = 131_072  # characters: Linux takes no longer argument or variable
 
 
@@ -23,7 +25,7 @@ def to_plain(value: object) -> tuple[object, list[Finding]]:
 
 def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
     if len(loc) > _MAX_DEPTH:
-        findings.append(Finding(loc, "nested too deeply"))
+        findings.append(Finding(loc, "nested too deeply", "put it into a file that the program reads"))
         return None
     if isinstance(value, Mapping | list | tuple) and len(value) > MOST_ENTRIES:
         wrong = f"has {len(value):,} entries; at most {MOST_ENTRIES:,} are allowed"
@@ -33,22 +35,24 @@ def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
         return _plain_mapping(value, loc, findings)
     if isinstance(value, list | tuple):
         return [_plain(item, (*loc, index), findings) for index, item in enumerate(value)]
-    wrong = ""
+    wrong, hint = "", ""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str):
         value = str.__str__(value)  # an enum member of text is its text
-        wrong = _wrong_text(value)
+        wrong, hint = _wrong_text(value)
     elif isinstance(value, int):
-        wrong = "" if abs(value) <= _MAX_INT else "is too large a number"
+        wrong, hint = (
+            ("is too large a number", "write a smaller one, or put it in quotes") if abs(value) > _MAX_INT else ("", "")
+        )
     elif isinstance(value, float):
-        wrong = "" if math.isfinite(value) else "must be a finite number"
+        wrong, hint = ("", "") if math.isfinite(value) else _NOT_FINITE
     else:
-        wrong = f"a job file cannot hold {quoted(value)}"
+        wrong, hint = f"a job file cannot hold {quoted(value)}", "give text, a number, true/false, a list or a mapping"
     if wrong:
-        findings.append(Finding(loc, wrong))
+        findings.append(Finding(loc, wrong, hint))
         return None
     return value
 
@@ -57,19 +61,20 @@ def _plain_mapping(value: Mapping[object, object], loc: Loc, findings: list[Find
     result: dict[str, object] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            findings.append(Finding(loc, f"the key {quoted(key)} must be text"))
-        elif wrong := _wrong_text(key):
-            findings.append(Finding((*loc, key), f"the key {wrong}", at="key"))
+            findings.append(Finding(loc, f"the key {quoted(key)} must be text", "put it in quotes"))
+        elif (wrong := _wrong_text(key)) != _FINE:
+            findings.append(Finding((*loc, key), f"the key {wrong[0]}", wrong[1], "key"))
         else:
             result[str.__str__(key)] = _plain(item, (*loc, key), findings)
     return result
 
 
-def _wrong_text(text: str) -> str:
+def _wrong_text(text: str) -> tuple[str, str]:
+    """(what is wrong with it, the remedy)."""
     if len(text) > LONGEST_TEXT:
-        return f"is longer than {LONGEST_TEXT:,} characters"
+        return f"is longer than {LONGEST_TEXT:,} characters", "put it into a file that the program reads"
     if "\0" in text:
-        return "contains a NUL character"
+        return "contains a NUL character", "delete it"
     if any("\ud800" <= char <= "\udfff" for char in text):
-        return "contains an unpaired surrogate"
-    return ""
+        return "contains an unpaired surrogate", "delete it, or write the whole character"
+    return _FINE

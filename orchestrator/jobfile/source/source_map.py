@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +17,7 @@ import yaml
 Loc = tuple[str | int, ...]
 """Path of a value from the root: ("data", 0, "size")."""
 
+MERGE_KEY = "<<"
 _MAX_VALUES = 20_000  # aliases can blow a short file up to billions
 _MAX_DEPTH = 40
 
@@ -48,6 +50,7 @@ class Finding:
     at: Literal["key", "value"] = "value"
     mark: Mark | None = None  # where the place is not in the tree (a second key of the same name)
     unsupported: bool = False  # the field is valid, but this version cannot do what it asks for
+    lacks: tuple[Loc, ...] = ()  # that none of these is there is what is wrong
 
     @property
     def field(self) -> str:
@@ -71,6 +74,27 @@ class SourceMap:
         while loc and loc not in table:
             loc = loc[:-1]
         return table.get(loc, Mark(0, 0))
+
+
+def unread(findings: Iterable[Finding]) -> set[Loc]:
+    """The places whose values could not be read; for a merge key, the mapping that it would add to."""
+    merged = {each.loc[:-1] for each in findings if each.mark is not None and each.loc[-1:] == (MERGE_KEY,)}
+    return merged | {each.loc for each in findings if each.mark is None}
+
+
+def lost_at(loc: Loc, lost: Collection[Loc]) -> bool:
+    """Whether the value at `loc` may have been written, but could not be read."""
+    return any(loc[: len(place)] == place for place in lost)
+
+
+def follows(finding: Finding, lost: Collection[Loc]) -> bool:
+    """Whether a finding may only be there because the values at the places `lost` could not be read."""
+    if finding.lacks:
+        return any(lost_at(loc, lost) for loc in finding.lacks)
+    end = len(finding.loc)
+    if finding.loc and isinstance(finding.loc[-1], int) and finding.loc[:-1] in lost:
+        return True  # a single value that stands for a list of one
+    return any(place[:end] == finding.loc and (place == finding.loc or finding.at == "value") for place in lost)
 
 
 class YamlSyntaxError(Exception):
@@ -134,7 +158,8 @@ class _Reader:
         self._count += 1
         if self._count > _MAX_VALUES or len(loc) > _MAX_DEPTH or id(node) in self._open:
             if not any(finding.message.startswith("too large") for finding in self.findings):
-                self.findings.append(Finding(loc, "too large or nested too deeply (does an alias contain itself?)"))
+                wrong = "too large or nested too deeply (does an alias contain itself?)"
+                self.findings.append(Finding(loc, wrong, "write fewer values, and write aliases out"))
             return None
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rsplit(":", 1)[1] not in (
             "str",
@@ -161,10 +186,11 @@ class _Reader:
         for key_node, value_node in node.value:
             mark = _mark(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.findings.append(Finding(loc, "keys must be plain text", mark=mark))
+                hint = 'write "field: value"; text that begins with {, [ or ? needs quotes'
+                self.findings.append(Finding(loc, "keys must be plain text", hint, mark=mark))
                 continue
             key, path = key_node.value, (*loc, key_node.value)
-            if key == "<<" and key_node.style is None:
+            if key == MERGE_KEY and key_node.style is None:
                 hint = "write the fields out"
                 self.findings.append(Finding(path, "YAML merge keys are not supported", hint, mark=mark))
             elif key in result:

@@ -126,7 +126,9 @@ def test_a_matrix_fills_the_name_and_what_it_leaves_out_is_added(folder: Path) -
 def test_names_that_a_matrix_makes_equal_are_refused(folder: Path) -> None:
     text = "group: g\njobs:\n  - {name: 'm${matrix.x}${matrix.y}', matrix: {x: [1, 11], y: [1, 11]}, " + TRAIN + "}\n"
     found = problem(text, folder)
-    assert (found.field, "second job is named m111" in found.message) == ("jobs[0]", True)
+    assert (found.line, found.field) == (3, "jobs[0].matrix")
+    assert found.message == "x 1, y 11 and x 11, y 1 give the same name of a job, m111"
+    assert "separator" in found.hint
 
 
 def test_a_matrix_fills_after_file_and_weight(folder: Path, below: Path) -> None:
@@ -148,7 +150,8 @@ jobs:
     assert jobs["last-onek"].after == ("k-whichk",)
 
 
-@pytest.mark.parametrize("field", ["name: 'a${matrix.y}'", "after: ['${matrix.y}']", "weight: '${matrix.y}'",
+@pytest.mark.parametrize("field", ["name: 'a${matrix.y}'", "after: ['${matrix.y}'], name: a",
+                                   "weight: '${matrix.y}', name: a",
                                    "file: '${matrix.y}.yaml'"])  # fmt: skip
 def test_an_unknown_value_is_reported_in_its_field(folder: Path, field: str) -> None:
     text = "group: g\njobs:\n  - {" + field + ", matrix: {x: [1, 2]}, " + TRAIN + "}\n"
@@ -207,9 +210,9 @@ def test_fields_of_entries_elsewhere_say_where_they_belong(folder: Path) -> None
     (folder / "w.yaml").write_text(f"name: w\nweight: 2\n{TRAIN}\n")
     found = problem("group: g\njobs: [{file: w.yaml}]\n", folder)
     assert (Path(found.path).name, found.line) == ("w.yaml", 2)
-    assert found.hint == "write it in an entry of `jobs` in the group file"
+    assert found.hint == "write it in an entry of `jobs` in a group file"
     found = problem("group: g\ndefaults: {matrix: {x: [1]}}\njobs: [{name: a, " + TRAIN + "}]\n", folder)
-    assert (found.field, found.hint) == ("defaults.matrix", "write it in an entry of `jobs` in the group file")
+    assert (found.field, found.hint) == ("defaults.matrix", "write it in an entry of `jobs` in a group file")
 
 
 def test_too_many_entries_are_one_problem(folder: Path) -> None:

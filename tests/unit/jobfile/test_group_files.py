@@ -175,8 +175,7 @@ def test_no_jobs_unknown_fields_and_no_mapping(folder: Path) -> None:
         ("budgt: $5\npolicy: best\n" + HEAD, A + A, ["budgt", "policy", "jobs[1]"]),
         (HEAD, A + A + "  - {name: c, wieght: 2, train: {entry: 'train:main'}}\n", ["jobs[1]", "jobs[2].wieght"]),
         (HEAD.replace("group: sweep", "group: ''"), A + A, ["group", "jobs[1]"]),
-        # What the jobs need is missing, so that they would look wrong; the job that is named may be there then.
-        (HEAD.replace("defaults:", "defualts:"), A + A, ["defualts"]),
+        (HEAD.replace("defaults:", "defualts:"), A + A, ["defualts", "jobs[1]"]),
         (HEAD, A.replace("name: a,", "name: a, wieght: 2,") + B.replace("name: b,", "name: b, after: [a],"),
          ["jobs[0].wieght"]),
     ],

@@ -120,7 +120,7 @@ name: again
     path = folder / "job.yaml"
     found = [(p.line, p.column, p.field, p.hint) for p in problems_of(text, folder)]
     assert found == [
-        (1, 7, "name", ""),
+        (1, 7, "name", 'write it like "name: gpt-small"'),
         (2, 1, "lables", 'did you mean "labels"?'),
         (4, 10, "train.entry", 'did you mean "main"?'),
         (6, 3, "train.stpes", 'did you mean "steps"?'),

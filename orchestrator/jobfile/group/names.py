@@ -1,0 +1,86 @@
+"""The names of the jobs of a group: which jobs have the same, which name others that are not there, which wait for each
+other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from orchestrator.errors import did_you_mean
+from orchestrator.jobfile.group.entry import Made
+from orchestrator.jobfile.group.matrix import Combination
+from orchestrator.jobfile.group.order import cycles
+from orchestrator.jobfile.source.source_map import Finding, Loc
+from orchestrator.jobfile.units import shown
+from orchestrator.model import GroupJob
+
+_MOST_SHOWN = 5  # names of a cycle
+
+
+class Names:
+    """What is known of the jobs of a group by their names. `whole`: every entry could be read."""
+
+    def __init__(self, made: Sequence[Made], *, whole: bool) -> None:
+        self._made = made
+        self._of: dict[str, list[str]] = {}
+        for each in made:
+            if each.name is not None and each.base is not None:
+                for name in {each.name, each.base}:
+                    self._of.setdefault(name, []).append(each.name)
+        # A job whose name is not known, or no name, may be the one that another names.
+        self._open = not whole or any(each.base is None for each in made)
+        self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
+
+    def jobs(self) -> list[GroupJob]:
+        """The jobs that are right, each after jobs of the group by their full names."""
+        return [replace(each.job, after=tuple(self._after(each))) for each in self._made if each.job is not None]
+
+    def _after(self, made: Made) -> dict[str, None]:
+        return dict.fromkeys(name for _, given in made.after for name in self._of.get(given, ()))
+
+    def unknown(self) -> Iterator[tuple[Finding, Made]]:
+        """Names of jobs that are not there, and the jobs that name them."""
+        for made in self._made:
+            for loc, name in made.after:
+                if name not in self._of and not self._may_be(name):
+                    hint = did_you_mean(name, self._of) or "name jobs of this group"
+                    yield Finding(loc, f"there is no job {name!r} in this group", hint), made
+
+    def _may_be(self, name: str) -> bool:
+        return self._open or any(name == each or name.startswith(f"{each}-") for each in self._beginnings)
+
+    def duplicates(self) -> Iterator[Finding]:
+        """Names that several jobs have: of one entry, or of several."""
+        first: dict[str, Made] = {}
+        told: dict[tuple[Loc, bool], list[Made]] = {}
+        for each in self._made:
+            if each.name is not None and (other := first.setdefault(each.name, each)) is not each:
+                told.setdefault((each.at, each.at == other.at), []).append(each)
+        for (at, by_matrix), same in told.items():
+            made = same[0]
+            more = f" (and {len(same) - 1} more like this)" if len(same) > 1 else ""
+            if by_matrix:
+                both = " and ".join(_values(each.combination) for each in (first[str(made.name)], made))
+                hint = 'write a separator between the values in `name`, or make them differ in letters, digits or "._-"'
+                wrong = f"{both} give the same name of a job, {made.name}{more}"
+                yield Finding((*at, "matrix"), wrong, hint)
+            else:
+                hint = "give each job a name of its own: jobs of a group name each other"
+                yield Finding(at, f"a second job is named {made.name}{more}", hint)
+
+    def cycles(self) -> Iterator[Finding]:
+        """Jobs that wait for each other in a circle: one of each set of such jobs."""
+        count = Counter(each.name for each in self._made)
+        by_name = {each.name: each for each in self._made if each.name is not None and count[each.name] == 1}
+        after = {name: [each for each in self._after(made) if each in by_name] for name, made in by_name.items()}
+        for circle in cycles(after):
+            way = [*circle, circle[0]]
+            if len(circle) > _MOST_SHOWN:
+                way[_MOST_SHOWN - 1 : -1] = [f"... ({len(circle) - _MOST_SHOWN + 1} more)"]
+            wrong = f"a cycle: {' after '.join(way)}"
+            yield Finding((*by_name[circle[0]].at, "after"), wrong, "remove one of these")
+
+
+def _values(combination: Combination) -> str:
+    return ", ".join(f"{name} {shown(text)}" for name, (_, text) in combination.items())

@@ -1,0 +1,70 @@
+"""What is wrong with the jobs of one entry: what several share is told once, with the values that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from orchestrator.errors import Problem
+from orchestrator.jobfile.group.matrix import Combination
+from orchestrator.jobfile.units import shown
+
+_MOST_AT_ONE_PLACE = 5
+_MOST_CASES = 5
+
+
+class Told:
+    """Collects the problems of the jobs that some combinations of a matrix make."""
+
+    def __init__(self) -> None:
+        self._found: dict[Problem, tuple[list[Combination], Collection[str]]] = {}
+
+    def add(self, problem: Problem, combination: Combination, names: Collection[str]) -> None:
+        """A problem of the job of one combination; `names` are those of the values that it is about, as far as the
+        text at its place says."""
+        self._found.setdefault(problem, ([], names))[0].append(combination)
+
+    def problems(self, every: Sequence[Combination]) -> list[Problem]:
+        """The problems, where all combinations are `every`; at one place only the first few."""
+        at: dict[tuple[str, int, int, str], list[Problem]] = {}
+        for problem, (some, names) in self._found.items():
+            where = _where(some, every, names)
+            told = replace(problem, message=f"{problem.message}, {where}") if where else problem
+            at.setdefault((told.path, told.line, told.column, told.field), []).append(told)
+        return [problem for same in at.values() for problem in _few(same)]
+
+
+def _few(same: list[Problem]) -> list[Problem]:
+    if len(same) <= _MOST_AT_ONE_PLACE:
+        return same
+    shown, more = same[: _MOST_AT_ONE_PLACE - 1], len(same) - _MOST_AT_ONE_PLACE + 1
+    wrong = f"and {more} more mistakes with other values of the matrix"
+    return [*shown, replace(same[-1], message=wrong, hint="correct those that are told; the rest are shown then")]
+
+
+def _where(some: Sequence[Combination], every: Sequence[Combination], names: Collection[str]) -> str:
+    """`where lr is 0.1 or 0.01`: for which combinations something is so, if not for all. `names` are those of values
+    that it is about."""
+    told = [name for name in every[0] if name in names]
+    if not told and len(some) == len(every):
+        return ""
+    told = told or _deciding(some, every)
+    cases = dict.fromkeys(tuple(shown(each[name][1]) for name in told) for each in some)
+    if len(told) == 1:
+        return f"where {told[0]} is {_or([case[0] for case in cases])}"
+    return f"where {_or([' and '.join(map(' is '.join, zip(told, case, strict=True))) for case in cases])}"
+
+
+def _deciding(some: Sequence[Combination], every: Sequence[Combination]) -> list[str]:
+    """The name whose value decides which combinations are `some`; all names if it is no single one."""
+    for name in every[0]:
+        values = {each[name][1] for each in some}
+        if sum(each[name][1] in values for each in every) == len(some):
+            return [name]
+    return list(every[0])
+
+
+def _or(cases: list[str]) -> str:
+    if len(cases) > _MOST_CASES:
+        return f"{', '.join(cases[: _MOST_CASES - 1])} or one of {len(cases) - _MOST_CASES + 1} more"
+    return " or ".join([", ".join(cases[:-1]), cases[-1]] if len(cases) > 1 else cases)
