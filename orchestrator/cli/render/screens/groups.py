@@ -118,7 +118,7 @@ def _late(view: GroupPlanView) -> str:
 
 def _quality(view: GroupPlanView) -> str:
     ordered = any(job.after for job in view.jobs)
-    certified = "(certified, as if all jobs could start now)" if ordered else "(certified)"
+    certified = f"(certified, not counting starts{' and the order of jobs' if ordered else ''})"
     if view.stopped_after_s is not None:
         stopped = f"the solver was stopped after {view.stopped_after_s:g} s"
         return f"{stopped}; this plan is within {_percent(view.gap)} of the best {certified}"
