@@ -28,6 +28,8 @@ CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
 PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
 STRIDE_S = 1.0
+SETTLE_STRIDE_S = 2.0
+"""Until all is over, nobody looks at what happens in between."""
 
 
 def train_spec(steps: int = 20) -> TrainSpec:
@@ -86,7 +88,7 @@ class SimulatedInstallation(rig.SimulatedInstallation):
         """Until the job's latest move, which is not the one to its first machine, is at `step`."""
         self.until(lambda: len(found := self.migrations(job)) > 1 and found[-1].step is step)
 
-    def settle(self, limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
+    def settle(self, limit_s: float = 600.0, stride_s: float = SETTLE_STRIDE_S) -> None:
         """Until every job is in a terminal state or paused and every machine is gone and booked."""
         self.until(lambda: self.settled, limit_s, stride_s)
 

@@ -16,7 +16,7 @@ from orchestrator.services.views import JobView
 from providers.fake import Fault
 from tests.rig import findings
 from tests.rig.site import hash_of
-from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import STRIDE_S, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -340,7 +340,7 @@ def test_a_forged_last_word_is_a_failure(home: SimulatedInstallation, claim: dic
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 12)
     home.site.misbehave(job.id, lambda report, _: finished(report, **claim))
-    home.settle()
+    home.settle(stride_s=STRIDE_S)  # step 11 is reported before the end
     assert home.job(job).state == "failed"
     assert why in home.events(job, "job.failed")[0].message
     assert home.read(lambda tx: tx.job_facts(job.id)).weights_hash is None

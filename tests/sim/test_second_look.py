@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.model import Expected, GpuRequest, Job, Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, STRIDE_S, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -61,7 +61,7 @@ def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(h
     """As in the demo, where one was moved for its last 14 steps."""
     job = cheaper(home)
     home.cloud.behaviour = replace(BRISK, boot_s=104.0)  # the machines that it has seen were up in a moment
-    home.settle()
+    home.settle(stride_s=STRIDE_S)
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert "more than staying" in home.events(job, "migration.aborted")[0].message
     check_truth(home)

@@ -16,7 +16,7 @@ from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.commands import resume
 from providers.money import usd
 from tests.rig.wanted import train_spec
-from tests.sim.harness import BRISK, CHEAP, DEAR, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, STRIDE_S, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
 TURN_S = 120.0  # several times of what a change of machines takes
@@ -124,7 +124,7 @@ def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(i
     catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
     jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
-    home.settle(limit_s=1800.0)
+    home.settle(limit_s=1800.0, stride_s=STRIDE_S)
     assert set(states(home, *jobs)) == {"finished"}
     assert not [event for job in jobs for event in home.events(job, "migration.aborted")]
     assert any("3 jobs share 1 of your machines" in each.message for each in home.events(jobs[0]))
