@@ -41,6 +41,7 @@ COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
 ACCRUE_EVERY_MARKET_S = 300.0  # each time adds a row per machine, which is kept
 WAITING_EVERY_S = 0.5
+COMPARE_EVERY_S = 5.0  # for corrections by others; what closes a job's books is a change, after which it is compared
 DEADLINE_CHECK_S = 3600.0  # market
 
 
@@ -49,7 +50,7 @@ class ControlPlane:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._place_next = True
+        self._place_next = self._compare_next = True
         self._turns = Turns()
         self._heard = 0
         self._broken: list[Exception] = []
@@ -70,7 +71,9 @@ class ControlPlane:
             ctx.secrets.forget(ctx.installation)
         self._part("forgetting", lambda: forget_machines(ctx))
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
-        changed |= self._part("comparing", lambda: compare(ctx))
+        if changed or self._compare_next or ctx.due("comparing", COMPARE_EVERY_S):
+            self._compare_next = self._part("comparing", lambda: compare(ctx))
+            changed |= self._compare_next
         if self._broken:
             broken, self._broken = self._broken, []
             raise broken[0]
