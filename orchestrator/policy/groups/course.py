@@ -17,7 +17,17 @@ import numpy as np
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.model import GroupPolicy
 from orchestrator.policy.demand import Running
-from orchestrator.policy.groups.planning import MOST_S, NOWHERE, Asked, JobPlan, Joint, Part, joint, less_late
+from orchestrator.policy.groups.planning import (
+    LEAST_SHARE,
+    MOST_S,
+    NOWHERE,
+    Asked,
+    JobPlan,
+    Joint,
+    Part,
+    joint,
+    less_late,
+)
 from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -29,8 +39,8 @@ MANY, MOST_IDLE = 40, 0.05
 leaves is idle until then, but at most the part MOST_IDLE of all: so times are rather too long, by less than that."""
 WHOLE = 1.0 - 1e-6
 """A job with this share does not wait for others."""
-SAME_TIME = 1e-6
-"""Ends that differ so little, relatively, are one."""
+SAME_TIME = 10 * LEAST_SHARE
+"""Ends that differ so little, relatively, are one: shares are no more precise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +183,19 @@ class _Unfolding:
         for job, each in zip(there.tolist(), plans, strict=True):
             self._first.setdefault(job, each)
         rate, usd_per_h, largest = self._rates(there, plans)
+        share = np.array([sum(part.share for part in each.parts) for each in plans])
         with np.errstate(divide="ignore", invalid="ignore"):
-            takes_s = np.where(self._steps[there] > 0, self._begins_s[there] + self._steps[there] / rate, 0.0)
+            # A start takes machines as work does: with half of their time, twice as long.
+            begins_s = np.where(self._begins_s[there] > 0, self._begins_s[there] / share, 0.0)
+            takes_s = np.where(self._steps[there] > 0, begins_s + self._steps[there] / rate, 0.0)
         if not np.isfinite(takes_s).any():
             return False
         self._plans += 1
-        share = np.array([sum(part.share for part in each.parts) for each in plans])
         step_s = self._step_s(takes_s, share)
-        begun_s = np.where(rate > 0, np.minimum(self._begins_s[there], step_s), 0.0)
-        ran_s = np.minimum(step_s, takes_s) - begun_s
-        ran_s[rate <= 0] = 0.0
-        self._cost_usd[there] += (largest * begun_s + usd_per_h * ran_s) / 3600
-        self._begins_s[there] -= begun_s
+        begun_s = np.minimum(begins_s, step_s)
+        ran_s = np.where(rate > 0, np.minimum(step_s, takes_s) - begun_s, 0.0)
+        self._cost_usd[there] += (largest * share * begun_s + usd_per_h * ran_s) / 3600
+        self._begins_s[there] -= share * begun_s
         self._steps[there] -= rate * ran_s
         over = takes_s <= step_s
         self._steps[there[over]] = 0.0

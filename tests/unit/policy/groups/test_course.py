@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,32 @@ def test_jobs_that_end_at_the_same_time_are_planned_once(case: DecisionCase, mon
     monkeypatch.setattr(course_module, "joint", counted)
     unfolded(case, jobs, quota(10, "cheap"), policy="max-min-fairness", after={jobs[-1].job.id: ids(jobs)[:-1]})
     assert plans == [50, 1]
+
+
+def test_ends_that_differ_by_the_precision_of_the_solver_are_one(case: DecisionCase) -> None:
+    """Else what is left of some, hardly anything, waits for the end of the job that comes next."""
+    case.offer("cheap", 1.0)
+    case.offer("cheaper", 0.7, gpu="SIM-L")
+    rates = {"SIM-M": 0.5631, "SIM-L": 0.205}
+    jobs = [job(case, n, steps=200 if n in (0, 5) else 100, rates=rates) for n in range(6)]
+    first, last = jobs[0].job.id, jobs[5].job.id
+    for limit in (1, 2):
+        quotas = (quota(limit, "cheap"), replace(quota(0, "cheaper"), name="none"))
+        found = unfolded(case, jobs, *quotas, after={last: (first,)})
+        *together, _ = ends_h(found)
+        assert max(together) == pytest.approx(min(together), rel=0.01)
+        assert found.ends_s == pytest.approx(max(together) * HOUR_S + 200 / 0.5631, rel=0.01)
+
+
+def test_starts_take_machines_too(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    jobs = [replace(each, setup_s=600.0) for each in hours(case, 1, 1, 1, 1)]
+    found = unfolded(case, jobs, quota(1, "cheap"))
+    assert ends_h(found)[-1] == pytest.approx(4 + 4 / 6, rel=0.01)
+    assert found.cost_usd == pytest.approx(4 + 4 / 6, rel=0.01)
+    *_, last = unfolded(case, jobs, quota(1, "cheap"), after={jobs[3].job.id: ids(jobs[:3])}).jobs
+    assert last.ready_s / HOUR_S == pytest.approx(3.5, rel=0.01)
+    assert last.ends_s / HOUR_S == pytest.approx(4 + 4 / 6, rel=0.01)
 
 
 def test_a_job_that_is_last_has_all_machines_to_itself(case: DecisionCase) -> None:
