@@ -94,7 +94,7 @@ def test_a_turn_lasts_several_times_the_start_of_a_machine(install: Install) -> 
     home = owned(install, 1, **{"policy.turn_s": 30.0})
     home.cloud.behaviour = replace(home.cloud.behaviour, boot_s=15.0)
     jobs = [home.submit(f"job-{number}", steps=500) for number in range(2)]
-    home.run_for(1200.0)
+    home.run_for(600.0)
     runs = [run for job in jobs for run in home.runs(job) if run.end == "paused"]
     starts_s = [((run.training_from_ms or 0) - run.created_at_ms) / 1000 for run in runs]
     turns_s = [((run.training_to_ms or 0) - (run.training_from_ms or 0)) / 1000 for run in runs]
