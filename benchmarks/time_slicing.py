@@ -1,6 +1,6 @@
 """Claim: jobs that share owned machines each get the part of the time that the plan gives them, and all finish.
 
-    python -m benchmarks.time_slicing            30 jobs on 4 machines, 40 turns; some minutes
+    python -m benchmarks.time_slicing            30 jobs on 4 machines, 40 turns; up to 25 min
     python -m benchmarks.time_slicing --quick    5 jobs on 2 machines, 6 turns
 
 The engine runs in virtual time on simulated machines that count as owned; trainers are simulated. A turn is 120 s, and
