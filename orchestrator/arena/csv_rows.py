@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.errors import Problem, did_you_mean
 
 MOST_PROBLEMS = 20
-"""A file's other mistakes are only counted: whoever reads so many has seen what is wrong."""
+"""The most mistakes listed for one file; the rest are counted."""
 
 
 class Mistakes:
@@ -24,7 +24,7 @@ class Mistakes:
         self.path, self._found = path, list[Problem]()
 
     def note(self, line: int, column: int, field: str, message: str, hint: str) -> None:
-        """One more. `line` and `column` count from 1; line 0: the whole file."""
+        """Add a mistake. `line` and `column` count from 1; line 0 stands for the whole file."""
         self._found.append(Problem(str(self.path), line, column, field, message, hint))
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ def _after_comma(text: str, at: int) -> int:
 
 
 def _records(file: Iterator[str]) -> Iterator[_Record]:
-    """Those of a CSV file, without empty lines."""
+    """The records of a CSV file, without empty lines."""
     taken: list[str] = []
 
     def lines() -> Iterator[str]:

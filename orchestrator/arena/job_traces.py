@@ -37,8 +37,8 @@ class JobTrace:
 
 
 def read_jobs(trace: Path, throughputs: Path, kinds: Sequence[str], *, room: Sequence[int] | None = None) -> JobTrace:
-    """The jobs of a trace with their rates on these `kinds` of GPU, of which there are so many (`room`; None: any
-    number). Raises SpecError with all mistakes of both files, each with line and field."""
+    """The jobs of a trace, with their rates on each of the `kinds` of GPU. `room`: the most GPUs of each kind that one
+    job can have (None: no limit). Raises SpecError with all mistakes of both files, each with line and field."""
     own, others = Mistakes(trace), Mistakes(throughputs)
     absent = "give the path of a trace of jobs, such as examples/job-traces/jobs.csv (docs/backtest.md)"
     listed = list(rows(own, ("arrival_s", "job_type", "total_steps"), absent=absent))
@@ -82,7 +82,7 @@ class _Table:
     room: Sequence[int] | None
 
     def rate(self, row: Row, gpus: int) -> Sequence[float] | None:
-        """Of a job on each kind; None, with the mistake noted, if it runs on none."""
+        """A job's rate on each kind of GPU; None if it runs on none, which is noted as a mistake."""
         job_type = row.cells["job_type"]
         rate = self.rates.get((job_type, gpus))
         if rate is None:
@@ -112,7 +112,7 @@ class _Table:
 
 
 def _job(row: Row, table: _Table | None) -> _Job | None:
-    """None, with the mistakes noted, for a row that is no job; without a table, its own values are looked at only."""
+    """The job of a row; None if the row has mistakes, which are noted. Without a table, only the row is checked."""
     gpus = row.gpus("scale_factor", MOST_GPUS, default=1.0)
     at_s = row.number("arrival_s", "seconds after the beginning of the trace, 0 or more", least=0)
     steps = row.number("total_steps", "how many steps the job takes, 1 or more", least=1)

@@ -88,7 +88,7 @@ class Cluster:
             if not len(chosen):
                 if not changed and arrived == len(self.jobs.at_s):
                     raise ValueError("no job fits the cluster")
-                self._now_s += ROUND_S  # nobody has a share until the next time that shares are recomputed
+                self._now_s += ROUND_S  # no job has a share until the shares are computed again
                 continue
             changed |= self._round(chosen, on)
             done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))

@@ -62,7 +62,7 @@ SECTIONS: frozenset[Loc] = frozenset(
     {("labels",), ("train", "env")}
     | {(name,) for name, field in JobFile.model_fields.items() if "'section'" in str(field.json_schema_extra)}
 )
-"""The fields that only a mapping can be right for."""
+"""The fields whose value must be a mapping."""
 
 
 def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:

@@ -29,10 +29,10 @@ from providers.money import format_usd
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is known of a job: though other fields may be wrong, others can name it, and it can name others.
+    """What is known of a job. Even if some of its fields are wrong, its name and its `after` can be checked.
 
-    `name` and `base`, the name without the values of its matrix, are None if they are not known or not valid. `after`:
-    what it names, and where. `job` is None if something is wrong with it.
+    `at` is the place of its entry. `name`, and `base`, which is the name without values of the matrix, are None if they
+    are unknown or not valid. `after` has the place and text of each name there. `job` is None if a field is wrong.
     """
 
     at: Loc
@@ -45,13 +45,13 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a group demands of its jobs. `project` is what its own fields say; None if that is wrong."""
+    """What a group requires of its jobs. `project` is the group's; None if that field is wrong."""
 
     project: str | None
     budget_nano_usd: int | None
     now_ms: int | None
     submitting: bool
-    project_of_jobs: str  # that name none
+    project_of_jobs: str  # of jobs that do not name one
 
 
 class Entries:
@@ -64,7 +64,7 @@ class Entries:
         self._shared = [self._checked_alone(each) for each in shared]
 
     def matrix(self, at: Loc, entry: Mapping[str, object]) -> Matrix:
-        """The matrix of the entry at `at`, whose mistakes are told by `jobs`."""
+        """The matrix of the entry at `at`. Its mistakes are reported by `jobs`."""
         if (*at, "matrix") in self._top.lost or ("matrix",) in _meant(entry):
             return Matrix(whole=False, unread=None)
         if "matrix" not in entry:
@@ -163,7 +163,7 @@ class Entries:
         return Made(at, combination, str(name) if name is not None else None, base, after, job)
 
     def _against_the_group(self, tree: Mapping[str, object], wrong: Collection[Loc]) -> list[Finding]:
-        """What of a job contradicts its group; nothing about fields that are `wrong` already."""
+        """Contradictions between a job and its group, except in fields that are already `wrong`."""
         found = []
         project, rules = tree.get("project"), self._rules
         if isinstance(project, str) and rules.project not in (None, project) and ("project",) not in wrong:
@@ -177,8 +177,8 @@ class Entries:
         return found
 
     def _checked_alone(self, layer: Layer) -> Layer:
-        """Tell what is wrong with each field of a layer, also if the entries replace all its values. A misspelt field
-        counts as one that could not be read."""
+        """Report the mistakes of a layer by itself, even in values that entries replace. In the layer that is returned,
+        the fields that misspelt ones probably stand for count as unreadable."""
         findings, _ = misused(layer.tree, Matrix(unread=None))
         meant: set[Loc | None] = set()
         try:
@@ -196,8 +196,8 @@ class Entries:
         return layer
 
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
-        """Whether it is told of one of the layers already: the one that it is about, or any that has a part of the
-        section that it is about."""
+        """Whether the finding was reported for a layer by itself: for that of its value or, if it is about a section,
+        for any layer that has part of the section."""
         told = [(id(each), finding.loc, finding.message) in self._alone for each in merged.layers]
         return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
 
@@ -228,7 +228,7 @@ class Entries:
 
 
 def _meant(entry: Mapping[str, object]) -> frozenset[Loc]:
-    """The fields that unknown ones of an entry probably stand for."""
+    """The fields that the unknown fields of an entry probably stand for."""
     unknown = [key for key in entry if key not in OWN_FIELDS and key not in JobFile.model_fields]
     meant = {meant_field((key,), OWN_FIELDS) for key in unknown}
     return frozenset(loc for loc in meant if loc and _lacks(entry, loc))
@@ -241,7 +241,7 @@ def _lacks(tree: object, loc: Loc) -> bool:
 
 
 def _money(value: object) -> int | None:
-    """An amount in nano-USD; None if it is none, which is told elsewhere."""
+    """An amount in nano-USD; None if `value` is not an amount, which the schema reports."""
     try:
         return parse_money(value)
     except BadValueError:
@@ -249,7 +249,7 @@ def _money(value: object) -> int | None:
 
 
 def _lost_layer(top: Layer) -> Layer:
-    """In place of a job file that cannot be read."""
+    """Stands in for a job file that cannot be read."""
     return Layer({}, top.path, (), top.source_map, frozenset({()}))
 
 

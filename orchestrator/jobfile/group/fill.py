@@ -1,4 +1,4 @@
-"""A job's fields with the values of its matrix: where they stand, and what is wrong with how they are written."""
+"""Replaces `${matrix.NAME}` in a job's fields, and finds placeholders that are not valid."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def name_of(written: str, combination: Combination) -> tuple[str, str]:
 
 
 def misused(tree: Mapping[str, object], matrix: Matrix) -> tuple[list[Finding], set[Loc]]:
-    """(the values that the matrix does not have, or that are not written as values; these places, and those of values
-    that cannot be used because the matrix is wrong)."""
+    """(findings about placeholders that are malformed or not in the matrix; their places, and those of placeholders
+    whose values are unknown because the matrix itself is wrong)."""
     found: dict[Finding, None] = {}
     lost: set[Loc] = set()
     known = dict.fromkeys(matrix.combinations[0])
@@ -43,7 +43,7 @@ def misused(tree: Mapping[str, object], matrix: Matrix) -> tuple[list[Finding], 
 
 
 def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tuple[str, str, str]]:
-    """(what is wrong with a value in the text, the remedy, the name that the matrix would have to have)."""
+    """The message, the remedy and the missing name for each wrong placeholder in a text (name "": malformed)."""
     for meant in MEANT.finditer(text):
         value, shown = _VALUE.match(text, meant.start()), quoted(meant[0].rstrip())
         if is_key:
@@ -71,18 +71,18 @@ def _all_texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str, bool]]:
 
 
 def names_in(tree: object, loc: Loc) -> frozenset[str]:
-    """The names of the values that the text at `loc` is made of."""
+    """The names of the matrix values that the text at `loc` uses."""
     value = _at(tree, loc)
     return frozenset(_VALUE.findall(value)) if isinstance(value, str) else frozenset()
 
 
 def has_values(tree: object, loc: Loc) -> bool:
-    """Whether anything at `loc` is made of values of a matrix."""
+    """Whether a text at or below `loc` uses matrix values."""
     return any(MEANT.search(text) for _, text, _ in _all_texts(_at(tree, loc), loc))
 
 
 def _at(tree: object, loc: Loc) -> object:
-    """The value at `loc`, or the one that stands in place of it: a single value may stand for a list of one."""
+    """The value at `loc`. A single value stands for a list of one."""
     for part in loc:
         if isinstance(tree, dict):
             tree = tree.get(part)

@@ -15,7 +15,7 @@ MOST_JOBS = 1000
 """Of one group."""
 
 MEANT = re.compile(r"\$\{\{?\s*matrix\s*\.\s*([A-Za-z0-9_]*)\s*\}*", re.IGNORECASE)
-"""What was meant as a value, though it may not be written as one. A shell has no variable with a point in its name."""
+"""A placeholder, well-formed or not. Shell variables have no dot in their names, so they do not match."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -37,7 +37,7 @@ class Matrix:
 
 
 def read_matrix(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> Matrix:
-    """The matrix that stands at `loc`. What of it is right is used, so that mistakes elsewhere are found."""
+    """Read the matrix at `loc`. Its valid part is used, so that mistakes elsewhere are found as well."""
     if not isinstance(matrix, dict) or not matrix:
         wrong = "is empty" if matrix in ({}, [], None, "") else "must be a mapping of lists"
         hint = "write it like {lr: [0.1, 0.01]}, or delete the field"
@@ -69,7 +69,7 @@ def read_matrix(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> Matrix:
 
 
 def _column(values: list[object], at: Loc, texts: Mapping[Loc, str], found: list[Finding]) -> list[tuple[object, str]]:
-    """The values that are right, each once."""
+    """The valid values, without repetitions."""
     column: dict[str, object] = {}
     for index, value in enumerate(values):
         if not isinstance(value, str | int | float):  # a bool is an int
@@ -90,7 +90,7 @@ def _example(values: object) -> str:
 
 
 def variable(key: str) -> str:
-    """The name in the job's environment of the value of that name."""
+    """The environment variable that holds the value of that name."""
     return f"MATRIX_{key.upper()}"
 
 

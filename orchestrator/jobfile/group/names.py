@@ -1,5 +1,4 @@
-"""The names of the jobs of a group: which jobs have the same, which name others that are not there, which wait for each
-other."""
+"""The names of a group's jobs: duplicates, unknown names in `after`, and cycles."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _MOST_SHOWN = 5  # names of a cycle
 
 
 class Names:
-    """What is known of the jobs of a group by their names. `whole`: every entry could be read."""
+    """Checks the names of a group's jobs. `whole`: every entry could be read."""
 
     def __init__(self, made: Sequence[Made], *, whole: bool) -> None:
         self._made = made
@@ -28,19 +27,19 @@ class Names:
             if each.name is not None and each.base is not None:
                 for name in {each.name, each.base}:
                     self._of.setdefault(name, []).append(each.name)
-        # A job whose name is not known, or no name, may be the one that another names.
+        # A name in `after` may be that of a job whose own name is unknown.
         self._open = not whole or any(each.base is None for each in made)
         self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
 
     def jobs(self) -> list[GroupJob]:
-        """The jobs that are right, each after jobs of the group by their full names."""
+        """The jobs without mistakes; their `after` holds full names of jobs."""
         return [replace(each.job, after=tuple(self._after(each))) for each in self._made if each.job is not None]
 
     def _after(self, made: Made) -> dict[str, None]:
         return dict.fromkeys(name for _, given in made.after for name in self._of.get(given, ()))
 
     def unknown(self) -> Iterator[tuple[Finding, Made]]:
-        """Names of jobs that are not there, and the jobs that name them."""
+        """Unknown names in `after`, with the jobs that have them."""
         for made in self._made:
             for loc, name in made.after:
                 if name not in self._of and not self._may_be(name):
@@ -51,7 +50,7 @@ class Names:
         return self._open or any(name == each or name.startswith(f"{each}-") for each in self._beginnings)
 
     def duplicates(self) -> Iterator[Finding]:
-        """Names that several jobs have: of one entry, or of several."""
+        """Names shared by several jobs, of one entry or of different ones."""
         first: dict[str, Made] = {}
         told: dict[tuple[Loc, bool], list[Made]] = {}
         for each in self._made:
@@ -70,7 +69,7 @@ class Names:
                 yield Finding(at, f"a second job is named {made.name}{more}", hint)
 
     def cycles(self) -> Iterator[Finding]:
-        """Jobs that wait for each other in a circle: one of each set of such jobs."""
+        """Cycles in `after`: one for each set of jobs that all wait for each other."""
         count = Counter(each.name for each in self._made)
         by_name = {each.name: each for each in self._made if each.name is not None and count[each.name] == 1}
         after = {name: [each for each in self._after(made) if each in by_name] for name, made in by_name.items()}

@@ -1,4 +1,4 @@
-"""Order: jobs of a group that wait for each other in a circle."""
+"""Cycles in the order of a group's jobs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 
 def cycles(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """For each set of jobs that all wait for each other, in the order of `after`: a shortest circle through its first
-    job, which begins it. Every name in the values of `after` is one of its keys."""
+    """A shortest cycle through the first job of each strongly connected component, in the order of `after`. Every name
+    in the values of `after` must be one of its keys."""
     found: dict[str, list[str]] = {}
     for together in _components(after):
         first = next(name for name in after if name in together) if len(together) > 1 else next(iter(together))
@@ -18,7 +18,7 @@ def cycles(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def _circle(first: str, together: set[str], after: Mapping[str, Sequence[str]]) -> list[str]:
-    """The shortest way from `first` back to it, within the jobs `together`; empty if there is none."""
+    """The shortest cycle through `first` within the jobs `together`; empty if there is none."""
     came: dict[str, str] = {}
     waiting = deque([first])
     while waiting:

@@ -23,7 +23,7 @@ from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, foll
 from orchestrator.model import GroupSpec
 
 _OF_JOBS = ("jobs", "defaults")
-"""Fields that are read under a name that is nearly theirs, so that mistakes in them are told, too."""
+"""Fields that are read even if their name is misspelt, so that the mistakes in them are reported as well."""
 
 
 def is_group_file(path: str | Path) -> bool:
@@ -74,7 +74,7 @@ def parse_group(
 def _as_meant(
     tree: dict[str, object], source_map: SourceMap, findings: list[Finding]
 ) -> tuple[dict[str, object], SourceMap, list[Finding]]:
-    """The file with its jobs and defaults under their names; what they were called is a finding."""
+    """The file with misspelt names of `jobs` and `defaults` corrected; each correction is a finding."""
     meant: dict[str, str] = {}
     for key in tree:
         near = nearest(key, _OF_JOBS)
@@ -105,7 +105,7 @@ def _of_group(finding: Finding) -> Finding:
 
 
 def _in_order(problems: list[Problem], path: str) -> list[Problem]:
-    """Each once, in the order of the file, those of job files last: a job file may be that of several entries."""
+    """The problems without repetitions (entries can share a job file): the group file's in its order, then others."""
     once = {(each.path, each.line, each.column, each.field, each.message): each for each in reversed(problems)}
     return sorted(reversed(once.values()), key=lambda each: (each.path != path, each.path, each.line, each.column))
 
@@ -198,7 +198,7 @@ class _Reader:
         return layers
 
     def _entries(self) -> Iterator[tuple[Loc, object]]:
-        """(place, entry) of each; also where the list of them is written as a mapping."""
+        """The place and value of each entry, even if `jobs` is a mapping instead of a list."""
         jobs = self.top.tree.get("jobs")
         if isinstance(jobs, list):
             yield from ((("jobs", index), entry) for index, entry in enumerate(jobs))
@@ -209,7 +209,7 @@ class _Reader:
 
 
 def _misplaced(tree: Mapping[str, object]) -> list[str]:
-    """Fields of all jobs that stand beside `defaults`."""
+    """Fields of jobs that were written at the top level instead of in `defaults`."""
     return [key for key in tree if key in JobFile.model_fields and key not in (*GroupFile.model_fields, "name")]
 
 
@@ -227,7 +227,7 @@ def _instead_of(name: str) -> tuple[str, str]:
 
 
 def _no_entry(entry: object) -> tuple[str, str]:
-    """(what is wrong with an entry that is no mapping, the remedy)."""
+    """The message and the remedy for an entry that is not a mapping."""
     if isinstance(entry, str) and entry.endswith((".yaml", ".yml")):
         return "must be a mapping of fields", f"write {{file: {entry}}}"
     wrong = "is empty" if entry is None else "must be a mapping of fields"

@@ -1,4 +1,4 @@
-"""What is wrong with the jobs of one entry: what several share is told once, with the values that it is about."""
+"""Problems of the jobs of one entry: one that several jobs share is reported once, with the matrix values concerned."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ class Told:
         self._found: dict[Problem, tuple[list[Combination], Collection[str]]] = {}
 
     def add(self, problem: Problem, combination: Combination, names: Collection[str]) -> None:
-        """A problem of the job of one combination; `names` are those of the values that it is about, as far as the
-        text at its place says."""
+        """Add a problem of one combination's job. `names`: the matrix values that the text at its place uses."""
         self._found.setdefault(problem, ([], names))[0].append(combination)
 
     def problems(self, every: Sequence[Combination]) -> list[Problem]:
-        """The problems, where all combinations are `every`; at one place only the first few."""
+        """The problems, at most a few at one place. `every`: all combinations of the entry."""
         at: dict[tuple[str, int, int, str], list[Problem]] = {}
         for problem, (some, names) in self._found.items():
             where = _where(some, every, names)
@@ -43,8 +42,7 @@ def _few(same: list[Problem]) -> list[Problem]:
 
 
 def _where(some: Sequence[Combination], every: Sequence[Combination], names: Collection[str]) -> str:
-    """`where lr is 0.1 or 0.01`: for which combinations something is so, if not for all. `names` are those of values
-    that it is about."""
+    """`where lr is 0.1 or 0.01`: the combinations `some`, described by the values `names`; empty if they are all."""
     told = [name for name in every[0] if name in names]
     if not told and len(some) == len(every):
         return ""
@@ -56,7 +54,7 @@ def _where(some: Sequence[Combination], every: Sequence[Combination], names: Col
 
 
 def _deciding(some: Sequence[Combination], every: Sequence[Combination]) -> list[str]:
-    """The name whose value decides which combinations are `some`; all names if it is no single one."""
+    """The one name whose values set the combinations `some` apart; all names if there is no such name."""
     for name in every[0]:
         values = {each[name][1] for each in some}
         if sum(each[name][1] in values for each in every) == len(some):

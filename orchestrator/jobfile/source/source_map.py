@@ -50,7 +50,7 @@ class Finding:
     at: Literal["key", "value"] = "value"
     mark: Mark | None = None  # where the place is not in the tree (a second key of the same name)
     unsupported: bool = False  # the field is valid, but this version cannot do what it asks for
-    lacks: tuple[Loc, ...] = ()  # that none of these is there is what is wrong
+    lacks: tuple[Loc, ...] = ()  # the mistake is that none of these is there
 
     @property
     def field(self) -> str:
@@ -88,7 +88,7 @@ def lost_at(loc: Loc, lost: Collection[Loc]) -> bool:
 
 
 def follows(finding: Finding, lost: Collection[Loc]) -> bool:
-    """Whether a finding may only be there because the values at the places `lost` could not be read."""
+    """Whether a finding may be only a consequence of values that could not be read, at the places `lost`."""
     if finding.lacks:
         return any(lost_at(loc, lost) for loc in finding.lacks)
     end = len(finding.loc)

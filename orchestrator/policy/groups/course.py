@@ -35,18 +35,19 @@ Order = Mapping[str, Sequence[str]]
 """By job id: the jobs that must end before it."""
 NO_ORDER: Order = MappingProxyType({})
 MANY, MOST_IDLE = 40, 0.05
-"""More ends than MANY are taken together, several to a plan, so that large groups are planned in seconds. What a job
-leaves is idle until then, but at most the part MOST_IDLE of all: so times are rather too long, by less than that."""
+"""Large groups are planned about MANY times, so that it takes seconds: several ends are taken together. Until the next
+plan, what an ended job had stays idle, at most the share MOST_IDLE of all machines in use. So times are slightly too
+long."""
 WHOLE = 1.0 - 1e-6
 """A job with this share does not wait for others."""
 SAME_TIME = 10 * LEAST_SHARE
-"""Ends that differ so little, relatively, are one: shares are no more precise."""
+"""Ends that differ by less than this (relative) count as one: shares are not more precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCourse:
-    """`parts` and `steps_per_s` as they are when the job can start, which is `ready_s` from now; it ends `ends_s` from
-    now (market seconds, infinite if that is not known) and costs `cost_usd`."""
+    """The job can start `ready_s` from now and ends `ends_s` from now (market seconds; infinite if unknown). `parts`
+    and `steps_per_s` are those of the plan when it can start; `cost_usd` is the cost until its end."""
 
     job_id: str
     parts: tuple[Part, ...]
@@ -82,9 +83,8 @@ def course(
     *,
     until: TimeLimit | None = None,
 ) -> Course:
-    """The course of the `plan`, which is the answer to the `question` as if all jobs could start now; `after` names
-    only jobs of the plan. What is not worked out when `until` runs out (default: after MOST_S seconds of solving) has
-    no known end."""
+    """The course of the `plan`, which answers the `question` as if all jobs could start now. `after` names only jobs of
+    the plan. When `until` runs out (by default after MOST_S seconds of solving), the remaining ends are infinite."""
     before = tuple(tuple(after.get(each.job_id, ())) for each in plan.jobs)
     if all(_alone(each) for each in plan.jobs):
         return _side_by_side(plan, before)
@@ -99,12 +99,12 @@ def course(
 
 
 def _alone(plan: JobPlan) -> bool:
-    """Whether the job waits for no machine that others have."""
+    """Whether the job never waits for a machine that another job has."""
     return plan.duration_s == 0.0 or sum(part.share for part in plan.parts) >= WHOLE
 
 
 def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
-    """The course where that is true of all."""
+    """The course if no job waits for a machine that another job has."""
     found = dict[str, JobCourse]()
     waiting = dict(zip(plan.jobs, before, strict=True))
     while waiting:
@@ -118,7 +118,7 @@ def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
 def _planned(
     question: Asked, policy: GroupPolicy, running: Mapping[str, Running], until: TimeLimit
 ) -> Sequence[JobPlan] | None:
-    """None without a plan. Where not all can be on time any more, the least work is late."""
+    """The plan of each job; None if there is none. If not all can meet their deadlines, the least work is late."""
     try:
         return joint(question, policy, running, until=until).jobs
     except LimitError:
@@ -132,7 +132,7 @@ def _planned(
 
 
 class _Unfolding:
-    """What is left of each job, and what has happened."""
+    """The state of a course: the time, what is left of each job, and what it has cost."""
 
     def __init__(self, question: Asked, plan: Joint, before: Sequence[Sequence[str]]) -> None:
         index = {demand.job.id: number for number, demand in enumerate(question.demands)}
@@ -154,7 +154,7 @@ class _Unfolding:
         return np.flatnonzero(np.isfinite(self._ready_s) & ~ended)
 
     def question(self, there: Integers) -> Asked:
-        """What is asked about these jobs now."""
+        """The question of a plan for these jobs now."""
         jobs, begins_s = self._asked.jobs, self._begins_s[there]
         due_s = jobs.deadline_s[there] + self._asked.begins_s[there] - self._now_s
         done = self._asked.jobs.steps[there] - self._steps[there]

@@ -100,7 +100,7 @@ def _short(view: GroupPlanView) -> str:
     ]
     if not names:
         return ""
-    return f"{RISKY} the budgets of {', '.join(names[:5])}" + (", ..." if len(names) > 5 else "")
+    return f"{RISKY} the budgets of {_some(names)}"
 
 
 def _cents(nano_usd: int) -> str:
@@ -109,11 +109,10 @@ def _cents(nano_usd: int) -> str:
 
 
 def _late(view: GroupPlanView) -> str:
-    names = [job.name for job in view.jobs if job.late]
+    names = [clean(job.name) for job in view.jobs if job.late]
     if not names:
         return ""
-    listed = ", ".join(clean(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"may miss the deadline, because of the jobs before it: {listed}"
+    return f"may miss the deadline, because of the jobs before it: {_some(names)}"
 
 
 def _quality(view: GroupPlanView) -> str:
