@@ -8,7 +8,7 @@ every 1,920 s. As in Gavel, checkpoints cost nothing. The results agree with Gav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,23 +88,36 @@ class Cluster:
             if not len(chosen):
                 if not changed and arrived == len(self.jobs.at_s):
                     raise ValueError("no job fits the cluster")
-                self._now_s += ROUND_S  # no job has a share until the shares are computed again
+                self._idle(arrived)
                 continue
             changed |= self._round(chosen, on)
             done(len(self._ended) - int(np.isnan(self._ended).sum()), len(self._ended))
         return Outcome(self._ended, self._usd, self._solved)
+
+    def _idle(self, _arrived: int) -> None:
+        """Nobody has a share until the shares are computed again. `arrived`: how many jobs have."""
+        self._now_s += ROUND_S
 
     def _due(self) -> bool:
         """Whether the last shares are old enough to be recomputed."""
         return self._now_s - self._solved_s >= RECOMPUTED_S
 
     def _recompute_shares(self, there: np.ndarray) -> None:
-        jobs, since_s = self.jobs, self._now_s - self._solved_s if self._solved else 0.0
+        since_s = self._now_s - self._solved_s if self._solved else 0.0
         self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
         self._had[there] = CREDIT_S
         self._alone_s[there] += (self._then[there] - self._left[there]) / self._alone_rate[there]
         self._then[there] = self._left[there]
-        waiting = collection(
+        waiting = self._waiting(there)
+        self._share[:] = 0
+        self._share[there] = self.policy(waiting)
+        self._alone_rate[there] = self._rate_alone(waiting)
+        self._solved_s, self._solved = self._now_s, self._solved + 1
+
+    def _waiting(self, there: np.ndarray) -> Collection:
+        """What the policy sees of the jobs that are there."""
+        jobs = self.jobs
+        return collection(
             jobs.rate[there],
             self.supply,
             gpus=jobs.gpus[there],
@@ -113,10 +126,10 @@ class Cluster:
             age_s=self._now_s - jobs.at_s[there],
             alone_s=self._alone_s[there],
         )
-        self._share[:] = 0
-        self._share[there] = self.policy(waiting)
-        self._alone_rate[there] = alone(waiting)
-        self._solved_s, self._solved = self._now_s, self._solved + 1
+
+    def _rate_alone(self, waiting: Collection) -> Floats:
+        """(jobs,): steps/s of each with an equal part of everything, which `alone_s` is counted by."""
+        return alone(waiting)
 
     def _chosen(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(jobs, the type of each) of the next round."""
@@ -124,11 +137,14 @@ class Cluster:
         if not self._fills:
             able &= share > 0
         standing = Standing(share, self._had[there], self._owed[there], able, self.jobs.gpus[there])
-        types = np.arange(len(self.supply.gpus))
-        if self._chance is not None:
-            types = self._chance.permutation(types)
-        chosen, on = next_round(standing, self._room, types[:, None].tolist())
+        chosen, on = next_round(standing, self._room, [[each] for each in self._types()])
         return there[chosen], on
+
+    def _types(self) -> Sequence[int]:
+        """The order in which types are filled this round."""
+        types = np.arange(len(self.supply.gpus))
+        found: list[int] = (types if self._chance is None else self._chance.permutation(types)).tolist()
+        return found
 
     def _round(self, jobs: np.ndarray, on: np.ndarray) -> bool:
         """Whether a job ended."""
@@ -137,8 +153,12 @@ class Cluster:
         took_s = steps / rate
         self._left[jobs] -= steps
         self._had[jobs, on] += took_s
-        self._usd += float((took_s * self.jobs.gpus[jobs] * self.supply.usd_per_h[on]).sum()) / 3600
         ended = self._left[jobs] <= 0
         self._ended[jobs[ended]] = self._now_s + took_s[ended]
         self._now_s += float(took_s.max())
+        self._usd += float((took_s * self.jobs.gpus[jobs] * self._usd_per_h()[on]).sum()) / 3600
         return bool(ended.any())
+
+    def _usd_per_h(self) -> Floats:
+        """(types,): prices at the end of a round, at which it is paid."""
+        return self.supply.usd_per_h

@@ -1,0 +1,151 @@
+"""Gavel's policies for a shared cluster as its own simulator solves them (stanford-futuredata/gavel at c4fa400), faults
+included: those that this product has are its own; the others are here, because no user would want them.
+
+- `fifo`, meant to draw a type for each job, gives every job the last type that it looked at.
+- `fifo_perf` passes over a job that cannot run where there is room.
+- Deadlines are all dropped while they cannot all be met, and each on its own once it has passed.
+- Finish-time fairness without speeds takes every type for a V100, also where a job cannot run.
+
+Each job is a class of its own in the last two: where many answers are the best, Gavel's is in their middle, which
+divides nothing between equal jobs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from orchestrator.arena.cluster_policies import POLICIES
+from orchestrator.errors import InfeasibleError
+from orchestrator.policy.groups import Collection, Program, solve
+from orchestrator.policy.groups.collection import problem_of
+from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.needs import Finishing
+from orchestrator.policy.groups.policies.cost import fast_enough, on_time
+from orchestrator.policy.groups.policies.throughput import of_steps, throughput_per_dollar
+from orchestrator.policy.groups.problem import Floats, Integers, Problem
+from orchestrator.policy.groups.program import Ratio
+
+SEED = 0
+Policy = Callable[[Collection, Integers], Floats]
+"""Shares (jobs, types) of a cluster's time, for jobs and their numbers (jobs,), which stay theirs."""
+OURS = {
+    "finish_time_fairness_perf": "finish-time-fairness",
+    "max_min_fairness": "max-min-fairness-agnostic",
+    "max_min_fairness_perf": "max-min-fairness",
+    "max_min_fairness_water_filling_perf": "water-filling",
+    "max_sum_throughput_normalized_by_cost_perf": "throughput-per-dollar",
+    "max_sum_throughput_perf": "max-throughput",
+    "min_total_duration": "makespan-agnostic",
+    "min_total_duration_perf": "makespan",
+}
+"""Policies of orchestrator.arena.cluster_policies by Gavel's names."""
+
+
+def policy(name: str) -> Policy:
+    """One by Gavel's name."""
+    if name == "fifo":
+        return _Drawn()
+    shares = POLICIES[OURS[name]].shares if name in OURS else OTHERS[name]
+    return lambda jobs, _names: shares(jobs)
+
+
+def as_fast_as_the_first(jobs: Collection) -> Collection:
+    """As a policy sees jobs that takes every type for as fast as the first, also where a job cannot run."""
+    return replace(jobs, rate=np.broadcast_to(jobs.rate[:, :1], jobs.rate.shape))
+
+
+def _finish_time_fairness(jobs: Collection) -> Floats:
+    jobs = as_fast_as_the_first(jobs)
+    alone_s = jobs.alone_s + jobs.steps / alone(jobs)
+    problem, _ = _one_by_one(jobs)
+    return solve(Program(problem, (Ratio(Finishing(jobs.steps, jobs.age_s, alone_s)),)), central=True).shares
+
+
+def _isolated(jobs: Collection) -> Floats:
+    """An equal part of every type for each job."""
+    part = jobs.supply.gpus / len(jobs) / jobs.gpus[:, None]
+    return np.asarray(part / np.maximum(part.sum(axis=1, keepdims=True), 1))
+
+
+def _with_deadlines(jobs: Collection) -> Floats:
+    """The most throughput per dollar with all deadlines, or without any if they cannot all be met."""
+    need = on_time(jobs)
+    problem, first = _one_by_one(jobs)
+    value = of_steps(problem, np.broadcast_to(1 / jobs.supply.usd_per_h, jobs.rate.shape)[first])
+    try:
+        fast_enough(jobs, need)
+        return solve(Program(problem, (value,), need), central=True).shares
+    except InfeasibleError:
+        return solve(throughput_per_dollar(jobs), central=True).shares
+
+
+def _one_by_one(jobs: Collection) -> tuple[Problem, Integers]:
+    return problem_of(jobs, apart=np.arange(len(jobs), dtype=float))
+
+
+def _in_line(jobs: Collection) -> Floats:
+    """Gavel's `fifo_perf`: the order of arrival, each job on the fastest type with room. A job that cannot run where
+    there is room is passed over, and others overtake it."""
+    found, free = np.zeros(jobs.rate.shape), jobs.supply.gpus.copy()
+    for job in range(len(jobs)):
+        room = free >= jobs.gpus[job]
+        if not room.any():
+            break
+        kind = int(np.argmax(np.where(room, jobs.rate[job], -1.0)))
+        if jobs.rate[job, kind] > 0:
+            found[job, kind] = 1.0
+            free[kind] -= jobs.gpus[job]
+    return found
+
+
+class _Drawn:
+    """Gavel's `fifo`: the order of arrival, and a type for good. What was drawn only says which type counts as full."""
+
+    def __init__(self) -> None:
+        self._chance, self._type_of = random.Random(SEED), dict[int, int]()
+
+    def __call__(self, jobs: Collection, names: Integers) -> Floats:
+        rate = dict(zip(names.tolist(), jobs.rate, strict=True))
+        takes = dict(zip(names.tolist(), jobs.gpus.tolist(), strict=True))
+        free, line = jobs.supply.gpus.tolist(), [job for job in takes if job not in self._type_of]
+
+        def give(job: int, kind: int) -> None:
+            self._type_of[job] = kind
+            free[kind] -= takes[job]
+
+        for job, kind in sorted(self._type_of.items()):
+            if job in takes:
+                free[kind] -= takes[job]
+                continue
+            del self._type_of[job]
+            if line and takes[line[0]] <= free[kind] and rate[line[0]][kind] > 0:
+                give(line.pop(0), kind)
+        types = [kind for kind in reversed(range(len(free))) if free[kind] > 0]
+        while line and types:
+            job = line.pop(0)
+            fits = [place for place, kind in enumerate(types) if free[kind] >= takes[job]]
+            if not fits:
+                break
+            drawn, last = fits[self._chance.randrange(len(fits))], types[-1]
+            if rate[job][last] > 0:
+                give(job, last)
+                if free[last] == 0:
+                    types.pop(drawn)
+        found = np.zeros(jobs.rate.shape)
+        for number, job in enumerate(takes):
+            if job in self._type_of:
+                found[number, self._type_of[job]] = 1.0
+        return found
+
+
+OTHERS: dict[str, Callable[[Collection], Floats]] = {
+    "fifo_perf": _in_line,
+    "finish_time_fairness": _finish_time_fairness,
+    "isolated": _isolated,
+    "max_sum_throughput_normalized_by_cost_perf_SLOs": _with_deadlines,
+}
+NAMES = ("fifo", *OTHERS, *OURS)
