@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks._pairs_as_gavel import PACKED
 from benchmarks.shared_cluster import FAULTY, NAME_OF, QUICK, as_gavel, compared, references, simulated
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.rounds import Arrivals, Cluster
@@ -47,6 +48,13 @@ def test_changing_prices_and_deadlines_agree_with_the_reference() -> None:
     rows = [row for row in references(("slo120_s0",)) if row["prices"] == "aws_2020" and "cost" in row["policy"]]
     assert len(rows) == 2
     assert [claim for row in rows for claim in compared(row, [as_gavel(row)]) if not claim.met] == []
+
+
+@pytest.mark.parametrize("policy", PACKED)
+def test_pairs_with_gavels_faults_agree_with_the_reference(policy: str) -> None:
+    shared("jobs/reference_results.csv")
+    (row,) = (row for row in references(("single60_s0",)) if row["policy"] == policy)
+    assert [claim for claim in compared(row, [as_gavel(row)]) if not claim.met] == []
 
 
 def test_nobody_overtakes_in_a_queue() -> None:
