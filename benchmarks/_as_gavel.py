@@ -32,8 +32,8 @@ from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.problem import Floats
 
 SEED_OF_ORDER = 5
-KNOWING = ("perf", "packed", "allox", "gandiva")
-"""Parts of names of policies that fill the types in order."""
+IN_ORDER = ("perf", "packed", "allox", "gandiva")
+"""Parts of the names of policies that fill types from the first to the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,12 @@ class AsGavel(Cluster):
         supply = Supply(gpus, prices.at(0.0))
         chosen = self._policy(policy)
         super().__init__(jobs, supply, lambda jobs: chosen(jobs, self._there), fills=not policy.startswith("fifo"))
-        self._shuffled = None if any(each in policy for each in KNOWING) else random.Random(SEED_OF_ORDER)
+        self._shuffled = None if any(each in policy for each in IN_ORDER) else random.Random(SEED_OF_ORDER)
         self._blind = policy == "finish_time_fairness"
         self._known, self._there = np.zeros(len(jobs.at_s), dtype=bool), np.zeros(0, dtype=np.int64)
 
     def _policy(self, name: str) -> Policy:
+        """One by Gavel's name."""
         return policy_of(name)
 
     def _idle(self, arrived: int) -> None:

@@ -12,8 +12,7 @@ the mean completion time; of the makespan policies only the makespan. Everything
 - with Gavel's faults (benchmarks/_as_gavel.py), which no policy of ours has: every policy, also with prices that
   change, with deadlines, and with space sharing, where both jobs of a pair pay for the whole GPU.
 
-Not compared: AlloX and Gandiva, which are no policies of this product, and rows of other solvers, from which the
-targets come.
+Not compared: rows of other solvers, from which the targets come.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from rich.progress import track
 
 from benchmarks._as_gavel import AsGavel, Prices
 from benchmarks._claims import Claim, show
-from benchmarks._pairs_as_gavel import PACKED, PairsAsGavel, beside
+from benchmarks._pairs_as_gavel import SHARING, PairsAsGavel, beside
 from benchmarks._policies_of_gavel import NAMES, OURS
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.job_traces import JobTrace, read_jobs
@@ -75,7 +74,7 @@ def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
         for row in csv.DictReader(file):
             if (
                 row["solver"] == "ECOS"
-                and row["policy"] in (*NAMES, *PACKED)
+                and row["policy"] in (*NAMES, *SHARING)
                 and (traces is None or row["trace"] in traces)
             ):
                 yield row
@@ -107,7 +106,7 @@ def simulated(row: dict[str, str]) -> list[Outcome]:
 def as_gavel(row: dict[str, str]) -> Outcome:
     """With Gavel's faults."""
     prices = Prices.read(JOBS / f"prices_{row['prices']}.csv", TYPES)
-    if row["policy"] in PACKED:
+    if row["policy"] in SHARING:
         rates = beside(JOBS / f"traces/{row['trace']}.csv", JOBS / "throughputs_colocated.csv", TYPES)
         return PairsAsGavel(trace(row), _cluster(row), row["policy"], prices, rates).run()
     return AsGavel(trace(row), _cluster(row), row["policy"], prices).run()
