@@ -222,4 +222,3 @@ OTHERS: dict[str, Callable[[Collection], Floats]] = {
     "max_sum_throughput_normalized_by_cost_perf_SLOs": _with_deadlines,
 }
 REMEMBERING: dict[str, Callable[[], Policy]] = {"allox": _Planned, "fifo": _Drawn}
-NAMES = (*REMEMBERING, *OTHERS, *OURS)

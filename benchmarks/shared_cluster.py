@@ -32,7 +32,7 @@ from rich.progress import track
 from benchmarks._as_gavel import AsGavel, Prices
 from benchmarks._claims import Claim, show
 from benchmarks._pairs_as_gavel import SHARING, PairsAsGavel, beside
-from benchmarks._policies_of_gavel import NAMES, OURS
+from benchmarks._policies_of_gavel import OURS
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.job_traces import JobTrace, read_jobs
 from orchestrator.arena.rounds import Outcome
@@ -72,11 +72,7 @@ def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
     """The rows of the reference that can be compared, of these traces or of all."""
     with (JOBS / "reference_results.csv").open() as file:
         for row in csv.DictReader(file):
-            if (
-                row["solver"] == "ECOS"
-                and row["policy"] in (*NAMES, *SHARING)
-                and (traces is None or row["trace"] in traces)
-            ):
+            if row["solver"] == "ECOS" and (traces is None or row["trace"] in traces):
                 yield row
 
 
