@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._policies_of_gavel import as_fast_as_the_first
+from benchmarks._policies_of_gavel import Policy, as_fast_as_the_first
 from benchmarks._policies_of_gavel import policy as policy_of
 from orchestrator.arena.job_traces import JobTrace
 from orchestrator.arena.rounds import Cluster
@@ -32,6 +32,8 @@ from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.problem import Floats
 
 SEED_OF_ORDER = 5
+IN_ORDER = ("perf", "packed", "allox", "gandiva")
+"""Parts of the names of policies that fill types from the first to the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,15 @@ class AsGavel(Cluster):
         self._seen_s = np.full(len(jobs.at_s), np.nan)
         jobs = replace(jobs, rate=np.where(jobs.gpus[:, None] <= gpus, jobs.rate, 0.0))
         supply = Supply(gpus, prices.at(0.0))
-        chosen = policy_of(policy)
+        chosen = self._policy(policy)
         super().__init__(jobs, supply, lambda jobs: chosen(jobs, self._there), fills=not policy.startswith("fifo"))
-        self._shuffled = None if "perf" in policy else random.Random(SEED_OF_ORDER)
+        self._shuffled = None if any(each in policy for each in IN_ORDER) else random.Random(SEED_OF_ORDER)
         self._blind = policy == "finish_time_fairness"
         self._known, self._there = np.zeros(len(jobs.at_s), dtype=bool), np.zeros(0, dtype=np.int64)
+
+    def _policy(self, name: str) -> Policy:
+        """One by Gavel's name."""
+        return policy_of(name)
 
     def _idle(self, arrived: int) -> None:
         if arrived < len(self.jobs.at_s):

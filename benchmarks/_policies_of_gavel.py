@@ -4,6 +4,7 @@ included: those that this product has are its own; the others are here, because 
 - `fifo`, meant to draw a type for each job, gives every job the last type that it looked at.
 - `fifo_perf` passes over a job that cannot run where there is room.
 - Deadlines are all dropped while they cannot all be met, and each on its own once it has passed.
+- AlloX plans the whole queue, so that the mean completion time is least, and keeps only what begins now, for good.
 - Finish-time fairness without speeds takes every type for a V100, also where a job cannot run.
 
 Each job is a class of its own in the last two: where many answers are the best, Gavel's is in their middle, which
@@ -30,6 +31,8 @@ from orchestrator.policy.groups.problem import Floats, Integers, Problem
 from orchestrator.policy.groups.program import Ratio
 
 SEED = 0
+NEVER = 1e-10
+"""Steps/s of a job where it cannot run, as AlloX takes them."""
 Policy = Callable[[Collection, Integers], Floats]
 """Shares (jobs, types) of a cluster's time, for jobs and their numbers (jobs,), which stay theirs."""
 OURS = {
@@ -47,8 +50,8 @@ OURS = {
 
 def policy(name: str) -> Policy:
     """One by Gavel's name."""
-    if name == "fifo":
-        return _Drawn()
+    if name in REMEMBERING:
+        return REMEMBERING[name]()
     shares = POLICIES[OURS[name]].shares if name in OURS else OTHERS[name]
     return lambda jobs, _names: shares(jobs)
 
@@ -142,10 +145,80 @@ class _Drawn:
         return found
 
 
+class _Planned:
+    """Gavel's `allox`, for jobs of one GPU each: a job that began keeps its GPU. The others are dealt out to turns on
+    the free GPUs, of which the last delays only its own job, the one before it two, and so on. The first turns begin.
+    """
+
+    def __init__(self) -> None:
+        self._type_of = dict[int, int]()
+
+    def __call__(self, jobs: Collection, names: Integers) -> Floats:
+        kinds = reversed(range(len(jobs.supply.gpus)))
+        began = [self._type_of[name] for name in names.tolist() if name in self._type_of]
+        free = [kind for kind in kinds for _ in range(int(jobs.supply.gpus[kind]) - began.count(kind))]
+        waiting = [number for number, name in enumerate(names.tolist()) if name not in self._type_of]
+        if free and waiting:
+            time_s = jobs.steps[waiting, None] / np.maximum(jobs.rate[np.ix_(waiting, free)], NEVER)
+            turns = np.arange(1, len(waiting) + 1)[None, :, None]
+            cost = turns * time_s[:, None] + jobs.age_s[waiting][:, None, None]
+            turn, gpu = np.divmod(assignment(cost.reshape(len(waiting), -1)), len(free))
+            for number, kind in enumerate(free):
+                on = np.flatnonzero(gpu == number)
+                if len(on):
+                    self._type_of[int(names[waiting[on[np.argmax(turn[on])]]])] = kind
+        found = np.zeros(jobs.rate.shape)
+        for number, name in enumerate(names.tolist()):
+            if name in self._type_of:
+                found[number, self._type_of[name]] = 1.0
+        return found
+
+
+def assignment(cost: Floats) -> Integers:
+    """(rows,): the column of each row, all different, so that the sum of `cost` (rows, columns) is least.
+
+    Shortest augmenting paths (Crouse, "On implementing 2D rectangular assignment algorithms", IEEE Transactions on
+    Aerospace and Electronic Systems 52(4), 2016). Of equally good answers, it gives the one that SciPy gives.
+    """
+    rows, columns = cost.shape
+    of_row, of_column = np.zeros(rows), np.zeros(columns)
+    column_of, row_of = np.full(rows, -1), np.full(columns, -1)
+    for added in range(rows):
+        row, reached = added, 0.0
+        least, before = np.full(columns, np.inf), np.full(columns, -1)
+        rest, seen = np.arange(columns)[::-1].copy(), list[int]()
+        while True:
+            through = reached + cost[row, rest] - of_row[row] - of_column[rest]
+            nearer = rest[through < least[rest]]
+            least[nearer], before[nearer] = through[through < least[rest]], row
+            at = np.flatnonzero(least[rest] == least[rest].min())
+            ends = at[row_of[rest[at]] < 0]
+            place = int(ends[-1] if len(ends) else at[0])
+            column = int(rest[place])
+            reached = float(least[column])
+            seen.append(column)
+            rest[place] = rest[-1]
+            rest = rest[:-1]
+            if row_of[column] < 0:
+                break
+            row = int(row_of[column])
+        of_row[added] += reached
+        passed = np.array(seen[:-1], dtype=np.int64)
+        of_row[row_of[passed]] += reached - least[passed]
+        of_column[seen] -= reached - least[seen]
+        while True:
+            row = int(before[column])
+            row_of[column] = row
+            column_of[row], column = column, int(column_of[row])
+            if row == added:
+                break
+    return column_of
+
+
 OTHERS: dict[str, Callable[[Collection], Floats]] = {
     "fifo_perf": _in_line,
     "finish_time_fairness": _finish_time_fairness,
     "isolated": _isolated,
     "max_sum_throughput_normalized_by_cost_perf_SLOs": _with_deadlines,
 }
-NAMES = ("fifo", *OTHERS, *OURS)
+REMEMBERING: dict[str, Callable[[], Policy]] = {"allox": _Planned, "fifo": _Drawn}

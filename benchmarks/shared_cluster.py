@@ -9,11 +9,10 @@ the mean completion time; of the makespan policies only the makespan. Everything
 - with this product's simulator (orchestrator.arena.rounds), under the policies that both have, at constant prices.
   Where types are filled in random order, ours is the mean over 20 orders, beside the one that Gavel drew. Left out is
   one trace under `fifo_perf`, where two faults of Gavel tell (FAULTY);
-- with Gavel's faults (benchmarks/_as_gavel.py), which no policy of ours has: every policy without space sharing, also
-  with prices that change and with deadlines.
+- with Gavel's faults (benchmarks/_as_gavel.py), which no policy of ours has: every policy, also with prices that
+  change, with deadlines, and with space sharing, where both jobs of a pair pay for the whole GPU.
 
-Not compared: AlloX and Gandiva, which are no policies of this product; space sharing (benchmarks.colocation), where
-Gavel bills pairs twice; and rows of other solvers, from which the targets come.
+Not compared: rows of other solvers, from which the targets come.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from rich.progress import track
 
 from benchmarks._as_gavel import AsGavel, Prices
 from benchmarks._claims import Claim, show
-from benchmarks._policies_of_gavel import NAMES, OURS
+from benchmarks._pairs_as_gavel import SHARING, PairsAsGavel, beside
+from benchmarks._policies_of_gavel import OURS
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.job_traces import JobTrace, read_jobs
 from orchestrator.arena.rounds import Outcome
@@ -72,7 +72,7 @@ def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
     """The rows of the reference that can be compared, of these traces or of all."""
     with (JOBS / "reference_results.csv").open() as file:
         for row in csv.DictReader(file):
-            if row["solver"] == "ECOS" and row["policy"] in NAMES and (traces is None or row["trace"] in traces):
+            if row["solver"] == "ECOS" and (traces is None or row["trace"] in traces):
                 yield row
 
 
@@ -102,6 +102,9 @@ def simulated(row: dict[str, str]) -> list[Outcome]:
 def as_gavel(row: dict[str, str]) -> Outcome:
     """With Gavel's faults."""
     prices = Prices.read(JOBS / f"prices_{row['prices']}.csv", TYPES)
+    if row["policy"] in SHARING:
+        rates = beside(JOBS / f"traces/{row['trace']}.csv", JOBS / "throughputs_colocated.csv", TYPES)
+        return PairsAsGavel(trace(row), _cluster(row), row["policy"], prices, rates).run()
     return AsGavel(trace(row), _cluster(row), row["policy"], prices).run()
 
 

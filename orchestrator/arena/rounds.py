@@ -103,9 +103,7 @@ class Cluster:
         return self._now_s - self._solved_s >= RECOMPUTED_S
 
     def _recompute_shares(self, there: np.ndarray) -> None:
-        since_s = self._now_s - self._solved_s if self._solved else 0.0
-        self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
-        self._had[there] = CREDIT_S
+        self._settle(there)
         self._alone_s[there] += (self._then[there] - self._left[there]) / self._alone_rate[there]
         self._then[there] = self._left[there]
         waiting = self._waiting(there)
@@ -113,6 +111,12 @@ class Cluster:
         self._share[there] = self.policy(waiting)
         self._alone_rate[there] = self._rate_alone(waiting)
         self._solved_s, self._solved = self._now_s, self._solved + 1
+
+    def _settle(self, there: np.ndarray) -> None:
+        """What the old shares gave too little counts as owed; time is counted anew."""
+        since_s = self._now_s - self._solved_s if self._solved else 0.0
+        self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
+        self._had[there] = CREDIT_S
 
     def _waiting(self, there: np.ndarray) -> Collection:
         """What the policy sees of the jobs that are there."""

@@ -6,9 +6,12 @@ there: 2% of cost and makespan, 4% of mean completion time; of the makespan poli
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
+from benchmarks._policies_of_gavel import assignment
 from benchmarks.shared_cluster import FAULTY, NAME_OF, QUICK, as_gavel, compared, references, simulated
 from orchestrator.arena.cluster_policies import POLICIES
 from orchestrator.arena.rounds import Arrivals, Cluster
@@ -47,6 +50,31 @@ def test_changing_prices_and_deadlines_agree_with_the_reference() -> None:
     rows = [row for row in references(("slo120_s0",)) if row["prices"] == "aws_2020" and "cost" in row["policy"]]
     assert len(rows) == 2
     assert [claim for row in rows for claim in compared(row, [as_gavel(row)]) if not claim.met] == []
+
+
+def test_space_sharing_with_gavels_faults_agrees_with_the_reference() -> None:
+    shared("jobs/reference_results.csv")
+    (row,) = (row for row in references(("single60_s0",)) if row["policy"] == "max_min_fairness_packed")
+    assert [claim for claim in compared(row, [as_gavel(row)]) if not claim.met] == []
+
+
+@pytest.mark.parametrize(
+    ("trace", "cluster", "policy"), [("static100", "8:16:24", "gandiva"), ("single200_s0", "9:9:9", "allox")]
+)
+def test_gandiva_and_allox_give_gavels_results(trace: str, cluster: str, policy: str) -> None:
+    shared("jobs/reference_results.csv")
+    (row,) = (row for row in references((trace,)) if (row["cluster"], row["policy"]) == (cluster, policy))
+    assert [claim.value for claim in compared(row, [as_gavel(row)])] == pytest.approx([0.0] * 3, abs=0.01)
+
+
+def test_an_assignment_costs_least() -> None:
+    chance = np.random.default_rng(0)
+    for _ in range(50):
+        cost = chance.integers(1, 6, (4, 5)).astype(float)
+        found = assignment(cost)
+        assert len(set(found.tolist())) == 4
+        least = min(cost[np.arange(4), list(each)].sum() for each in permutations(range(5), 4))
+        assert cost[np.arange(4), found].sum() == least
 
 
 def test_nobody_overtakes_in_a_queue() -> None:
