@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 from orchestrator.errors import did_you_mean
-from orchestrator.jobfile.group.matrix import MEANT, Combination, Matrix, variable
+from orchestrator.jobfile.group.matrix import Combination, Matrix, meant, variable
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.jobfile.units import quoted
 
@@ -44,12 +44,12 @@ def misused(tree: Mapping[str, object], matrix: Matrix) -> tuple[list[Finding], 
 
 def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tuple[str, str, str]]:
     """The message, the remedy and the missing name for each wrong placeholder in a text (name "": malformed)."""
-    for meant in MEANT.finditer(text):
-        value, shown = _VALUE.match(text, meant.start()), quoted(meant[0].rstrip())
+    for match in meant(text):
+        value, shown = _VALUE.match(text, match.start()), quoted(match[0].rstrip())
         if is_key:
             yield f"{shown} stands in the name of a field", "write it in a value", ""
         elif value is None:
-            right = f"${{matrix.{meant[1] or next(iter(known), 'NAME')}}}"
+            right = f"${{matrix.{match['name'] or next(iter(known), 'NAME')}}}"
             yield f"{shown} does not stand for a value of the matrix", f"write {right}", ""
         elif value[1] not in known:
             has = f"the matrix has {', '.join(known)}" if known else "give the job a matrix with it"
@@ -78,7 +78,7 @@ def names_in(tree: object, loc: Loc) -> frozenset[str]:
 
 def has_values(tree: object, loc: Loc) -> bool:
     """Whether a text at or below `loc` uses matrix values."""
-    return any(MEANT.search(text) for _, text, _ in _all_texts(_at(tree, loc), loc))
+    return any(any(meant(text)) for _, text, _ in _all_texts(_at(tree, loc), loc))
 
 
 def _at(tree: object, loc: Loc) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -14,13 +14,29 @@ from orchestrator.jobfile.units import quoted
 MOST_JOBS = 1000
 """Of one group."""
 
-MEANT = re.compile(r"\$\{\{?\s*matrix\s*\.\s*([A-Za-z0-9_]*)\s*\}*", re.IGNORECASE)
-"""A placeholder, well-formed or not. Shell variables have no dot in their names, so they do not match."""
+_MEANT = re.compile(r"\$\{\{?\s*(?P<matrix>[A-Za-z_]+)\s*\.\s*(?P<name>[A-Za-z0-9_]*)\s*\}*")
+_AS_GOOD_AS_MATRIX = 0.8
+"""How alike a word and `matrix` are (difflib) if one letter is missing, wrong or out of place; `max` and `metric` are
+less so."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 Combination = Mapping[str, tuple[object, str]]
 """By name: a value, and its text as written."""
+
+
+def meant(text: str) -> Iterator[re.Match[str]]:
+    """The placeholders in a text, well-formed or not, misspelt ones too; `name` is the value's. Shell variables have no
+    dot in their names, so they are none."""
+    return (match for match in _MEANT.finditer(text) if _is_matrix(match["matrix"].lower()))
+
+
+def _is_matrix(word: str) -> bool:
+    if word == "matrix":
+        return True
+    from difflib import SequenceMatcher  # only ever needed on the way to an error
+
+    return SequenceMatcher(a=word, b="matrix").ratio() >= _AS_GOOD_AS_MATRIX
 
 
 @dataclass(slots=True)
@@ -78,7 +94,7 @@ def _column(values: list[object], at: Loc, texts: Mapping[Loc, str], found: list
         text = texts.get((*at, index), _text(value))
         if text in column:
             found.append(Finding((*at, index), f"{quoted(value)} is there twice", "delete one of the two"))
-        if MEANT.search(text):
+        if any(meant(text)):
             found.append(Finding((*at, index), "a value cannot be made of another one", "write it out"))
             continue
         column.setdefault(text, value)

@@ -262,7 +262,8 @@ def test_defaults_that_every_entry_replaces_are_checked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["${matrix.b", "${Matrix.b}", "${{ matrix.b }}", "${ matrix . b }", "a ${MATRIX.b} b"]
+    "wrong",
+    ["${matrix.b", "${Matrix.b}", "${{ matrix.b }}", "${ matrix . b }", "a ${MATRIX.b} b", "${matrx.b}", "${martix.b}"],
 )
 def test_a_value_that_is_written_wrong_is_told(folder: Path, wrong: str) -> None:
     (found,) = problems(group(f"name: a, matrix: {{b: [1]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
@@ -275,7 +276,7 @@ def test_values_in_the_names_of_fields_and_in_other_values_are_told(folder: Path
 
 
 def test_variables_of_a_shell_are_let_pass(folder: Path) -> None:
-    setup = "echo ${HOME} ${MATRIX_B} ${matrix} ${matrix:0:3} ${matrix_b} $matrix.b $${x}"
+    setup = "echo ${HOME} ${MATRIX_B} ${matrix} ${matrix:0:3} ${matrix_b} $matrix.b $${x} ${max.b} ${metric.b}"
     (folder / "group.yaml").write_text(
         group(f"name: a, matrix: {{b: [1]}}, train: {{script: train.py, setup: '{setup}'}}")
     )
