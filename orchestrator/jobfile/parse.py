@@ -22,6 +22,7 @@ from orchestrator.jobfile.fields import example_hint, meant_field, unknown_field
 from orchestrator.jobfile.from_spec import mapping_from_spec
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, Section, TrainSection
 from orchestrator.jobfile.source.normalize import to_plain
+from orchestrator.jobfile.source.placeholders import without_a_group
 from orchestrator.jobfile.source.source_map import (
     Finding,
     Loc,
@@ -110,6 +111,7 @@ def parse_job(
     `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
     """
     value, source_map, findings = read_tree(text, path)
+    findings += without_a_group(value)
     source = _Source(str(path), Path(path).parent, source_map, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 from orchestrator.errors import did_you_mean
-from orchestrator.jobfile.group.matrix import Combination, Matrix, meant, variable
+from orchestrator.jobfile.group.matrix import Combination, Matrix, variable
+from orchestrator.jobfile.source.placeholders import meant, texts_of
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.jobfile.units import quoted
 
@@ -33,7 +34,7 @@ def misused(tree: Mapping[str, object], matrix: Matrix) -> tuple[list[Finding], 
     found: dict[Finding, None] = {}
     lost: set[Loc] = set()
     known = dict.fromkeys(matrix.combinations[0])
-    for loc, text, is_key in _all_texts(tree, ()):
+    for loc, text, is_key in texts_of(tree, ()):
         at: Literal["key", "value"] = "key" if is_key else "value"
         for message, hint, name in _misuses(text, known, is_key=is_key):
             lost.add(loc)
@@ -57,19 +58,6 @@ def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tup
             yield f"the matrix of this job has no {value[1]!r}", hint, value[1]
 
 
-def _all_texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str, bool]]:
-    """(place, text, whether it is a key) of every text below `value`."""
-    if isinstance(value, str):
-        yield loc, value, False
-    elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _all_texts(each, (*loc, index))
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield (*loc, key), key, True
-            yield from _all_texts(each, (*loc, key))
-
-
 def names_in(tree: object, loc: Loc) -> frozenset[str]:
     """The names of the matrix values that the text at `loc` uses."""
     value = _at(tree, loc)
@@ -78,7 +66,7 @@ def names_in(tree: object, loc: Loc) -> frozenset[str]:
 
 def has_values(tree: object, loc: Loc) -> bool:
     """Whether a text at or below `loc` uses matrix values."""
-    return any(any(meant(text)) for _, text, _ in _all_texts(_at(tree, loc), loc))
+    return any(any(meant(text)) for _, text, _ in texts_of(_at(tree, loc), loc))
 
 
 def _at(tree: object, loc: Loc) -> object:

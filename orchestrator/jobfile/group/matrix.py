@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from orchestrator.jobfile.source.placeholders import meant
 from orchestrator.jobfile.source.source_map import Finding, Loc
 from orchestrator.jobfile.units import quoted
 
 MOST_JOBS = 1000
 """Of one group."""
 
-_MEANT = re.compile(r"\$\{\{?\s*(?P<matrix>[A-Za-z_]+)\s*\.\s*(?P<name>[A-Za-z0-9_]*)\s*\}*")
-_AS_GOOD_AS_MATRIX = 0.8
-"""How alike a word and `matrix` are (difflib) if one letter is missing, wrong or out of place; `max` and `metric` are
-less so."""
-
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 Combination = Mapping[str, tuple[object, str]]
 """By name: a value, and its text as written."""
-
-
-def meant(text: str) -> Iterator[re.Match[str]]:
-    """The placeholders in a text, well-formed or not, misspelt ones too; `name` is the value's. Shell variables have no
-    dot in their names, so they are none."""
-    return (match for match in _MEANT.finditer(text) if _is_matrix(match["matrix"].lower()))
-
-
-def _is_matrix(word: str) -> bool:
-    if word == "matrix":
-        return True
-    from difflib import SequenceMatcher  # only ever needed on the way to an error
-
-    return SequenceMatcher(a=word, b="matrix").ratio() >= _AS_GOOD_AS_MATRIX
 
 
 @dataclass(slots=True)
