@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from orchestrator.errors import UsageError
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
+from orchestrator.model import TERMINAL
 from orchestrator.services.jobs.current import job_views
 from orchestrator.services.views import JobView
 from orchestrator.store import JobFilter, JobSort
@@ -42,14 +43,18 @@ def job_table(
     limit: int = ROWS,
 ) -> JobTable:
     """Jobs that match, in this order. The forecasts are those of the control plane's last decisions, however old.
-    Raises UsageError for an unknown order."""
+    Raises UsageError for an unknown order, NotFoundError for an unknown group."""
     if sort not in SORTS:
         raise UsageError(f"{sort!r:.40} is not an order of jobs", hint=f"one of {', '.join(SORTS)}")
+    wanted = wanted or JobFilter()
     with installation.store.read() as tx:
-        ids, count = tx.job_ids_page(wanted or JobFilter(), sort, limit, max(0, skip))
+        if wanted.group is not None:
+            wanted = replace(wanted, group=tx.find_group(wanted.group).id)
+        ids, count = tx.job_ids_page(wanted, sort, limit, max(0, skip))
         by_id = {job.id: job for job in tx.outlines_of(ids)}
         chosen = [by_id[job_id] for job_id in ids if job_id in by_id]
-        views = job_views(installation, tx, chosen, tx.job_forecasts(ids, 0))
+        open_ones = [job.id for job in chosen if job.state not in TERMINAL]
+        views = job_views(installation, tx, chosen, tx.job_forecasts(open_ones, 0))
         states = tx.job_state_counts()
     return JobTable(
         installation.clock.now_ms(), views, count, max(0, skip), any(view.simulated for view in views), states
@@ -59,7 +64,8 @@ def job_table(
 def jobs_csv(view: JobTable) -> str:
     """A row per job, in exact nano-USD."""
     columns = (
-        "job_id", "name", "project", "owner", "state", "objective", "submitted", "finished", "steps", "of", "offer_id",
+        "job_id", "name", "project", "group",
+        "owner", "state", "objective", "submitted", "finished", "steps", "of", "offer_id",
         "paid_nano_usd", "to_go_nano_usd", "budget_nano_usd", "runs", "migrations", "steps_repeated", "note",
     )  # fmt: skip
     rows = (
@@ -67,6 +73,7 @@ def jobs_csv(view: JobTable) -> str:
             each.id,
             each.name,
             each.project,
+            each.group,
             each.owner,
             each.state,
             each.objective,

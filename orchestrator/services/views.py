@@ -87,6 +87,8 @@ class JobView:
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED
+    group_id: str | None = None
+    group: str | None = None  # its name
 
     @property
     def zone(self) -> str | None:

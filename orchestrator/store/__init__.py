@@ -15,6 +15,7 @@ from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
 from orchestrator.store.queries.commands import Command
 from orchestrator.store.queries.costs import CostFilter, CostKey, CostSum, JobFilter, JobSort, SavingSum
+from orchestrator.store.queries.groups import GroupOutline
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
 from orchestrator.store.queries.ledger import LedgerSum
 from orchestrator.store.queries.plans import PerfPoint
@@ -31,6 +32,7 @@ __all__ = [
     "CostFilter",
     "CostKey",
     "CostSum",
+    "GroupOutline",
     "Interval",
     "JobFactFields",
     "JobFacts",

@@ -260,3 +260,11 @@ def test_health_says_who_leads_and_how_long_machines_may_be_alone(fleet: Served)
     page = fleet.get("/health")[2].decode()
     assert f"epoch {leader.epoch}<small>{leader.holder}</small>" in page
     assert "suspected lost after 5 s of silence" in page
+
+
+def test_an_ended_job_has_nothing_to_go(fleet: Served) -> None:
+    jobs = fleet.json("/jobs.json")["jobs"]
+    ended = [each for each in jobs if each["state"] in ("finished", "failed", "cancelled")]
+    assert ended
+    assert [each["name"] for each in ended if each["forecast"] is not None] == []
+    assert any(each["forecast"] is not None for each in jobs)

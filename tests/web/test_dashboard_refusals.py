@@ -20,6 +20,7 @@ from tests.web.dashboard import Served
 
 BAD = {
     "/jobs/job_0": 404,
+    "/jobs?group=no-such": 404,
     "/nothing": 404,
     "/jobs?skip=-1": 422,
     "/jobs?sort=random": 422,

@@ -15,10 +15,10 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
-from orchestrator.services.jobs.objective import objectives
+from orchestrator.services.jobs.objective import groups_of, objective_of
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobList, JobView, StatusView
-from orchestrator.store import Interval, JobFacts, LedgerSum, Tx
+from orchestrator.store import GroupOutline, Interval, JobFacts, LedgerSum, Tx
 from providers.offer import provider_of
 from providers.traits import traits_of
 
@@ -162,8 +162,8 @@ def job_views(
 ) -> tuple[JobView, ...]:
     """The views of these jobs, with the forecasts in `said`. `records` are read if they are not given."""
     found = job_records(installation, tx, jobs) if records is None else records
-    decided_by = objectives(tx, jobs)
-    return tuple(_view(installation, job, found[job.id], said.get(job.id), decided_by[job.id]) for job in jobs)
+    groups = groups_of(tx, jobs)
+    return tuple(_view(installation, job, found[job.id], said.get(job.id), groups) for job in jobs)
 
 
 def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
@@ -198,8 +198,13 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
 
 
 def _view(
-    installation: Installation, job: Job, known: JobRecord, said: JobForecast | str | None, objective: str
+    installation: Installation,
+    job: Job,
+    known: JobRecord,
+    said: JobForecast | str | None,
+    groups: Mapping[str, GroupOutline],
 ) -> JobView:
+    group = groups.get(job.group_id or "")
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
     stepped = [run for run in runs if run.last_step > run.start_step]
@@ -210,7 +215,7 @@ def _view(
         project=job.project,
         owner=job.owner,
         state=job.state,
-        objective=objective,
+        objective=objective_of(job, groups),
         submitted_at_ms=job.submitted_at_ms,
         finished_at_ms=facts.finished_at_ms,
         deadline_at_ms=job.deadline_at_ms,
@@ -228,6 +233,8 @@ def _view(
         note="; ".join(dict.fromkeys([*warnings, _note(job, known)])),
         quarantine=facts.quarantine,
         warnings=warnings,
+        group_id=job.group_id,
+        group=None if group is None else group.name,
         **_foretold(said),
     )
 

@@ -172,12 +172,14 @@ _ORDER: dict[str, tuple[ColumnElement[Any], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: in these states, of a project or an owner, with a name that contains `text` in either case."""
+    """Which jobs: in these states, of a project, an owner or a group (its name or id), with a name that contains `text`
+    in either case."""
 
     states: tuple[str, ...] = ()
     project: str | None = None
     owner: str | None = None
     text: str = ""
+    group: str | None = None
 
 
 class JobPageRows(Transaction):
@@ -192,6 +194,8 @@ class JobPageRows(Transaction):
             chosen.append(job.c.project == wanted.project)
         if wanted.owner is not None:
             chosen.append(job.c.owner == wanted.owner)
+        if wanted.group is not None:
+            chosen.append(job.c.group_id == wanted.group)
         if wanted.text:
             chosen.append(func.lower(job.c.name).contains(wanted.text.lower(), autoescape=True))
         count = int(self._connection.execute(select(func.count()).select_from(job).where(*chosen)).scalar_one())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 from dataclasses import fields
+from typing import NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
@@ -32,8 +33,17 @@ _NEWEST_NAMES = select(job_group.c.name).order_by(job_group.c.id.desc()).limit(N
 _WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest).where(
     job_group.c.project == bindparam("of_project"), job_group.c.token == bindparam("of_token")
 )
-_POLICIES = select(job_group.c.id, job_group.c.policy).where(job_group.c.id.in_(bindparam("ids", expanding=True)))
+_OUTLINES = select(job_group.c.id, job_group.c.name, job_group.c.policy).where(
+    job_group.c.id.in_(bindparam("ids", expanding=True))
+)
 _JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
+
+
+class GroupOutline(NamedTuple):
+    """What lists of jobs tell of a group."""
+
+    name: str
+    policy: str
 
 
 class GroupRows(Transaction):
@@ -57,12 +67,12 @@ class GroupRows(Transaction):
         """All groups in the order of submission. Raises UnreadableRowError."""
         return [record(Group, "job_group", row) for row in self._connection.execute(_ALL).all()]
 
-    def group_policies(self, group_ids: Collection[str]) -> dict[str, str]:
-        """The policies of these groups by id; unknown ids are left out."""
+    def group_outlines(self, group_ids: Collection[str]) -> dict[str, GroupOutline]:
+        """The names and policies of these groups by id; unknown ids are left out."""
         return {
-            str(row.id): str(row.policy)
+            str(row.id): GroupOutline(str(row.name), str(row.policy))
             for batch in batches(group_ids)
-            for row in self._connection.execute(_POLICIES, {"ids": batch})
+            for row in self._connection.execute(_OUTLINES, {"ids": batch})
         }
 
     def find_group(self, ref: str) -> Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -25,20 +26,25 @@ def routes(site: Site) -> APIRouter:
     """`/jobs` and its twins."""
     router = APIRouter()
 
-    def read(q: str, state: str, project: str, sort: Sort, skip: int, limit: int) -> JobTable:
+    def read(q: str, state: str, project: str, group: str, sort: Sort, skip: int, limit: int) -> JobTable:
         states = GROUPED.get(state, (state,) if state else ())
-        return site.client.reports.jobs(
-            JobFilter(states=states, project=project or None, text=q), sort=sort, skip=skip, limit=limit
-        )
+        wanted = JobFilter(states=states, project=project or None, text=q, group=group or None)
+        return site.client.reports.jobs(wanted, sort=sort, skip=skip, limit=limit)
 
     @router.get("/jobs", include_in_schema=False)
     def page(
-        request: Request, q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest", skip: Skip = 0
+        request: Request,
+        q: Text = "",
+        state: Text = "",
+        project: Text = "",
+        group: Text = "",
+        sort: Sort = "newest",
+        skip: Skip = 0,
     ) -> Response:
-        view = read(q, state, project, sort, skip, ROWS)
+        view = read(q, state, project, group, sort, skip, ROWS)
 
         def page_url(to: int) -> str:
-            return address("/jobs", q=q, state=state, project=project, sort=sort, skip=to or None)
+            return address("/jobs", q=q, state=state, project=project, group=group, sort=sort, skip=to or None)
 
         return site.page(
             request,
@@ -46,11 +52,12 @@ def routes(site: Site) -> APIRouter:
             here="/jobs",
             at_ms=view.at_ms,
             simulated=view.simulated,
-            command="tradewind queue --all",
+            command="tradewind queue --all" + (f" --group {quote(group)}" if group else ""),
             view=view,
             q=q,
             state=state,
             project=project,
+            group=group,
             sort=sort,
             size=ROWS,
             state_choices=STATES,
@@ -59,11 +66,13 @@ def routes(site: Site) -> APIRouter:
         )
 
     @router.get("/jobs.json")
-    def as_json(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest", skip: Skip = 0) -> Response:
-        return json_twin(read(q, state, project, sort, skip, ROWS))
+    def as_json(
+        q: Text = "", state: Text = "", project: Text = "", group: Text = "", sort: Sort = "newest", skip: Skip = 0
+    ) -> Response:
+        return json_twin(read(q, state, project, group, sort, skip, ROWS))
 
     @router.get("/jobs.csv", response_class=Csv)
-    def as_csv(q: Text = "", state: Text = "", project: Text = "", sort: Sort = "newest") -> Response:
-        return csv_twin(jobs_csv(read(q, state, project, sort, 0, 10_000)), "jobs")
+    def as_csv(q: Text = "", state: Text = "", project: Text = "", group: Text = "", sort: Sort = "newest") -> Response:
+        return csv_twin(jobs_csv(read(q, state, project, group, sort, 0, 10_000)), "jobs")
 
     return router

@@ -10,12 +10,14 @@ from orchestrator.engine.billing.group_budget import divided
 from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TokenConflictError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import Expected, GpuRequest, GroupJob, GroupSpec, JobSpec
+from orchestrator.reports import job_list
 from orchestrator.services.groups.cancel import cancel_group
 from orchestrator.services.groups.plan import plan_group
 from orchestrator.services.groups.submit import prepared, submit_group, submitted_before
 from orchestrator.services.groups.views import GroupView
 from orchestrator.services.jobs import commands, current, submit
 from orchestrator.services.jobs.plan import preview
+from orchestrator.store import JobFilter
 from providers.money import usd
 from tests.unit.services.recorded_history import ME, spec
 
@@ -157,3 +159,19 @@ def test_a_job_ends_after_its_predecessors_and_a_chain_that_is_too_long_is_late(
     late = plan_group(installation, group(GroupJob(known("a")), hurried)).jobs[1]
     assert late.late
     assert not second.late
+
+
+def test_the_list_of_jobs_has_their_groups_and_can_be_one_groups(installation: Installation) -> None:
+    view = submitted(installation, group())
+    submit.submit(installation, preview(installation, [known("alone")]), caller=ME)
+    both = job_list.job_table(installation)
+    assert {each.name: each.group for each in both.jobs} == {"a": "sweep", "b": "sweep", "alone": None}
+    assert {each.group_id for each in both.jobs} == {view.id, None}
+    for ref in (view.id, "sweep"):
+        found = job_list.job_table(installation, JobFilter(group=ref))
+        assert (found.count, {each.name for each in found.jobs}) == (2, {"a", "b"})
+    with pytest.raises(NotFoundError, match="there is no group 'swep'") as error:
+        job_list.job_table(installation, JobFilter(group="swep"))
+    assert error.value.hint == "did you mean sweep?"
+    assert current.job(installation, "alone").group is None
+    assert "sweep" in job_list.jobs_csv(both)
