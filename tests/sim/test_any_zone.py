@@ -264,13 +264,16 @@ def test_a_zone_that_has_just_taken_a_machine_away_is_not_asked(home: SimulatedI
 
 def test_a_voluntary_move_has_one_target(home: SimulatedInstallation) -> None:
     full(home, ZONES)
-    job = home.submit(steps=400)
+    job = home.submit(steps=20_000)
     home.until_step(job, 20)
     for offer in ZONES:
         home.cloud.set_capacity(offer.id, None)
-    home.run_for(7200)
-    moves = home.migrations(job)[2:]
-    assert all(move.also == () for move in moves)
+        home.reprice(offer.id, "0.40")
+    before = len(home.migrations(job))
+    home.until(lambda: len(home.migrations(job)) > before, limit_s=7200, stride_s=5.0)
+    move = home.migrations(job)[-1]
+    assert (move.reason, move.also) == ("cheaper offer", ())
+    home.ask("cancel", job)
     home.settle()
     check_truth(home)
 

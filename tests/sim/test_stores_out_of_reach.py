@@ -65,7 +65,7 @@ def test_a_store_that_never_answers_again_costs_no_money_without_end(home: Simul
     run = home.until_step(job, 13)
     with silent("newest"):
         home.cloud.crash(home.machine(run).id)
-        home.until(lambda: home.job(job).state == "paused", limit_s=20 * OUT_OF_REACH_S)
+        home.until(lambda: home.job(job).state == "paused", limit_s=20 * OUT_OF_REACH_S, stride_s=5.0)
     assert "no answer" in home.events(job, "job.paused")[-1].message
     assert home.read(lambda tx: tx.job_facts(job.id).failures) == 0
 
