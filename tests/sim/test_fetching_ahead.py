@@ -66,7 +66,7 @@ def test_nobody_waits_for_ever(home: SimulatedInstallation) -> None:
 def test_a_machine_that_falls_silent_meanwhile_is_given_up(home: SimulatedInstallation) -> None:
     job = moving(home, 1e9, steps=2000)
     home.site.fall_silent(home.runs(job)[-1].id)
-    home.until(lambda: home.migrations(job)[-1].step is Step.ABORTED, limit_s=READY_MARKET_S + 60)
+    home.until(lambda: home.migrations(job)[-1].step is Step.ABORTED, limit_s=READY_MARKET_S + 60, stride_s=5.0)
     assert home.runs(job)[0].state == "training"
-    home.settle(limit_s=4000)
+    home.settle(limit_s=4000, stride_s=10.0)
     check_truth(home)
