@@ -42,6 +42,8 @@ KEPT_BACK = 0.02
 """The share of the work's time that is kept back for what cannot be foreseen."""
 PRICE_STEP, RATE_STEP, TIME_STEP = 1.05, 1.3, 2.0
 """Factors to which prices, rates and times are rounded before a table is solved, so that similar jobs share one."""
+SPOT_STEP = 1.01
+"""That of spot prices: over the rest of a long job, a difference that is only rounded would pay for egress."""
 TABLE_STEPS = 32
 """The steps of time in a table. With a thousand, its values differ by 1 % (root mean square over random problems of up
 to 600 h), because it knows what happens within long steps (policy/slack/long_steps)."""
@@ -225,7 +227,7 @@ def similar(problem: Problem, spells: Spells) -> ValueTable:
         tick_h=problem.tick_h,
         restart_h=_about(problem.restart_h, PRICE_STEP),
         pools=problem.pools,
-        spot_usd=tuple(_about(each, PRICE_STEP) for each in problem.spot_usd),
+        spot_usd=tuple(_about(each, SPOT_STEP) for each in problem.spot_usd),
         speed=problem.speed,
         on_demand_pools=problem.on_demand_pools,
         on_demand_usd=tuple(_about(each, PRICE_STEP) for each in problem.on_demand_usd),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +14,12 @@ from orchestrator.model import FASTEST
 from orchestrator.policy import Demand, decide
 from orchestrator.policy.demand import MoveLimits
 from orchestrator.policy.ranking import by_deadline
-from orchestrator.policy.ranking.by_deadline import choices, wait_of
+from orchestrator.policy.ranking.by_deadline import TICK_H, choices, similar, wait_of
 from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
 from orchestrator.policy.ranking.order import rank
+from orchestrator.policy.slack.known import KnownSpells, PoolRates
+from orchestrator.policy.slack.planner import Planner, Situation, Terms
 from orchestrator.policy.trace import trace
 from providers.money import usd
 
@@ -132,6 +135,26 @@ def test_a_choice_depends_on_nothing_that_was_asked_before(hours, price):
     first = found(case, demand)[1]
     found(case, Demand(due(case, hours * 1.01, "job_2"), STEPS))
     assert found(case, demand)[1] == first
+
+
+@pytest.mark.parametrize("work_h", [130.0, 170.0])
+@pytest.mark.parametrize("price", [0.9 * 1.05 ** (part / 20) for part in range(20)])
+def test_a_price_that_is_hardly_lower_elsewhere_pays_neither_for_buying_nor_for_the_way_there(price, work_h):
+    """A job with days to spare lost its machine in pool 0. Pool 1 costs 0.5 % less ($0.80 for all of the work), but
+    loses machines more often; the way there costs $3.56, but nothing from on-demand, in pool 2."""
+    terms = Terms(
+        restart_h=0.1,
+        tick_h=TICK_H,
+        on_demand_usd=(price, price, 3.06),
+        egress_usd=np.array([[0, 3.56, 0], [3.56, 0, 0], [0, 0, 0]]),
+        speed=(1.0, 1.0, 1.0),
+        only_spot=frozenset({0, 1}),
+        only_on_demand=frozenset({2}),
+        kept_h=1.1,
+    )
+    rates = [PoolRates(0.4, 0.05, False), PoolRates(0.4, 0.16), PoolRates(1.0, 1.0)]
+    now = Situation(0.0, round(1.75 * work_h / TICK_H), work_h, None, 0.0, 0, (price, 0.995 * price, 3.06))
+    assert Planner(terms, KnownSpells(rates, TICK_H), similar).options(now)[0].action == "wait"
 
 
 @pytest.mark.parametrize(("steps", "done"), [(STEPS, STEPS), (STEPS, STEPS + 5), (0, 0)])
