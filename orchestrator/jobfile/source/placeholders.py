@@ -9,9 +9,6 @@ from orchestrator.jobfile.source.source_map import Finding, Loc
 from orchestrator.jobfile.units import quoted
 
 _MEANT = re.compile(r"\$\{\{?\s*(?P<matrix>[A-Za-z_]+)\s*\.\s*(?P<name>[A-Za-z0-9_]*)\s*\}*")
-_AS_GOOD_AS_MATRIX = 0.8
-"""How alike a word and `matrix` are (difflib) if one letter is missing, wrong or out of place; `max` and `metric` are
-less so."""
 
 
 def meant(text: str) -> Iterator[re.Match[str]]:
@@ -21,11 +18,18 @@ def meant(text: str) -> Iterator[re.Match[str]]:
 
 
 def _is_matrix(word: str) -> bool:
+    """Whether a word is `matrix`, or that with one letter missing, added, wrong or out of place; not the first one, as
+    in `dmatrix`."""
     if word == "matrix":
         return True
-    from difflib import SequenceMatcher  # only ever needed on the way to an error
+    if word[0] != "m":
+        return False
+    shorter, whole = _without_one(word), _without_one("matrix")
+    return word in whole or "matrix" in shorter or bool(len(word) == len("matrix") and shorter & whole)
 
-    return SequenceMatcher(a=word, b="matrix").ratio() >= _AS_GOOD_AS_MATRIX
+
+def _without_one(word: str) -> set[str]:
+    return {word[:at] + word[at + 1 :] for at in range(len(word))}
 
 
 def texts_of(value: object, loc: Loc) -> Iterator[tuple[Loc, str, bool]]:
@@ -45,6 +49,5 @@ def without_a_group(tree: object) -> Iterator[Finding]:
     """A finding for each such value in a job file that is read by itself."""
     hint = "submit the group file that names this job file, or write the value"
     for loc, text, is_key in texts_of(tree, ()):
-        for match in meant(text):
-            message = f"{quoted(match[0].rstrip())} stands for a value of a group's matrix"
-            yield Finding(loc, message, hint, "key" if is_key else "value")
+        for shown in dict.fromkeys(quoted(match[0].rstrip()) for match in meant(text)):
+            yield Finding(loc, f"{shown} stands for a value of a group's matrix", hint, "key" if is_key else "value")

@@ -263,7 +263,17 @@ def test_defaults_that_every_entry_replaces_are_checked(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["${matrix.b", "${Matrix.b}", "${{ matrix.b }}", "${ matrix . b }", "a ${MATRIX.b} b", "${matrx.b}", "${martix.b}"],
+    [
+        "${matrix.b",
+        "${Matrix.b}",
+        "${{ matrix.b }}",
+        "${ matrix . b }",
+        "a ${MATRIX.b} b",
+        "${matrx.b}",
+        "${martix.b}",
+        "${metrix.b}",
+        "${mattrix.b}",
+    ],
 )
 def test_a_value_that_is_written_wrong_is_told(folder: Path, wrong: str) -> None:
     (found,) = problems(group(f"name: a, matrix: {{b: [1]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
@@ -276,7 +286,8 @@ def test_values_in_the_names_of_fields_and_in_other_values_are_told(folder: Path
 
 
 def test_variables_of_a_shell_are_let_pass(folder: Path) -> None:
-    setup = "echo ${HOME} ${MATRIX_B} ${matrix} ${matrix:0:3} ${matrix_b} $matrix.b $${x} ${max.b} ${metric.b}"
+    setup = "echo ${HOME} ${MATRIX_B} ${matrix} ${matrix:0:3} ${matrix_b} $matrix.b $${x}"
+    setup += " ${max.b} ${metric.b} ${my_matrix.b} ${dmatrix.b} ${matrices.b}"
     (folder / "group.yaml").write_text(
         group(f"name: a, matrix: {{b: [1]}}, train: {{script: train.py, setup: '{setup}'}}")
     )

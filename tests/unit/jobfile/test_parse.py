@@ -514,7 +514,8 @@ def test_texts_of_a_job_file_have_a_longest_length(tmp_path: Path) -> None:
 
 
 def test_values_of_a_groups_matrix_have_no_meaning_in_a_job_by_itself(folder: Path) -> None:
-    lines = 'labels: {x: "${matrix.x}", y: "${HOME} ${max.x}"}\nretries: "${matrx.n}"'
+    labels = 'x: "${matrix.x}", y: "${HOME} ${max.x} ${submatrix.x}", z: "${matrix.x} ${matrix.x}"'
+    lines = f'labels: {{{labels}}}\nretries: "${{matrx.n}}"'
     found = problems_of(f"name: x\ntrain: {{entry: 'train:main', steps: 5}}\n{lines}\n", folder)
-    assert [(each.field, each.line) for each in found] == [("labels.x", 3), ("retries", 4)]
+    assert [(each.field, each.line) for each in found] == [("labels.x", 3), ("labels.z", 3), ("retries", 4)]
     assert all("submit the group file" in each.hint for each in found)
