@@ -2,10 +2,10 @@
 
 Facts of that program, which orchestrator.arena.rounds does not share, because no user would want them:
 
-- A job that arrives has no share until shares are recomputed, for up to 32 minutes. It takes GPUs that nobody with a
-  share wants, and does nothing with them.
+- A new job has no share until the next recomputation, up to 32 minutes later. Meanwhile it may hold GPUs that are idle
+  otherwise, but does not run on them.
 - Shares that were computed at second 0 count as none, so that they are recomputed as soon as anything changes.
-- While nobody runs, the clock goes on to the next arrival.
+- While no job runs, the clock jumps to the next arrival.
 - Without knowledge of speeds, types are filled in the order of Python's own generator with seed 5.
 
 Policies that need no solver give the reference's results. So do all 120 jobs under Gavel's cost policy, if its own

@@ -61,8 +61,8 @@ def _shortest(jobs: Collection) -> Floats:
 
 def _in_line(jobs: Collection) -> Floats:
     """In the order of arrival, each job gets the kind that runs it fastest of those with room, until the first that
-    has to wait: no later job starts first. As in Gavel, all placements are made anew each time, without regard to where
-    jobs run now: an older job can take the GPUs of a younger one."""
+    has to wait: no later job starts first. As in Gavel, every placement is recomputed each time, without regard to
+    where jobs run now: an older job can take the GPUs of a younger one."""
     shares, left = np.zeros(jobs.rate.shape), jobs.supply.gpus.copy()
     for job in np.argsort(-jobs.age_s, kind="stable"):
         rate = np.where(left >= jobs.gpus[job], jobs.rate[job], 0.0)

@@ -95,7 +95,7 @@ class Cluster:
         return Outcome(self._ended, self._usd, self._solved)
 
     def _idle(self, _arrived: int) -> None:
-        """Nobody has a share until the shares are computed again. `arrived`: how many jobs have."""
+        """Pass the time in which no job has a share: one round. `arrived`: the number of jobs that have arrived."""
         self._now_s += ROUND_S
 
     def _due(self) -> bool:
@@ -113,7 +113,7 @@ class Cluster:
         self._solved_s, self._solved = self._now_s, self._solved + 1
 
     def _settle(self, there: np.ndarray) -> None:
-        """What the old shares gave too little counts as owed; time is counted anew."""
+        """Carry over what each job received less than its share as owed time (s), and reset the time received."""
         since_s = self._now_s - self._solved_s if self._solved else 0.0
         self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
         self._had[there] = CREDIT_S

@@ -43,13 +43,14 @@ def job_table(
     limit: int = ROWS,
 ) -> JobTable:
     """Jobs that match, in this order. The forecasts are those of the control plane's last decisions, however old.
-    Raises UsageError for an unknown order, NotFoundError for an unknown group."""
+    The group of `wanted` may be a name, too. Raises UsageError for an unknown order, NotFoundError for an unknown
+    group."""
     if sort not in SORTS:
         raise UsageError(f"{sort!r:.40} is not an order of jobs", hint=f"one of {', '.join(SORTS)}")
     wanted = wanted or JobFilter()
     with installation.store.read() as tx:
         if wanted.group is not None:
-            wanted = replace(wanted, group=tx.find_group(wanted.group).id)
+            wanted = replace(wanted, group=tx.find_group(wanted.group, wanted.project).id)
         ids, count = tx.job_ids_page(wanted, sort, limit, max(0, skip))
         by_id = {job.id: job for job in tx.outlines_of(ids)}
         chosen = [by_id[job_id] for job_id in ids if job_id in by_id]

@@ -70,7 +70,7 @@ def jobs(
         if group is None:
             found = tx.outlines(project=project, ended=ended, after=place, limit=None if most is None else most + 1)
         else:
-            members = [each for each in _members(tx, group) if project in (None, each.project)]
+            members = [each for each in _members(tx, group, project) if project in (None, each.project)]
             ended_of_group = sum(each.state in TERMINAL for each in members)
             found = [each for each in members if ended or each.state not in TERMINAL]
             found = [each for each in found if place is None or _key(each) > place]
@@ -87,8 +87,8 @@ def jobs(
     )
 
 
-def _members(tx: Tx, group: str) -> list[Job]:
-    return sorted(tx.outlines_of(tx.job_ids_of_group(tx.find_group(group).id)), key=_key)
+def _members(tx: Tx, group: str, project: str | None) -> list[Job]:
+    return sorted(tx.outlines_of(tx.job_ids_of_group(tx.find_group(group, project).id)), key=_key)
 
 
 def _key(job: Job) -> tuple[int, str]:

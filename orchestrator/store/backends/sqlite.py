@@ -118,8 +118,8 @@ class SqliteBackend:
 
 
 def _engine(*, writes: bool, **pool: Any) -> Engine:
-    """An engine that begins its transactions in `_begin`. The dialect is told so, because an event listener ("begin")
-    would make SQLAlchemy look for listeners at every statement, which takes a sixth of a transaction's time."""
+    """An engine whose transactions begin with `_begin`. The hook is set on the dialect: with an event listener,
+    SQLAlchemy would look for listeners at every statement, which takes a sixth of a transaction's time."""
     engine = create_engine("sqlite+pysqlite://", **pool)
     engine.dialect.do_begin = partial(_begin, writes=writes)  # type: ignore[method-assign]
     return engine

@@ -172,8 +172,8 @@ _ORDER: dict[str, tuple[ColumnElement[Any], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: in these states, of a project, an owner or a group (its name or id), with a name that contains `text`
-    in either case."""
+    """Which jobs: in these states, of a project, an owner or a group (its id), with a name that contains `text` in
+    either case."""
 
     states: tuple[str, ...] = ()
     project: str | None = None

@@ -75,9 +75,11 @@ class GroupRows(Transaction):
             for row in self._connection.execute(_OUTLINES, {"ids": batch})
         }
 
-    def find_group(self, ref: str) -> Group:
-        """The group with this id or name (the newest). Raises NotFoundError with similar names, UnreadableRowError."""
-        for query in (_ONE, _NAMED):
+    def find_group(self, ref: str, project: str | None = None) -> Group:
+        """The group with this id, or the newest with this name (in `project`, if one is given). Raises NotFoundError
+        with similar names, UnreadableRowError."""
+        named = _NAMED if project is None else _NAMED.where(job_group.c.project == project)
+        for query in (_ONE, named):
             if (row := self._connection.execute(query, {"ref": ref}).one_or_none()) is not None:
                 return record(Group, "job_group", row)
         names = self._connection.execute(_NEWEST_NAMES).scalars()

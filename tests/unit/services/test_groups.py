@@ -175,3 +175,14 @@ def test_the_list_of_jobs_has_their_groups_and_can_be_one_groups(installation: I
     assert error.value.hint == "did you mean sweep?"
     assert current.job(installation, "alone").group is None
     assert "sweep" in job_list.jobs_csv(both)
+
+
+def test_a_name_in_a_project_is_that_projects_group_even_if_another_has_a_newer_one(
+    installation: Installation,
+) -> None:
+    for project in ("alpha", "beta"):
+        submitted(installation, replace(group(GroupJob(known("a", project=project))), project=project))
+    for project in ("alpha", "beta"):
+        (listed,) = job_list.job_table(installation, JobFilter(group="sweep", project=project)).jobs
+        (queued,) = current.jobs(installation, project=project, group="sweep").jobs
+        assert listed.project == queued.project == project
