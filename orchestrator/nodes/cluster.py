@@ -68,8 +68,9 @@ class Cluster:
         """The environment variables of every process of the cluster.
 
         Ray gives each worker a process group and cleans up groups itself; machines are sessions that their provider
-        ends, so that clean-up is off. A dead raylet is noticed within 2 s instead of 14. Ray's byte-code must be
-        cached: recompiling it costs seconds at each start.
+        ends, so that clean-up is off. A dead raylet is noticed within 2 s instead of 14, because its port refuses. One
+        that only sleeps, or waits for a core or a disk, has 20 s to answer: replacing its machine takes longer. Ray's
+        byte-code must be cached: recompiling it costs seconds at each start.
         """
         return {
             "RAY_AUTH_MODE": "token",
@@ -77,7 +78,7 @@ class Cluster:
             "RAY_process_group_cleanup_enabled": "0",
             "RAY_health_check_initial_delay_ms": "1000",
             "RAY_health_check_period_ms": "500",
-            "RAY_health_check_timeout_ms": "1000",
+            "RAY_health_check_timeout_ms": "5000",
             "RAY_health_check_failure_threshold": "4",
             # it only listens on the loopback interface; without this Ray looks for an external address
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.e2e.living import Reference, Tradewind, alive, listening, named, unti
 
 pytestmark = pytest.mark.ray
 
+AWAY_S = 8.0
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 
 
@@ -54,6 +56,19 @@ def test_every_process_of_a_machine_listens_on_the_loopback_interface_alone(trad
     found = listening(pids)
     assert len(found) >= 4  # Ray's control store, the raylet, the agent as driver, the actor
     assert {address for address, _ in found} <= LOOPBACK
+
+
+def test_a_raylet_that_gets_no_core_for_eight_seconds_costs_nothing(tradewind: Tradewind, job: str) -> None:
+    run = tradewind.training(job)
+    raylet = named(tradewind.processes(run), "raylet/raylet")
+    os.kill(raylet, signal.SIGSTOP)
+    began_s = time.monotonic()
+    until("it has been away for so long", lambda: time.monotonic() - began_s > AWAY_S)
+    os.kill(raylet, signal.SIGCONT)
+    reached = tradewind.step(run)
+    until("the job has trained on", lambda: tradewind.step(run) >= reached + 15)
+    assert alive(raylet)
+    assert [each.id for each in tradewind.runs(job)] == [run.id], tradewind.story(job)
 
 
 def test_a_driver_without_the_token_of_the_cluster_is_refused(tradewind: Tradewind, job: str) -> None:

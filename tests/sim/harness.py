@@ -28,7 +28,7 @@ CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
 PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
 STRIDE_S = 1.0
-SETTLE_STRIDE_S = 2.0
+SETTLE_STRIDE_S = 4.0
 """Until all is over, nobody looks at what happens in between."""
 
 

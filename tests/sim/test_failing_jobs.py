@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.config import Config
 from orchestrator.engine.jobs.blame import MAX_LOSSES_WITHOUT_PROGRESS
 from orchestrator.engine.machines.observe import IDLE_S
 from orchestrator.engine.runtime import RunReport
@@ -16,10 +17,12 @@ from orchestrator.services.views import JobView
 from providers.fake import Fault
 from tests.rig import findings
 from tests.rig.site import hash_of
+from tests.rig.wires import Delay
 from tests.sim.harness import STRIDE_S, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 
+LEASE_S = Config().lease_s
 STALLS = {"stalls.after_s": 60.0, "stalls.fail_after_s": 300.0}
 
 
@@ -148,6 +151,19 @@ def test_without_its_providers_word_within_a_lease_a_trainer_that_died_is_lost(i
     home.faults.inject("describe", *[Fault.NO_ANSWER] * 60)
     home.settle()
     assert [run.end for run in home.runs(job)] == ["lost", "finished"]
+    check_truth(home)
+
+
+def test_an_answer_counts_however_late_a_control_plane_that_slept_reads_it(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=30)
+    home.site.raise_at(job.id, 12)
+    home.site.misbehave(job.id, killed)
+    home.wires.rate, home.wires.slow, home.wires.about = 1.0, (Delay(after_s=2.0),), "died-asked"
+    home.until(lambda: home.wires.counted > 0)
+    home.clock.advance(LEASE_S + 30)
+    home.settle()
+    assert [run.end for run in home.runs(job)] == ["failed", "finished"]
+    assert signs(home) == []
     check_truth(home)
 
 

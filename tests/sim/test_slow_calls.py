@@ -101,7 +101,7 @@ def test_a_job_finishes_where_every_call_takes_two_seconds(home: SimulatedInstal
     job = home.submit(steps=30)
     home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.settle()
+    home.settle(stride_s=2.0)
     assert [run.end for run in home.runs(job)] == ["moved", "finished"]
     check_truth(home)
 

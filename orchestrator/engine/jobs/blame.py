@@ -26,26 +26,25 @@ def died_alone(ctx: Context, run: Run) -> bool | None:
     """Whether the machines of a dead trainer are still alive according to their provider; None: not known yet.
 
     The node's agent saw the trainer die before the raylet did. The machine may still have been going down, since it
-    ends one process after another, so the provider is asked again afterwards. A run counts as lost when the provider
-    gives no answer within the lease.
+    ends one process after another, so the provider is asked again afterwards. A run counts as lost if the lease has
+    passed without an answer; one that is there counts, since this process itself may have slept.
     """
-    if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s:
-        return False
+    unknown = False if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s else None
     try:
         provider = ctx.provider(run.offer_id)
         describe = partial(provider.describe, run.instance_ids)
         answer = ctx.ask(f"died-asked/{run.id}", place_of(run.offer_id), describe, every_s=ASK_EVERY_S)
         if answer is None:
-            return None
+            return unknown
         described = answer.result()
     except (ProviderError, KeyError):
-        return None
+        return unknown
     for instance in described:
         accept(ctx, provider, instance, answer)
     if not all(instance.alive for instance in described):
         return False
     up = [instance for instance in described if instance.state is InstanceState.RUNNING]
-    return True if len(up) == len(run.instance_ids) else None
+    return True if len(up) == len(run.instance_ids) else unknown
 
 
 def contradiction(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
