@@ -6,11 +6,11 @@ once, as a constant or by a cached function of its shape, with bound parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Insert, Table, insert
+from sqlalchemy import Column, ColumnElement, Connection, Insert, Table, bindparam, insert
 
 from orchestrator.formats.codec import encode
 from orchestrator.model import new_id
@@ -53,6 +53,12 @@ def stream(connection: Connection, table: str, names: Iterable[str], rows: Itera
     with raw.cursor() as cursor, cursor.copy(f'COPY "{table}" ({quoted}) FROM STDIN') as copy:
         for row in rows:
             copy.write_row(row)
+
+
+def among(column: Column[Any], values: Collection[str]) -> ColumnElement[bool]:
+    """A condition: the column has one of `values`, which never change. SQLAlchemy expands the list of a plain `in_`
+    each time that it runs, which takes as long as a small query."""
+    return column.in_([bindparam(None, each, type_=column.type) for each in sorted(values)])
 
 
 @cache

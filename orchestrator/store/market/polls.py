@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, 
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import checked, record
 from orchestrator.store.schema import event, offer, poll, poll_state, price_flag
-from orchestrator.store.transaction import Transaction, insert_into
+from orchestrator.store.transaction import Transaction, among, insert_into
 from providers.collect.facts import UNLISTED, Flag
 from providers.offer import CapacityType
 
@@ -98,7 +98,7 @@ _PRICED_TO = (
     select(func.max(poll_state.c.good_started_ms))
     .join(offer, offer.c.source == poll_state.c.source)
     .where(offer.c.id == bindparam("name"))
-    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .where((poll_state.c.region == offer.c.region) | among(poll_state.c.region, ALL_REGIONS))
 )
 _UNCONFIRMED_FROM = (
     select(func.min(price_flag.c.effective_at_ms))
@@ -111,13 +111,13 @@ _NAMED = (
 _HEARD = select(poll_state.c.source, poll_state.c.region, poll_state.c.good_started_ms).where(
     poll_state.c.good_started_ms.is_not(None)
 )
-_IN_ITS_REGION = (poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS)
+_IN_ITS_REGION = (poll_state.c.region == offer.c.region) | among(poll_state.c.region, ALL_REGIONS)
 
 
 def _flagged(*flags: Flag) -> ColumnElement[bool]:
     """A condition: the offer has one of these flags open."""
     open_ones = (price_flag.c.offer_key == offer.c.key) & price_flag.c.cleared_ms.is_(None)
-    return select(price_flag.c.seq).where(open_ones, price_flag.c.flag.in_(flags)).correlate(offer).exists()
+    return select(price_flag.c.seq).where(open_ones, among(price_flag.c.flag, flags)).correlate(offer).exists()
 
 
 _GONE = (

@@ -15,6 +15,7 @@ from orchestrator.store.market.polls import ALL_REGIONS
 from orchestrator.store.market.prices import DAY_MS, Interval, PriceRows
 from orchestrator.store.rows import checked
 from orchestrator.store.schema import offer, poll_state, price_day, price_now, price_point
+from orchestrator.store.transaction import among
 
 _OFFERS = 200  # per transaction
 
@@ -34,7 +35,7 @@ class PriceDay(NamedTuple):
 _POLLED_TO = (  # the start of the last successful poll
     select(func.max(poll_state.c.good_started_ms))
     .where(poll_state.c.source == offer.c.source)
-    .where((poll_state.c.region == offer.c.region) | poll_state.c.region.in_(ALL_REGIONS))
+    .where((poll_state.c.region == offer.c.region) | among(poll_state.c.region, ALL_REGIONS))
     .correlate(offer)
     .scalar_subquery()
 )

@@ -18,10 +18,10 @@ from orchestrator.model import TERMINAL
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import Unreadable, document, record, records, values_of
 from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
-from orchestrator.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction, among
 
 _INPUTS = Codec(Inputs, "comparison-inputs/1")
-_ENDED = job.c.state.in_(sorted(TERMINAL))
+_ENDED = among(job.c.state, TERMINAL)
 _OPEN_BOOKS = select(run.c.id).where(run.c.job_id == job.c.id, UNSETTLED).correlate(job).exists()
 _DUE = (
     select(job.c.id)

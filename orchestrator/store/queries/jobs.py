@@ -18,7 +18,7 @@ from orchestrator.store.backends.types import Number, Word
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import ROWS_KEPT, Unreadable, decoded, record, records
 from orchestrator.store.schema import JOB_OPEN, job
-from orchestrator.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction, among
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
 _ENDED_BETWEEN = (
     select(*_JOB)
-    .where(job.c.state.in_(sorted(TERMINAL)))
+    .where(among(job.c.state, TERMINAL))
     .where(job.c.finished_at_ms >= bindparam("since_ms"), job.c.finished_at_ms < bindparam("until_ms"))
     .order_by(job.c.submitted_at_ms, job.c.id)
 )
-_ENDED = select(func.count()).where(job.c.state.in_(sorted(TERMINAL)))
+_ENDED = select(func.count()).where(among(job.c.state, TERMINAL))
 _ENDED_OF_PROJECT = _ENDED.where(job.c.project == bindparam("project"))
 _COUNT = select(func.count()).select_from(job)
 _NAMED = (
@@ -122,7 +122,7 @@ _UPDATE_IF = _UPDATE.where(job.c.state.in_(bindparam("expected", expanding=True)
 def _jobs(states: tuple[JobState, ...] | None, of_project: bool) -> Select[Any]:
     query = select(*_JOB).order_by(job.c.submitted_at_ms, job.c.id)
     if states is not None:
-        query = query.where(job.c.state.in_(states))
+        query = query.where(among(job.c.state, states))
     return query.where(job.c.project == bindparam("project")) if of_project else query
 
 
