@@ -50,6 +50,19 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _SEAL = object()
+_FOLLOWS_FROM: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "_start_tables": frozenset({"site_starts", "starts"}),
+        "_answered_by_site": frozenset({"polled"}),
+        "doubted": frozenset({"doubts"}),
+        "room": frozenset({"rooms"}),
+        "owned": frozenset({"rooms"}),
+        "priced": frozenset({"price"}),
+        "outage_by_provider_h": frozenset({"returns", "away_ms"}),
+        "_declared": frozenset({"startup", "starts", "priors", "doubts", "rooms", "courses", "level"}),
+    }
+)
+"""The fields, besides the listing, from which what is worked out of a market follows."""
 _LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
 
 
@@ -203,15 +216,18 @@ class Market:
         base, dirty = self._hash_base
         changes["older_cells"] = self._cells_with(changes.get("hazard"))
         changes["hashed"] = None if base is None else (base, dirty | {row // BLOCK for row in touched})
-        learned = self.with_fields(at=at_ms, **changes)
-        if learned.polled is self.polled:
-            vars(learned)["_answered_by_site"] = self._answered_by_site
-        return learned
+        return self.with_fields(at=at_ms, **changes)
 
     def with_fields(self, **changes: Any) -> Market:
-        """This market with other values of some fields. (dataclasses.replace would process every column again.)"""
+        """This market, of the same listing, with other values of some fields; what follows from the others is not
+        worked out again. (dataclasses.replace would process every column again.)"""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return Market(**{**fields, **changes}, seal=_SEAL)
+        changed = {name for name, value in changes.items() if value is not fields[name]}
+        other, known = Market(**{**fields, **changes}, seal=_SEAL), vars(self)
+        for name, sources in _FOLLOWS_FROM.items():
+            if name in known and not sources & changed:
+                vars(other)[name] = known[name]
+        return other
 
     def _learn_prices(self, at_ms: int, prices: Iterable[PricePoint], changes: dict[str, Any]) -> set[int]:
         announced: list[PricePoint] = []
@@ -465,18 +481,25 @@ class Market:
 
         Markets with the same digest know the same: nothing was learned between them.
         """
-        reported = repr(
-            tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
-        ).encode()
+        digest = self._declared.copy()
+        digest.update(b"".join(self._blocks))
+        return digest.hexdigest()
+
+    @lazily
+    def _declared(self) -> hashlib.blake2b:
+        """The beginning of the digest: what price changes and lost machines do not change."""
+        digest = hashlib.blake2b(self.listing.digest, digest_size=16)
+        digest.update(
+            repr(tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))).encode()
+        )
         if self.rooms:
             left, most = self.room
-            reported += repr([(row, left.item(row), most.item(row)) for row in sorted(self.rooms)]).encode()
+            digest.update(repr([(row, left.item(row), most.item(row)) for row in sorted(self.rooms)]).encode())
         if self.courses:
-            reported += b"".join(
-                name.encode() + course.table.tobytes() for name, course in sorted(self.courses.items())
-            )
-            reported += self.level.tobytes()
-        return hashlib.blake2b(self.listing.digest + reported + b"".join(self._blocks), digest_size=16).hexdigest()
+            for name, course in sorted(self.courses.items()):
+                digest.update(name.encode() + course.table.tobytes())
+            digest.update(self.level.tobytes())
+        return digest
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:

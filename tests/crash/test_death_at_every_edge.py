@@ -15,6 +15,7 @@ from tests.sim.harness import DEAR, RESERVE, FaultInjector, SimulatedInstallatio
 
 Install = Callable[..., SimulatedInstallation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
+EDGE_STRIDE_S = 2.0  # with longer ticks, a short job ends before its move
 STEPS = 14
 WORTH_A_MOVE = 240  # so many that moving them saves more than it costs
 EDGES = 180  # of a short history
@@ -26,7 +27,7 @@ def planned_move(home: SimulatedInstallation) -> None:
     job = home.submit(steps=STEPS)
     home.until_step(job, 4)
     home.ask("migrate", job, offer_id=RESERVE.id)
-    home.settle()
+    home.settle(stride_s=EDGE_STRIDE_S)
 
 
 def loss(home: SimulatedInstallation) -> None:
@@ -34,7 +35,7 @@ def loss(home: SimulatedInstallation) -> None:
     job = home.submit(steps=STEPS)
     run = home.until_step(job, 7)
     home.cloud.preempt(home.machine(run).id)
-    home.settle()
+    home.settle(stride_s=EDGE_STRIDE_S)
 
 
 def change_of_mind(home: SimulatedInstallation) -> None:
@@ -44,7 +45,7 @@ def change_of_mind(home: SimulatedInstallation) -> None:
     home.reprice(DEAR.id, "0.40")
     home.until(lambda: len(home.migrations(job)) == 2)
     home.reprice(DEAR.id, "2.00")
-    home.settle()
+    home.settle(stride_s=EDGE_STRIDE_S)
 
 
 HISTORIES = {"move": planned_move, "loss": loss}
@@ -98,7 +99,7 @@ def test_a_death_during_the_abort_of_a_migration_is_survived(install: Install, m
     home.until(lambda: home.migrations(job)[-1].step is Step.CHECKPOINT)
     home.cloud.preempt(home.machine(home.runs(job)[-1]).id)
     strike_at(home, Step.ABORTED, moment)
-    home.settle()
+    home.settle(stride_s=EDGE_STRIDE_S)
     assert home.migrations(job)[-1].step is Step.ABORTED
     outcome(home)
 
@@ -127,6 +128,6 @@ def test_a_death_every_few_edges_only_delays_the_end(install: Install) -> None:
         home.until(lambda: home.injector.at is None or home.job(job).state == "finished")
         deaths += home.injector.at is None
     home.injector.at = None
-    home.settle()
+    home.settle(stride_s=EDGE_STRIDE_S)
     assert 3 < deaths < 40
     outcome(home)

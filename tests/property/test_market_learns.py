@@ -6,10 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.market import AvailabilityPoint, HazardPrior, Market
+from orchestrator.market.lazily import lazily
+from orchestrator.market.quotas import Room
+from providers.base import Quota
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 
@@ -35,13 +38,21 @@ COLUMNS = (
 )  # fmt: skip
 
 
+AWAY = [
+    AvailabilityPoint(offer.id, NOW + at_ms, kind)
+    for at_ms, kind in ((-9, "launched"), (-8, "lost"), (DAY // 24, "launched"))
+    for offer in OFFERS
+]
+
+
 @given(PRICES, SIGHTINGS, POLLS, st.lists(AT, min_size=1, max_size=4), st.booleans())
+@example([], AWAY, [], [NOW, NOW + DAY], True)
 def test_learning_step_by_step_is_building_at_once(prices, seen, polls, instants, asked):
     instants = sorted(instants)
     market = Market.as_of(instants[0], offers=OFFERS, prices=prices, availability=seen, polls=polls, priors=PRIORS)
     for before, at in pairwise(instants):
         if asked:  # what an older market has worked out already is taken over, and must not change the answer
-            _ = market.digest, market.cells
+            worked_out(market)
         market = market.learn(
             at,
             prices=[point for point in prices if point.observed_at_ms > before],
@@ -58,6 +69,38 @@ def test_learning_step_by_step_is_building_at_once(prices, seen, polls, instants
     assert np.array_equal(cells.hazard[cells.of_row], built.hazard)
     assert np.array_equal(cells.site[cells.of_row], built.listing.site)
     assert np.array_equal(cells.kind[cells.of_row], built.listing.kind)
+    assert worked_out(market) == worked_out(built)
+
+
+def worked_out(market):
+    """All that a market works out when it is asked, but for the cells, as something that can be compared."""
+    names = [name for name, of in vars(Market).items() if isinstance(of, lazily)]
+    assert len(names) > 8
+    found = {name: getattr(market, name) for name in names if name not in ("cells", "_start_tables")}
+    found["start"] = market.start_s(market.listing.site, market.listing.kind)
+    found["_declared"] = found["_declared"].hexdigest()
+    return {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in found.items()}
+
+
+ROOMS = st.dictionaries(
+    st.integers(0, len(OFFERS) - 1),
+    st.builds(Room, st.just("aws"), st.builds(Quota, st.just("cores"), st.just("us-1"), st.just(9), st.just(0),
+              owned=st.booleans()), st.just(1), st.integers(0, 9)).map(lambda room: (room,)),
+    max_size=4,
+)  # fmt: skip
+DOUBTS = st.dictionaries(st.integers(0, len(OFFERS) - 1), st.just("unlikely"), max_size=3)
+
+
+@given(PRICES, SIGHTINGS, POLLS, st.booleans(), st.tuples(ROOMS, ROOMS), st.tuples(DOUBTS, DOUBTS))
+def test_other_fields_are_all_that_differs(prices, seen, polls, asked, rooms, doubts):
+    first, second = (
+        Market.as_of(NOW, offers=OFFERS, prices=prices, availability=seen, polls=polls, rooms=of_row,
+                     doubts={OFFERS[row].id: why for row, why in by_row.items()})
+        for of_row, by_row in zip(rooms, doubts, strict=True)
+    )  # fmt: skip
+    if asked:
+        worked_out(first)
+    assert worked_out(first.with_fields(rooms=second.rooms, doubts=second.doubts)) == worked_out(second)
 
 
 @given(PRICES, st.floats(0, 2 * DAY / 1000), POLLS)

@@ -23,7 +23,7 @@ from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import budget_left, latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
-from orchestrator.policy.ranking.outages import outage_h, wait_seconds
+from orchestrator.policy.ranking.outages import mean_outages_h, wait_seconds
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.routes import Routes
 from orchestrator.policy.slack.grid import TOO_LATE
@@ -158,7 +158,8 @@ class _Case:
         self._elsewhere = int(lies_at is not None and lies_at not in places)  # a place where nothing is considered
         self._places = [*places, lies_at] if lies_at is not None and self._elsewhere else places
         self._at = None if lies_at is None else self._places.index(lies_at)
-        self.rates = [*(self._rates(row) for row in rows), *[PoolRates(1.0, 1.0)] * self._elsewhere]
+        outages_h = mean_outages_h(market, np.array(rows)).tolist()
+        self.rates = [*map(self._rates, rows, outages_h), *[PoolRates(1.0, 1.0)] * self._elsewhere]
 
     def terms(self, dwell_h: float) -> Terms:
         """The planner's terms, if a job stays for so long where it has come to."""
@@ -194,22 +195,21 @@ class _Case:
         size, market, count = self._demand.checkpoint_bytes, self._market, len(self._places)
         if not size:
             return np.zeros((count, count))
-        site = [int(market.listing.site[row]) for row in self._rows]
-        routes = Routes(self._demand, market)
-        columns = {place: routes.to_sites(place, size)[site] / NANO_USD for place in set(self._places)}
+        sites, routes = market.listing.site[self._rows], Routes(self._demand, market)
+        columns = {place: routes.to_sites(place, size, sites) / NANO_USD for place in set(self._places)}
         egress = np.zeros((count, count))
         for number, place in enumerate(self._places):
             egress[number, : len(self._rows)] = columns[place]
         return egress
 
-    def _rates(self, row: int) -> PoolRates:
+    def _rates(self, row: int, outage_h: float) -> PoolRates:
         market = self._market
         if not market.spot[row]:
             return PoolRates(1.0, 1.0)
         sign_ms = int(market.backed_off_at[row])
         there = False if sign_ms >= 0 else True if row == self._current or row in market.alive else None
         ago_h = (market.at - sign_ms) / 3.6e6 if sign_ms >= 0 else 0.0
-        return PoolRates(1 / outage_h(market, row), max(float(market.hazard[row]), 1e-6), there, ago_h)
+        return PoolRates(1 / outage_h, max(float(market.hazard[row]), 1e-6), there, ago_h)
 
 
 def similar(problem: Problem, spells: Spells) -> ValueTable:

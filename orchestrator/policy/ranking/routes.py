@@ -20,6 +20,7 @@ from providers.billing.charges import RateCard, checkpoint_objects, crosses, egr
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
 
 _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs": "azure", "abfss": "azure"}
 
@@ -57,13 +58,14 @@ class Routes:
         here = np.array([each[0] == self.bucket[0] for each in market.listing.sites], np.bool_)
         return np.where(here, market.rates_to(place[:2]), float(rate_between(market.tariff, self.bucket, place)))
 
-    def to_sites(self, place: Location, size_bytes: int) -> Floats:
-        """nano-USD for restoring at each site a checkpoint that was saved last at `place`: egress and requests."""
+    def to_sites(self, place: Location, size_bytes: int, sites: Rows | slice = slice(None)) -> Floats:
+        """nano-USD for restoring at each site, or at those with some numbers, a checkpoint that was saved last at
+        `place`: egress and requests."""
         source = rate_card(place[0])
         requests = self._requests(self._direct(place), size_bytes, lambda target: object_nano_usd(source, target))
         if self.bucket is not None:
             requests = np.where(self.through_bucket, 0.0, requests)
-        return egress(self.rates_from(place), size_bytes) + requests
+        return egress(self.rates_from(place)[sites], size_bytes) + requests[sites]
 
     def from_sites(self, place: Location, size_bytes: int) -> Floats:
         """nano-USD for restoring at `place` a checkpoint that was saved last at each site: egress and requests."""
