@@ -280,6 +280,19 @@ def test_a_value_that_is_written_wrong_is_told(folder: Path, wrong: str) -> None
     assert (found.field, found.hint) == ("jobs[0].labels.x", "write ${matrix.b}")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "quoted", "meant"),
+    [("${matrx.lr-0}", "${matrx.lr-0}", "lr"), ("${matrix.lrr/x y", "${matrix.lrr/x", "lr"), ("${matrx.}", "", "b"),
+     ("${matrx.zz}", "", "zz")],
+)  # fmt: skip
+def test_what_is_written_wrong_is_quoted_whole_with_the_value_that_is_meant(
+    folder: Path, wrong: str, quoted: str, meant: str
+) -> None:
+    (found,) = problems(group(f"name: a, matrix: {{b: [1], lr: [2]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
+    assert found.message == f'"{quoted or wrong}" does not stand for a value of the matrix'
+    assert found.hint == f"write ${{matrix.{meant}}}"
+
+
 def test_values_in_the_names_of_fields_and_in_other_values_are_told(folder: Path) -> None:
     text = group(f"name: a, matrix: {{b: [1], c: ['x${{matrix.b}}']}}, labels: {{'${{matrix.b}}': x}}, {TRAIN}")
     assert fields(text, folder) == ["jobs[0].matrix.c[0]", "jobs[0].labels.${matrix.b}"]
