@@ -320,3 +320,13 @@ def test_a_pipe_in_place_of_a_job_file_is_told_in_the_entry(folder: Path) -> Non
     (found,) = problems(group("file: pipe.yaml"), folder)
     assert (found.line, found.field) == (3, "jobs[0].file")
     assert found.message == "pipe.yaml cannot be read: it is a pipe or a device"
+
+
+def test_a_group_and_its_jobs_cannot_be_called_as_ids(folder: Path) -> None:
+    an_id = "01JD3K5M7P9R2T4"
+    jobs = f"  - {{name: job_{an_id}, {TRAIN}}}\n  - {{name: 'job_${{matrix.x}}', matrix: {{x: [a/b, c]}}, {TRAIN}}}\n"
+    found = problems(f"group: group_{an_id}\njobs:\n{jobs}", folder)
+    assert [(each.field, each.message) for each in found] == [
+        ("group", f'"group_{an_id}" looks like the id of a group'),
+        ("jobs[0].name", f'"job_{an_id}" looks like the id of a job'),
+    ]

@@ -553,3 +553,12 @@ def test_a_placeholder_is_quoted_as_it_is_written(folder: Path, text: str, quote
     with pytest.raises(SpecError) as caught:
         job_from_mapping({"name": "x", "train": {"script": "train.py"}, "labels": {"x": text}}, folder)
     assert caught.value.problems[0].message == f"{quoted} stands for a value of a group's matrix"
+
+
+@pytest.mark.parametrize("name", ["job_01JD3K5M7P9R2T4", "JOB_01jd3k5m7p9r2t4"])
+def test_a_job_cannot_be_called_as_an_id(folder: Path, name: str) -> None:
+    found = one_problem(f"name: {name}", folder)
+    assert (found.field, found.message) == ("name", f'"{name}" looks like the id of a job')
+    assert found.hint
+    for fine in ("job_1", "group_01JD3K5M7P9R2T4"):
+        parse_job(f"name: {fine}\ntrain: {{entry: 'train:main', steps: 5}}\n", folder / "job.yaml")
