@@ -330,3 +330,30 @@ def test_a_group_and_its_jobs_cannot_be_called_as_ids(folder: Path) -> None:
         ("group", f'"group_{an_id}" looks like the id of a group'),
         ("jobs[0].name", f'"job_{an_id}" looks like the id of a job'),
     ]
+
+
+@pytest.mark.parametrize("count", [10, 11, 1000])
+def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: Path, count: int) -> None:
+    names = [f"job-{number}" for number in range(count)]
+    jobs = "".join(f"  - {{name: {name}x, {TRAIN}}}\n" for name in names[:20])
+    text = f"group: g\njobs:\n{jobs}  - {{name: last, {TRAIN}, after: [{', '.join(names)}]}}\n"
+    *told, last = problems(text, folder)
+    assert len(told) == 9
+    assert all(each.hint.startswith("did you mean") for each in told)
+    assert [each.message for each in told] == [f"there is no job {name!r} in this group" for name in names[:9]]
+    assert last.field == f"jobs[{min(count, 20)}].after[9]"
+    if count == 10:
+        assert last.message == "there is no job 'job-9' in this group"
+    else:
+        assert last.message == f"and {count - 9:,} more names that no job of this group has"
+        assert "the rest are shown then" in last.hint
+
+
+def test_unknown_names_of_a_matrix_are_told_at_their_place(folder: Path) -> None:
+    values = ", ".join(f"v{number}" for number in range(30))
+    text = group(
+        f"name: a, matrix: {{x: [{values}]}}, after: ['b-${{matrix.x}}'], {TRAIN}", f"name: c, after: [d], {TRAIN}"
+    )
+    found = problems(text, folder)
+    assert [each.field for each in found] == ["jobs[0].after[0]"] * 5 + ["jobs[1].after[0]"]
+    assert found[4].message == "and 26 more mistakes with other values of the matrix"
