@@ -111,7 +111,6 @@ def parse_job(
     `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
     """
     value, source_map, findings = read_tree(text, path)
-    findings += without_a_group(value)
     source = _Source(str(path), Path(path).parent, source_map, findings)
     return _job(value, source, now_ms=now_ms, submitting=submitting, project=project)
 
@@ -189,10 +188,11 @@ class _Source:
 
 
 def _job(value: object, source: _Source, *, now_ms: int | None, submitting: bool, project: str) -> JobSpec:
+    tree, _ = to_plain(value)
     spec, findings = checked(
         value,
         source.base_dir,
-        source.findings,
+        [*source.findings, *without_a_group(tree)],
         source.source_map.texts,
         now_ms=now_ms,
         submitting=submitting,

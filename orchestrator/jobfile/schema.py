@@ -20,6 +20,7 @@ from orchestrator.jobfile.values import (
     Entry,
     Gpu,
     Gpus,
+    JobName,
     Keep,
     Labels,
     Many,
@@ -291,7 +292,7 @@ class ReproducibleSection(Section):
 class JobFile(Section):
     """A whole job file."""
 
-    name: Name = _about("What the job is called in every list.", "name", "gpt-small")
+    name: JobName = _about("What the job is called in every list.", "name", "gpt-small")
     project: Name = _about("Budgets and reports group by it.", "name", "research", default=DEFAULT_PROJECT)
     labels: Labels = _about(
         "Your own marks, to filter and group by: at most 64, each at most 256 characters.",

@@ -14,7 +14,7 @@ from orchestrator.errors import did_you_mean
 from orchestrator.jobfile import units
 from orchestrator.jobfile.program.entrypoint import ENTRY_PATTERN, entry_hint
 from orchestrator.jobfile.units import BadValueError, quoted
-from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest
+from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest, is_id
 from providers import hardware
 from providers.hardware import GPUS, gpus_named
 from providers.offer import CapacityType
@@ -295,7 +295,22 @@ _read_name = _matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
     'is not a valid name: use letters, digits, ".", "_" and "-", at most 63, and begin with a letter or digit',
 )
+
+
+def _unlike_ids(kind: str) -> Callable[[str], str]:
+    """A name that cannot be the id of a job or group: commands take either, and an id counts first."""
+
+    def read(name: str) -> str:
+        if is_id(kind, name[: len(kind)].lower() + name[len(kind) :].upper()):
+            raise BadValueError(f"{quoted(name)} looks like the id of a {kind}", "choose another name")
+        return name
+
+    return read
+
+
 Name = Annotated[str, PlainValidator(_read_name)]
+JobName = Annotated[Name, AfterValidator(_unlike_ids("job"))]
+GroupName = Annotated[Name, AfterValidator(_unlike_ids("group"))]
 
 NonEmpty = Annotated[str, PlainValidator(_matching(r"(?s).*\S.*", "must not be empty"))]
 SettingText = Annotated[str, PlainValidator(_setting_text)]

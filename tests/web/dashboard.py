@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from orchestrator.client import Client
 from orchestrator.installation import Installation
-from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec, new_id
+from orchestrator.model import Event, Group, Job, JobSpec, Run, TrainSpec, new_id
 from orchestrator.services.caller import Caller
 from orchestrator.web.demo.fleet import Size
 from orchestrator.web.demo.opening import NOW_MS, demo_installation
@@ -51,7 +51,7 @@ class Served:
 
 @contextmanager
 def small_fleet(folder: Path) -> Iterator[Served]:
-    """A dashboard over a small fleet with some jobs whose names are attacks."""
+    """A dashboard over a small fleet with some jobs and groups whose names are attacks."""
     with demo_installation(folder / "fleet", SMALL) as made:
         jobs = {name: add_hostile(made, name, number) for number, name in enumerate(HOSTILE)}
         client = Client.over(made, Caller("tester"))
@@ -60,19 +60,22 @@ def small_fleet(folder: Path) -> Iterator[Served]:
 
 
 def add_hostile(installation: Installation, name: str, number: int) -> str:
-    """A queued job with such a name, project, owner, note and run."""
+    """A queued job with such a name, project, group, owner, note and run."""
     at = Random(number)
-    job_id = new_id("job", NOW_MS - number, at)
+    job_id, group_id = new_id("job", NOW_MS - number, at), new_id("group", NOW_MS - number, at)
+    group = Group(group_id, name, "cheapest", name, name, NOW_MS - number)
     train = TrainSpec("a:b", None, {}, "/", {}, (), 100, None)
     job = Job(
         job_id, JobSpec(name=name, project=name, labels={name: name}, train=train), name, NOW_MS - number, "queued"
     )
+    job = replace(job, group_id=group_id)
     offer_id = "aws/us-east-1/us-east-1a/p3.2xlarge/spot"
     run = Run(new_id("run", NOW_MS, at), job_id, 1, offer_id, None, "ended", NOW_MS - number, end="aborted")
     event = Event(
         f"ev_hostile_{number}", NOW_MS, "job.submitted", name, f"user:{name}", job_id, project=name, owner=name
     )
     with installation.store.write() as tx:
+        tx.add_group(group)
         tx.add_job(job)
         tx.add_run(run)
         tx.add_event(event)

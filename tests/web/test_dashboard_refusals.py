@@ -15,8 +15,9 @@ import pytest
 from fastapi import FastAPI
 
 from orchestrator.web.app import create_app
+from orchestrator.web.look import address
 from orchestrator.web.site import Site
-from tests.web.dashboard import Served
+from tests.web.dashboard import HOSTILE, Served
 
 BAD = {
     "/jobs/job_0": 404,
@@ -115,6 +116,45 @@ def test_a_command_on_a_page_can_be_pasted_whatever_the_filters_are(fleet: Serve
     assert words[0] == "tradewind"
     assert words.count(attack) == sum(values == ["A"] for values in asked.values())
     assert "touch" not in " ".join(each for each in words if each != attack)
+
+
+@pytest.mark.parametrize("state", ["", "open", "ended", "queued"])
+@pytest.mark.parametrize("q", ["", "a"])
+@pytest.mark.parametrize("project", ["", HOSTILE[0]])
+@pytest.mark.parametrize("group", ["", HOSTILE[0]])
+def test_the_command_below_the_jobs_lists_the_same_ones(
+    fleet: Served, state: str, q: str, project: str, group: str
+) -> None:
+    path = address("/jobs", state=state, q=q, project=project, group=group)
+    shown = re.findall(r'<span class="cmd">([^<]*)</span>', fleet.get(path)[2].decode())
+    if q or state in ("ended", "queued"):  # the command has no such filters
+        assert shown == []
+        return
+    words = shlex.split(unescape(shown[0]))
+    assert words[:2] == ["tradewind", "queue"]
+    ended = "--all" in words
+    options = [word for word in words[2:] if word != "--all"]
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    assert given.keys() <= {"--project", "--group"}
+    listed = fleet.client.jobs.list(ended=ended, project=given.get("--project"), group=given.get("--group"), limit=None)
+    document = fleet.json(path.replace("/jobs", "/jobs.json"))
+    assert len(listed.jobs) == document["count"] > 0
+    assert {each["id"] for each in document["jobs"]} <= {each.id for each in listed.jobs}
+
+
+def test_a_page_beyond_the_last_job_says_so_and_leads_back(fleet: Served) -> None:
+    count = fleet.json("/jobs.json")["count"]
+    assert 50 < count <= 100
+    for path, said, back in (
+        ("/jobs?skip=999", f"it has only {count} jobs.", "/jobs?sort=newest&amp;skip=50"),
+        (address("/jobs", group=HOSTILE[0], skip=1), "it has only 1 job.", "sort=newest"),
+    ):
+        _, _, body = fleet.get(path)
+        page = body.decode()
+        assert said in page
+        assert "No job matches" not in page
+        assert re.search(r'rel="prev" href="([^"]*)"', page)[1].endswith(back)  # type: ignore[index]
+        assert not re.search(r"\d+ to \d+ of", page)
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "jobs"])

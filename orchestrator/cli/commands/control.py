@@ -86,6 +86,9 @@ def cancel(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
     group: GroupOption = None,
+    project: Annotated[
+        str | None, typer.Option(help="The project of the group, if several have one of that name.", show_default=False)
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -96,8 +99,10 @@ def cancel(
     with session(ctx, output) as (client, out):
         if (job is None) == (group is None):
             raise UsageError("cancel takes a job or --group", hint="name one of the two")
+        if job is not None and project is not None:
+            raise UsageError("--project is about --group", hint="leave it out; a job is named by its id or name")
         if job is None:
-            found = client.groups.get(group or "")
+            found = client.groups.get(group or "", project=project)
             if not yes and not out.confirm(f"Cancel the jobs of {found.name} that have not ended?"):
                 out.note("nothing was cancelled")
                 raise typer.Exit(0)

@@ -15,7 +15,8 @@ from orchestrator.services.views import Accepted, PlanView
 
 
 class Groups:
-    """`work` is a GroupSpec or the path of a group file, `group` the id or name of a submitted one (the newest)."""
+    """`work` is a GroupSpec or the path of a group file, `group` the id or name of a submitted one: the newest of that
+    name in `project`, which need not be given if no other project has a group of that name."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -82,12 +83,13 @@ class Groups:
             accept_risk=accept_risk,
         )
 
-    def get(self, group: str) -> GroupView:
-        """A submitted group and its jobs. Raises NotFoundError."""
+    def get(self, group: str, *, project: str | None = None) -> GroupView:
+        """A submitted group and its jobs. Raises NotFoundError, UsageError if several projects have such a group."""
         installation = self._session.installation
         with installation.store.read() as tx:
-            return submit.group_view(installation, tx, tx.find_group(group))
+            return submit.group_view(installation, tx, tx.only_group(group, project))
 
-    def cancel(self, group: str) -> Accepted:
-        """Cancel all jobs of a group that have not ended. Raises NotFoundError, UsageError if all have."""
-        return cancel.cancel_group(self._session.installation, group, caller=self._session.caller)
+    def cancel(self, group: str, *, project: str | None = None) -> Accepted:
+        """Cancel all jobs of a group that have not ended. Raises NotFoundError, UsageError if all have, or if several
+        projects have such a group."""
+        return cancel.cancel_group(self._session.installation, group, project, caller=self._session.caller)

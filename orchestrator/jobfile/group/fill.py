@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
-from orchestrator.errors import did_you_mean
+from orchestrator.errors import did_you_mean, nearest
 from orchestrator.jobfile.group.matrix import Combination, Matrix, variable
 from orchestrator.jobfile.source.placeholders import meant, texts_of
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
@@ -50,8 +50,10 @@ def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tup
         if is_key:
             yield f"{shown} stands in the name of a field", "write it in a value", ""
         elif value is None:
-            right = f"${{matrix.{match['name'] or next(iter(known), 'NAME')}}}"
-            yield f"{shown} does not stand for a value of the matrix", f"write {right}", ""
+            name = match["name"]
+            if name not in known:
+                name = nearest(name, known) or name or next(iter(known), "NAME")
+            yield f"{shown} does not stand for a value of the matrix", f"write ${{matrix.{name}}}", ""
         elif value[1] not in known:
             has = f"the matrix has {', '.join(known)}" if known else "give the job a matrix with it"
             hint = did_you_mean(value[1], known) or has

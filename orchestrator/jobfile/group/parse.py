@@ -159,6 +159,9 @@ class _Reader:
             combinations.setdefault(each.at, []).append(each.combination)
         told = {at: Told() for at in combinations}
         for finding, job in names.unknown():
+            if job is None:
+                self.report(finding)
+                continue
             about = names_in(self.top.tree, finding.loc) & job.combination.keys()
             told[job.at].add(self.top.problem(finding), job.combination, about)
         for at, collected in told.items():

@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, Section
 from orchestrator.jobfile.units import BadValueError, quoted
-from orchestrator.jobfile.values import Deadline, Distinct, Many, Money, Name, NonEmpty
+from orchestrator.jobfile.values import Deadline, Distinct, GroupName, Many, Money, Name, NonEmpty
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000
@@ -58,7 +58,7 @@ JOBS_EXAMPLE = "[{file: job.yaml}]"
 class GroupFile(Section):
     """A whole group file, its jobs unread."""
 
-    group: Name = Field(examples=["vision-sweep"])
+    group: GroupName = Field(examples=["vision-sweep"])
     policy: Annotated[GroupPolicy, PlainValidator(_policy)] = "cheapest"
     project: Name = Field(DEFAULT_PROJECT, examples=["research"])
     budget: Money | None = Field(None, examples=["$400"])

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping
 from orchestrator.jobfile.source.source_map import Finding, Loc
 from orchestrator.jobfile.units import quoted
 
-_MEANT = re.compile(r"\$\{\{?\s*(?P<matrix>[A-Za-z_]+)\s*\.\s*(?P<name>[A-Za-z0-9_]*)\s*\}*")
+_MEANT = re.compile(
+    r"\$\{(?P<two>\{)?\s*(?P<matrix>[A-Za-z_]+)\s*\.\s*(?P<name>[A-Za-z0-9_]*)"
+    r"(?:[^{}$]*\}(?(two)\}?)|[^\s{}$]*)"  # until its end; without one, until a space
+)
 
 
 def meant(text: str) -> Iterator[re.Match[str]]:
-    """The placeholders in a text, well-formed or not, misspelt ones too; `name` is the value's. Shell variables have no
-    dot in their names, so they are none."""
+    """The placeholders in a text as written, well-formed or not, misspelt ones too; `name` is the beginning of the
+    value's that is valid in a name. Shell variables have no dot in their names, so they are none."""
     return (match for match in _MEANT.finditer(text) if _is_matrix(match["matrix"].lower()))
 
 
@@ -46,8 +49,8 @@ def texts_of(value: object, loc: Loc) -> Iterator[tuple[Loc, str, bool]]:
 
 
 def without_a_group(tree: object) -> Iterator[Finding]:
-    """A finding for each such value in a job file that is read by itself."""
-    hint = "submit the group file that names this job file, or write the value"
+    """A finding for each such value in a job that is read by itself."""
+    hint = "submit the group file that gives this job a matrix, or write the value"
     for loc, text, is_key in texts_of(tree, ()):
         for shown in dict.fromkeys(quoted(match[0].rstrip()) for match in meant(text)):
             yield Finding(loc, f"{shown} stands for a value of a group's matrix", hint, "key" if is_key else "value")

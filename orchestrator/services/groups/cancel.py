@@ -10,14 +10,15 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.views import Accepted
 
 
-def cancel_group(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
-    """Cancel the jobs of a group that have not ended. Raises NotFoundError, UsageError if all have."""
+def cancel_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
+    """Cancel the jobs of a group (of `project`, if one is given) that have not ended. Raises NotFoundError, UsageError
+    if all have, or if several projects have groups of this name."""
     with installation.store.write() as tx:
-        group = tx.find_group(ref)
+        group = tx.only_group(ref, project)
         jobs = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         if not jobs:
             raise UsageError(
-                f"all jobs of {group.name} have ended", hint=f"list them: tradewind queue --all --group {group.name}"
+                f"all jobs of {group.name} have ended", hint=f"list them: tradewind queue --all --group {group.id}"
             )
         for job in jobs:
             tx.add_command("cancel", job.id, {}, caller.actor)

@@ -83,9 +83,9 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
             committing = writes
             begun.commit()
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
-        if invalidates_connections(error):
+        if invalidates_connections(error, reading=not writes):
             backend.discard()
-        raise explain(error, backend.place, committing=committing) from error
+        raise explain(error, backend.place, committing=committing, reading=not writes) from error
     except SQLAlchemyError as error:  # a table or column of every store is missing or has another form
         raise damaged(error, backend.place) from error
     if writes:

@@ -30,6 +30,11 @@ _FULL = _Fault("cannot grow: the disk is full", "free some space; the change was
 _READ_ONLY = _Fault(
     "is read-only", "give this user write permission on it, on its -wal and -shm files and on its folder"
 )
+_WRITE_IN_A_READ = _Fault(
+    "was to be changed within a read transaction",
+    "nothing was changed; make the change within `store.write()`",
+    sound=True,
+)
 _DAMAGED = _Fault("is damaged", _RESTORE, kind=StoreDamagedError)
 _BROKEN_DISK = _Fault("cannot be read or written", "check for a full or failing disk; the change was rolled back")
 _REFUSED = _Fault(
@@ -99,12 +104,13 @@ _POSTGRES: dict[str, _Fault] = {  # SQLSTATE, or its class
 }
 
 
-def explain(error: Exception, place: str, *, committing: bool = False) -> StoreError:
+def explain(error: Exception, place: str, *, committing: bool = False, reading: bool = False) -> StoreError:
     """The StoreError for a driver's error or SQLAlchemy's wrapper of it; `place` names the store without its password.
 
-    If a connection is lost while `committing`, the change may or may not have been made.
+    If a connection is lost while `committing`, the change may or may not have been made. `reading`: within a
+    transaction that only reads.
     """
-    fault = _fault(error)
+    fault = _fault(error, reading=reading)
     if committing and fault is _UNREACHABLE:
         fault = _UNCERTAIN
     return fault.kind(f"the store {place} {fault.what}: {str(_cause(error)).strip()}", hint=fault.remedy)
@@ -115,9 +121,10 @@ def damaged(error: Exception, place: str) -> StoreDamagedError:
     return StoreDamagedError(f"the store {place} is damaged: {error}", hint=_RESTORE)
 
 
-def invalidates_connections(error: Exception) -> bool:
-    """True if open connections may share the fault (one opened on a read-only file stays read-only)."""
-    return not _fault(error).sound
+def invalidates_connections(error: Exception, *, reading: bool) -> bool:
+    """True if open connections may share the fault (one opened on a read-only file stays read-only). For `reading` see
+    `explain`."""
+    return not _fault(error, reading=reading).sound
 
 
 def too_many_clients(error: Exception) -> bool:
@@ -125,9 +132,12 @@ def too_many_clients(error: Exception) -> bool:
     return _fault(error) is _TOO_MANY
 
 
-def _fault(error: Exception) -> _Fault:
+def _fault(error: Exception, *, reading: bool = False) -> _Fault:
     cause = _cause(error)
     code = getattr(cause, "sqlite_errorcode", None)
+    # A file or folder without write permission has an extended code of SQLite while it is only read.
+    if reading and (code == sqlite3.SQLITE_READONLY or getattr(cause, "sqlstate", None) == "25006"):
+        return _WRITE_IN_A_READ
     if code is not None or isinstance(cause, sqlite3.Error):
         if any(words in str(cause) for words in _LACKING):
             return _DAMAGED

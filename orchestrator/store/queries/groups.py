@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.model import Group
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import record
@@ -20,6 +20,9 @@ from orchestrator.store.transaction import Transaction, columns
 NAMES_COMPARED = 1000
 """Among the names of so many newest groups, similar ones are looked for when a reference names no group."""
 
+PROJECTS_NAMED = 5
+"""So many projects are named that have a group of a name."""
+
 _GROUP = [job_group.c[field.name] for field in fields(Group)]
 _ALL = select(*_GROUP).order_by(job_group.c.submitted_at_ms, job_group.c.id)
 _ONE = select(*_GROUP).where(job_group.c.id == bindparam("ref"))
@@ -28,6 +31,12 @@ _NAMED = (
     .where(job_group.c.name == bindparam("ref"))
     .order_by(job_group.c.submitted_at_ms.desc(), job_group.c.id.desc())
     .limit(1)
+)
+_PROJECTS_OF = (
+    select(job_group.c.project)
+    .where((job_group.c.name == bindparam("ref")) | (job_group.c.id == bindparam("ref")))
+    .distinct()
+    .order_by(job_group.c.project)
 )
 _NEWEST_NAMES = select(job_group.c.name).order_by(job_group.c.id.desc()).limit(NAMES_COMPARED)
 _WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest).where(
@@ -76,16 +85,32 @@ class GroupRows(Transaction):
         }
 
     def find_group(self, ref: str, project: str | None = None) -> Group:
-        """The group with this id, or the newest with this name (in `project`, if one is given). Raises NotFoundError
-        with similar names, UnreadableRowError."""
-        named = _NAMED if project is None else _NAMED.where(job_group.c.project == project)
-        for query in (_ONE, named):
-            if (row := self._connection.execute(query, {"ref": ref}).one_or_none()) is not None:
+        """The group with this id, or the newest with this name; in `project`, if one is given. Raises NotFoundError
+        with similar names or where it is, UnreadableRowError."""
+        for query in (_ONE, _NAMED):
+            wanted = query if project is None else query.where(job_group.c.project == project)
+            if (row := self._connection.execute(wanted, {"ref": ref}).one_or_none()) is not None:
                 return record(Group, "job_group", row)
+        if elsewhere := self._projects_of(ref):
+            wrong = f"there is no group {ref!r:.80} in project {project!r:.80}"
+            raise NotFoundError(wrong, hint=f"there is one in {_listed(elsewhere)}")
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "submit one: tradewind submit GROUP.yaml"
         raise NotFoundError(f"there is no group {ref!r:.80}", hint=hint)
+
+    def only_group(self, ref: str, project: str | None = None) -> Group:
+        """As `find_group`, for what must not be done to the wrong group: raises UsageError if several projects have
+        groups of this name and none of them is given."""
+        found = self.find_group(ref, project)
+        if project is None and ref != found.id and len(projects := self._projects_of(ref)) > 1:
+            hint = "give the project as well, or the id of the group"
+            raise UsageError(f"several projects have a group {ref}: {_listed(projects)}", hint=hint)
+        return found
+
+    def _projects_of(self, ref: str) -> list[str]:
+        """The projects that have groups with this name or id, in alphabetical order."""
+        return [str(each) for each in self._connection.execute(_PROJECTS_OF, {"ref": ref}).scalars()]
 
     def group_with_token(self, project: str, token: str) -> tuple[Group, str] | None:
         """The group of `project` with the submitter's `token` and the digest of its submission, or None. Raises
@@ -96,3 +121,8 @@ class GroupRows(Transaction):
     def job_ids_of_group(self, group_id: str) -> list[str]:
         """The ids of the group's jobs, in the order of submission."""
         return [str(each) for each in self._connection.execute(_JOBS_OF, {"group_id": group_id}).scalars()]
+
+
+def _listed(projects: list[str]) -> str:
+    more = [f"{len(projects) - PROJECTS_NAMED} more"] if len(projects) > PROJECTS_NAMED else []
+    return ", ".join(projects[:PROJECTS_NAMED] + more)

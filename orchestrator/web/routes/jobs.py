@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from orchestrator.reports.job_list import ROWS, JobTable, jobs_csv
 from orchestrator.store import JobFilter
-from orchestrator.web.look import address
+from orchestrator.web.look import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
@@ -52,7 +51,7 @@ def routes(site: Site) -> APIRouter:
             here="/jobs",
             at_ms=view.at_ms,
             simulated=view.simulated,
-            command="tradewind queue --all" + (f" --group {quote(group)}" if group else ""),
+            command=_command(q, state, project, group),
             view=view,
             q=q,
             state=state,
@@ -63,6 +62,7 @@ def routes(site: Site) -> APIRouter:
             state_choices=STATES,
             projects=site.client.reports.projects(),
             page_url=page_url,
+            previous=max(0, min(skip - ROWS, (view.count - 1) // ROWS * ROWS)),
         )
 
     @router.get("/jobs.json")
@@ -76,3 +76,10 @@ def routes(site: Site) -> APIRouter:
         return csv_twin(jobs_csv(read(q, state, project, group, sort, 0, 10_000)), "jobs")
 
     return router
+
+
+def _command(q: str, state: str, project: str, group: str) -> str:
+    """The command that lists the same jobs; empty for filters that it does not have."""
+    if q or state not in ("", "open"):
+        return ""
+    return command("queue", *([] if state else ["--all"]), project=project, group=group)

@@ -195,6 +195,23 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     assert "budget $400.00" in text
 
 
+def test_cancelling_needs_the_project_if_two_have_a_group_of_that_name(tradewind: Run, group: Path) -> None:
+    ids = {}
+    for project in ("alpha", "beta"):
+        group.write_text(GROUP + f"project: {project}\n")
+        ids[project] = json.loads(tradewind("submit", "group.yaml", "--yes", "--output", "json").stdout)["id"]
+    refused = tradewind("cancel", "--group", "sweep", "--yes")
+    assert refused.exit_code == 2
+    assert "several projects have a group sweep: alpha, beta" in refused.stderr
+    assert tradewind("cancel", "--group", ids["beta"], "--project", "alpha", "--yes").exit_code == 4
+    assert tradewind("cancel", "fresh", "--project", "alpha", "--yes").exit_code == 2
+    document = json.loads(
+        tradewind("cancel", "--group", "sweep", "--project", "alpha", "--yes", "--output", "json").stdout
+    )
+    listed = json.loads(tradewind("queue", "--group", ids["alpha"], "--output", "json").stdout)["jobs"]
+    assert document["job_ids"] == [each["id"] for each in listed]
+
+
 def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -> None:
     ways = [["plan", "group.yaml"], ["submit", "group.yaml", "--dry-run"], ["submit", "group.yaml", "--yes"]]
     accept_risk = [*ways[2], "--accept-risk"]

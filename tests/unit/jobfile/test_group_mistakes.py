@@ -280,6 +280,19 @@ def test_a_value_that_is_written_wrong_is_told(folder: Path, wrong: str) -> None
     assert (found.field, found.hint) == ("jobs[0].labels.x", "write ${matrix.b}")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "quoted", "meant"),
+    [("${matrx.lr-0}", "${matrx.lr-0}", "lr"), ("${matrix.lrr/x y", "${matrix.lrr/x", "lr"), ("${matrx.}", "", "b"),
+     ("${matrx.zz}", "", "zz")],
+)  # fmt: skip
+def test_what_is_written_wrong_is_quoted_whole_with_the_value_that_is_meant(
+    folder: Path, wrong: str, quoted: str, meant: str
+) -> None:
+    (found,) = problems(group(f"name: a, matrix: {{b: [1], lr: [2]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
+    assert found.message == f'"{quoted or wrong}" does not stand for a value of the matrix'
+    assert found.hint == f"write ${{matrix.{meant}}}"
+
+
 def test_values_in_the_names_of_fields_and_in_other_values_are_told(folder: Path) -> None:
     text = group(f"name: a, matrix: {{b: [1], c: ['x${{matrix.b}}']}}, labels: {{'${{matrix.b}}': x}}, {TRAIN}")
     assert fields(text, folder) == ["jobs[0].matrix.c[0]", "jobs[0].labels.${matrix.b}"]
@@ -307,3 +320,40 @@ def test_a_pipe_in_place_of_a_job_file_is_told_in_the_entry(folder: Path) -> Non
     (found,) = problems(group("file: pipe.yaml"), folder)
     assert (found.line, found.field) == (3, "jobs[0].file")
     assert found.message == "pipe.yaml cannot be read: it is a pipe or a device"
+
+
+def test_a_group_and_its_jobs_cannot_be_called_as_ids(folder: Path) -> None:
+    an_id = "01JD3K5M7P9R2T4"
+    jobs = f"  - {{name: job_{an_id}, {TRAIN}}}\n  - {{name: 'job_${{matrix.x}}', matrix: {{x: [a/b, c]}}, {TRAIN}}}\n"
+    found = problems(f"group: group_{an_id}\njobs:\n{jobs}", folder)
+    assert [(each.field, each.message) for each in found] == [
+        ("group", f'"group_{an_id}" looks like the id of a group'),
+        ("jobs[0].name", f'"job_{an_id}" looks like the id of a job'),
+    ]
+
+
+@pytest.mark.parametrize("count", [10, 11, 1000])
+def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: Path, count: int) -> None:
+    names = [f"job-{number}" for number in range(count)]
+    jobs = "".join(f"  - {{name: {name}x, {TRAIN}}}\n" for name in names[:20])
+    text = f"group: g\njobs:\n{jobs}  - {{name: last, {TRAIN}, after: [{', '.join(names)}]}}\n"
+    *told, last = problems(text, folder)
+    assert len(told) == 9
+    assert all(each.hint.startswith("did you mean") for each in told)
+    assert [each.message for each in told] == [f"there is no job {name!r} in this group" for name in names[:9]]
+    assert last.field == f"jobs[{min(count, 20)}].after[9]"
+    if count == 10:
+        assert last.message == "there is no job 'job-9' in this group"
+    else:
+        assert last.message == f"and {count - 9:,} more names that no job of this group has"
+        assert "the rest are shown then" in last.hint
+
+
+def test_unknown_names_of_a_matrix_are_told_at_their_place(folder: Path) -> None:
+    values = ", ".join(f"v{number}" for number in range(30))
+    text = group(
+        f"name: a, matrix: {{x: [{values}]}}, after: ['b-${{matrix.x}}'], {TRAIN}", f"name: c, after: [d], {TRAIN}"
+    )
+    found = problems(text, folder)
+    assert [each.field for each in found] == ["jobs[0].after[0]"] * 5 + ["jobs[1].after[0]"]
+    assert found[4].message == "and 26 more mistakes with other values of the matrix"

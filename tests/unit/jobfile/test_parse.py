@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -519,3 +520,45 @@ def test_values_of_a_groups_matrix_have_no_meaning_in_a_job_by_itself(folder: Pa
     found = problems_of(f"name: x\ntrain: {{entry: 'train:main', steps: 5}}\n{lines}\n", folder)
     assert [(each.field, each.line) for each in found] == [("labels.x", 3), ("labels.z", 3), ("retries", 4)]
     assert all("submit the group file" in each.hint for each in found)
+
+
+def test_a_mapping_from_python_is_refused_where_it_has_values_of_a_matrix(folder: Path) -> None:
+    job = {
+        "name": "x",
+        "train": {"entry": "train:main", "steps": 5, "args": MappingProxyType({"lr": "${matrix.lr}"})},
+        "outputs": (PurePath("out/${matrx.n}"),),
+        "labels": {"home": "${HOME}"},
+    }
+    with pytest.raises(SpecError) as caught:
+        job_from_mapping(job, folder)
+    told = [(each.field, each.message.split(" stands")[0]) for each in caught.value.problems]
+    assert told == [("train.args.lr", '"${matrix.lr}"'), ("outputs[0]", '"${matrx.n}"')]
+    assert all("submit the group file" in each.hint for each in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("${matrix.l-r}/x", '"${matrix.l-r}"'),
+        ("${matrx.lr or 3}", '"${matrx.lr or 3}"'),
+        ("${{ matrix.lr | int }}", '"${{ matrix.lr | int }}"'),
+        ("{n: ${matrix.lr}}", '"${matrix.lr}"'),
+        ("${matrix.lr/x and ${HOME}", '"${matrix.lr/x"'),
+        ("${matrix.lr-x is open", '"${matrix.lr-x"'),
+        ("${matrix. ", '"${matrix."'),
+        (f"${{matrix.{'l-' * 50}}}", f'"${{matrix.{"l-" * 23}l...'),
+    ],
+)
+def test_a_placeholder_is_quoted_as_it_is_written(folder: Path, text: str, quoted: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        job_from_mapping({"name": "x", "train": {"script": "train.py"}, "labels": {"x": text}}, folder)
+    assert caught.value.problems[0].message == f"{quoted} stands for a value of a group's matrix"
+
+
+@pytest.mark.parametrize("name", ["job_01JD3K5M7P9R2T4", "JOB_01jd3k5m7p9r2t4"])
+def test_a_job_cannot_be_called_as_an_id(folder: Path, name: str) -> None:
+    found = one_problem(f"name: {name}", folder)
+    assert (found.field, found.message) == ("name", f'"{name}" looks like the id of a job')
+    assert found.hint
+    for fine in ("job_1", "group_01JD3K5M7P9R2T4"):
+        parse_job(f"name: {fine}\ntrain: {{entry: 'train:main', steps: 5}}\n", folder / "job.yaml")

@@ -186,3 +186,21 @@ def test_a_name_in_a_project_is_that_projects_group_even_if_another_has_a_newer_
         (listed,) = job_list.job_table(installation, JobFilter(group="sweep", project=project)).jobs
         (queued,) = current.jobs(installation, project=project, group="sweep").jobs
         assert listed.project == queued.project == project
+
+
+def test_a_group_is_not_cancelled_because_another_project_has_one_of_its_name(installation: Installation) -> None:
+    alpha, _ = (
+        submitted(installation, replace(group(GroupJob(known("a", project=project))), project=project))
+        for project in ("alpha", "beta")
+    )
+    with pytest.raises(UsageError, match="alpha, beta"):
+        cancel_group(installation, "sweep", caller=ME)
+    with installation.store.read() as tx:
+        assert not tx.open_commands()
+    assert cancel_group(installation, "sweep", "alpha", caller=ME).job_ids == (alpha.jobs[0].id,)
+    with installation.store.write() as tx:
+        tx.set_job_state(alpha.jobs[0].id, "cancelled")
+    with pytest.raises(UsageError) as error:
+        cancel_group(installation, "sweep", "alpha", caller=ME)
+    ref = error.value.hint.split("--group ")[1]
+    assert [each.id for each in current.jobs(installation, ended=True, group=ref).jobs] == [alpha.jobs[0].id]

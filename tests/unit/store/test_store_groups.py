@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from orchestrator.errors import NotFoundError, StoreError, UnreadableRowError
+from orchestrator.errors import NotFoundError, StoreError, UnreadableRowError, UsageError
 from orchestrator.model import Group, Job
 from orchestrator.store import Store, schema
 
@@ -37,6 +37,30 @@ def test_a_group_is_found_by_id_and_by_the_newest_of_its_name(store: Store) -> N
         assert "sweep" in error.value.hint
         with pytest.raises(NotFoundError):
             tx.group("group_C")
+
+
+def test_a_group_is_looked_up_within_a_project(store: Store) -> None:
+    with store.write() as tx:
+        tx.add_group(replace(SWEEP, id="group_B", project="beta"))
+        tx.add_group(replace(SWEEP, project="alpha"))
+        for ref, project, found in (("sweep", "beta", "group_B"), ("group_B", "beta", "group_B"),
+                                    ("sweep", "alpha", "group_A"), ("group_B", None, "group_B")):  # fmt: skip
+            assert tx.find_group(ref, project).id == tx.only_group(ref, project).id == found
+        for ref, project, hint in (("group_B", "alpha", "there is one in beta"),
+                                   ("sweep", "gamma", "there is one in alpha, beta"),
+                                   ("swep", "alpha", "did you mean sweep?")):  # fmt: skip
+            with pytest.raises(NotFoundError) as error:
+                tx.only_group(ref, project)
+            assert error.value.hint == hint
+
+
+def test_a_name_in_several_projects_is_no_single_group(store: Store) -> None:
+    with store.write() as tx:
+        for number in range(8):
+            tx.add_group(replace(SWEEP, id=f"group_{number}", project=f"p{number}"))
+        assert tx.find_group("sweep").id == "group_7"
+        with pytest.raises(UsageError, match=r"a group sweep: p0, p1, p2, p3, p4, 3 more$"):
+            tx.only_group("sweep")
 
 
 def test_jobs_keep_their_group_weight_and_predecessors(store: Store, job: Make) -> None:

@@ -39,8 +39,9 @@ def test_a_reader_sees_one_snapshot(store: Store, job: Make) -> None:
 
 
 def test_a_reader_cannot_write(store: Store, job: Make) -> None:
-    with pytest.raises(StoreError), store.read() as tx:
+    with pytest.raises(StoreError, match="changed within a read transaction") as error, store.read() as tx:
         tx.add_job(job())
+    assert "store.write()" in error.value.hint
     with store.write() as tx:
         tx.add_job(job())
 
