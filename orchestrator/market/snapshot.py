@@ -50,18 +50,16 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _SEAL = object()
-_FOLLOWS_FROM: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "_start_tables": frozenset({"site_starts", "starts"}),
-        "_answered_by_site": frozenset({"polled"}),
-        "doubted": frozenset({"doubts"}),
-        "room": frozenset({"rooms"}),
-        "owned": frozenset({"rooms"}),
-        "priced": frozenset({"price"}),
-        "outage_by_provider_h": frozenset({"returns", "away_ms"}),
-        "_declared": frozenset({"startup", "starts", "priors", "doubts", "rooms", "courses", "level"}),
-    }
-)
+_FOLLOWS_FROM: Mapping[str, set[str]] = {
+    "_start_tables": {"site_starts", "starts"},
+    "_answered_by_site": {"polled"},
+    "doubted": {"doubts"},
+    "room": {"rooms"},
+    "owned": {"rooms"},
+    "priced": {"price"},
+    "outage_by_provider_h": {"returns", "away_ms"},
+    "_declared": {"startup", "starts", "priors", "doubts", "rooms", "courses", "level"},
+}
 """The fields, besides the listing, from which what is worked out of a market follows."""
 _LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
 
@@ -488,10 +486,8 @@ class Market:
     @lazily
     def _declared(self) -> hashlib.blake2b:
         """The beginning of the digest: what price changes and lost machines do not change."""
-        digest = hashlib.blake2b(self.listing.digest, digest_size=16)
-        digest.update(
-            repr(tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))).encode()
-        )
+        given = tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
+        digest = hashlib.blake2b(self.listing.digest + repr(given).encode(), digest_size=16)
         if self.rooms:
             left, most = self.room
             digest.update(repr([(row, left.item(row), most.item(row)) for row in sorted(self.rooms)]).encode())
