@@ -1,23 +1,17 @@
-"""Cells and blocks: groups of a market's rows, so that a small change costs little.
-
-The rows of a cell agree in everything but price; a block is a range of rows that is hashed at once.
-"""
+"""Cells: groups of a market's rows that agree in everything but price, so that a small change costs little."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.market.digest import BLOCK
 from orchestrator.market.listing import Listing
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-BLOCK = 1024  # rows that are hashed together: one new price costs the hash of one block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,18 +46,3 @@ class Cells:
         of_row[rows] = len(self.site) + np.arange(len(rows))
         site, kind = np.append(self.site, listing.site[rows]), np.append(self.kind, listing.kind[rows])
         return Cells(of_row, site, kind, np.append(self.hazard, hazard[rows]))
-
-
-def block_hashes(
-    columns: Sequence[NDArray[np.int64]], size: int, known: tuple[bytes, ...] | None, dirty: Iterable[int]
-) -> tuple[bytes, ...]:
-    """The hash of each block of rows; `known` hashes are reused for blocks that are not `dirty`."""
-    count = -(-size // BLOCK)
-    blocks = [b""] * count if known is None else list(known)
-    for block in range(count) if known is None else sorted(dirty):
-        rows = slice(block * BLOCK, (block + 1) * BLOCK)
-        digest = hashlib.blake2b(digest_size=16)
-        for column in columns:
-            digest.update(column[rows].tobytes())
-        blocks[block] = digest.digest()
-    return tuple(blocks)

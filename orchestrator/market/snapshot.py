@@ -29,7 +29,8 @@ from orchestrator.market.availability import (
     hazard_per_hour,
     summarise,
 )
-from orchestrator.market.cells import BLOCK, Cells, block_hashes
+from orchestrator.market.cells import Cells
+from orchestrator.market.digest import BLOCK, block_hashes, declared
 from orchestrator.market.lazily import lazily
 from orchestrator.market.listing import Listing
 from orchestrator.market.outages import mean_by_group_h
@@ -486,16 +487,8 @@ class Market:
     @lazily
     def _declared(self) -> hashlib.blake2b:
         """The beginning of the digest: what price changes and lost machines do not change."""
-        given = tuple(sorted(each.items()) for each in (self.startup, self.starts, self.priors, self.doubts))
-        digest = hashlib.blake2b(self.listing.digest + repr(given).encode(), digest_size=16)
-        if self.rooms:
-            left, most = self.room
-            digest.update(repr([(row, left.item(row), most.item(row)) for row in sorted(self.rooms)]).encode())
-        if self.courses:
-            for name, course in sorted(self.courses.items()):
-                digest.update(name.encode() + course.table.tobytes())
-            digest.update(self.level.tobytes())
-        return digest
+        given = (self.startup, self.starts, self.priors, self.doubts)
+        return declared(self.listing.digest, given, self.rooms, self.room, self.courses, self.level)
 
 
 def _recency(point: PricePoint) -> tuple[int, int, int]:
