@@ -1,7 +1,6 @@
 """Digest: the hash of what a market knows, of which one new price changes little.
 
-A block is a range of rows that is hashed at once. What is declared, and does not change with prices or lost machines, is
-hashed once.
+A block is a range of rows that is hashed at once. What no price and no lost machine changes is hashed once.
 """
 
 from __future__ import annotations
