@@ -23,6 +23,7 @@ from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.interruptions import before_a_loss
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.routes import Routes
 
 _DAY_S = 86_400.0
 
@@ -151,14 +152,25 @@ def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) ->
 
     From spot, that is until the first loss of either machine. A machine that is not lost would be kept to the end; the
     saving then lasts until a loss takes the job back to such a machine, because there is no time to wait for another on
-    spot. The next move promises the rest again. Changes of price are in the forecast of the mean prices.
+    spot. The way back costs egress. The next move promises the rest again. Changes of price are in the forecast of the
+    mean prices.
     """
     move = _Move.of(forecast, stay, go)
-    lasts = move.lasts
+    lasts, way_back = move.lasts, 0.0
     if move.here.losses <= 0 < move.there.losses:
-        lasts = before_a_loss((1 - ranking.outlook.time_to_wait(go)) * move.there.losses)
+        returns = (1 - ranking.outlook.time_to_wait(go)) * move.there.losses
+        lasts, way_back = before_a_loss(returns), -math.expm1(-returns) * _egress(forecast, go, stay)
     costs = move.costs(lasts)
-    return round(lasts * (costs.here - costs.there) - costs.moving)
+    return round(lasts * (costs.here - costs.there) - costs.moving - way_back)
+
+
+def _egress(forecast: Forecast, source: int, target: int) -> float:
+    """nano-USD for bringing the checkpoint from one row's place to another's."""
+    market, size = forecast.pool.market, forecast.demand.checkpoint_bytes
+    if not size:
+        return 0.0
+    there = market.listing.site[[target]]
+    return float(Routes(forecast.demand, market).to_sites(market.place(source), size, there)[0])
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:

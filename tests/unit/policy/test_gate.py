@@ -414,3 +414,16 @@ def test_a_move_that_egress_eats_up_before_the_next_loss_promises_nothing(case, 
     placement = case.decide(Demand(case.job(), STEPS, checkpoint_bytes=100 * 10**9), settled(here))
     assert placement.action == "stay"
     assert next(each for each in placement.alternatives if each.offer_id == there).reason.startswith("saves nothing")
+
+
+@pytest.mark.parametrize(("hours", "ways"), [(1000, 1), (120, 2)])
+def test_a_move_that_an_interruption_takes_back_to_on_demand_promises_less_by_the_way_back(case, settled, hours, ways):
+    """The checkpoint costs $2 each way. With little time to spare, the first loss takes the job back."""
+    here = case.offer("here", 3.00, provider="aws", region="us-west-2")
+    case.offer("there", 1.00, spot=True, provider="aws", region="us-east-1")
+    job = case.job(deadline_at_ms=case.now + hours * 3_600_000)
+    light, heavy = (
+        case.decide(Demand(job, STEPS, checkpoint_bytes=size), settled(here)) for size in (10**6, 100 * 10**9)
+    )
+    assert (light.action, heavy.action) == ("move", "move")
+    assert usd(2 * ways) < light.saving_nano_usd - heavy.saving_nano_usd < usd(2 * ways + 1.5)
