@@ -1,4 +1,4 @@
-"""What a valid job may ask for that this version cannot do yet, and that would change what happens."""
+"""Fields of a valid job that this version refuses, because ignoring them would change what happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.model import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedField:
-    """A field whose machinery comes later; `message` begins with "not supported yet: "."""
+    """A refused field. `message` begins with "not supported yet: "; `hint` says what to write instead."""
 
     loc: Loc
     message: str

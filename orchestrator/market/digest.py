@@ -1,6 +1,6 @@
-"""Digest: the hash of what a market knows, of which one new price changes little.
+"""Digest: a hash that identifies what a market knows. After a price change, only a small part is hashed again.
 
-A block is a range of rows that is hashed at once. What no price and no lost machine changes is hashed once.
+Rows are hashed in blocks. Facts that neither prices nor lost machines change are hashed once (`declared`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ def declared(
     courses: Mapping[str, Course],
     level: NDArray[np.float64],
 ) -> hashlib.blake2b:
-    """The beginning of a market's digest: the arguments are its fields, `room` as Market.room has it."""
+    """The first part of a market's digest, to be updated with the hashes of its blocks.
+
+    `given` are mappings of the market (start times, priors, doubts); `room` is Market.room, integers of shape
+    (2, rows); `level` is in nano-USD per hour, one per row.
+    """
     facts = tuple(sorted(each.items()) for each in given)
     digest = hashlib.blake2b(listing_digest + repr(facts).encode(), digest_size=16)
     if rooms:

@@ -27,24 +27,24 @@ def died_alone(ctx: Context, run: Run) -> bool | None:
 
     The node's agent saw the trainer die before the raylet did. The machine may still have been going down, since it
     ends one process after another, so the provider is asked again afterwards. A run counts as lost if the lease has
-    passed without an answer; one that is there counts, since this process itself may have slept.
+    passed without an answer. An answer that has arrived counts however late, because this process may have slept.
     """
-    unknown = False if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s else None
+    unanswered = False if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s else None
     try:
         provider = ctx.provider(run.offer_id)
         describe = partial(provider.describe, run.instance_ids)
         answer = ctx.ask(f"died-asked/{run.id}", place_of(run.offer_id), describe, every_s=ASK_EVERY_S)
         if answer is None:
-            return unknown
+            return unanswered
         described = answer.result()
     except (ProviderError, KeyError):
-        return unknown
+        return unanswered
     for instance in described:
         accept(ctx, provider, instance, answer)
     if not all(instance.alive for instance in described):
         return False
     up = [instance for instance in described if instance.state is InstanceState.RUNNING]
-    return True if len(up) == len(run.instance_ids) else unknown
+    return True if len(up) == len(run.instance_ids) else unanswered
 
 
 def contradiction(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:

@@ -15,7 +15,8 @@ from orchestrator.jobfile.units import shown
 from orchestrator.model import GroupJob
 
 _MOST_SHOWN = 5  # names of a cycle
-_MOST_UNKNOWN = 10  # places with unknown names
+MOST_UNKNOWN = 10
+"""How many unknown names are reported; the others are counted."""
 
 
 class Names:
@@ -39,25 +40,17 @@ class Names:
     def _after(self, made: Made) -> dict[str, None]:
         return dict.fromkeys(name for _, given in made.after for name in self._of.get(given, ()))
 
-    def unknown(self) -> Iterator[tuple[Finding, Made | None]]:
-        """Unknown names in `after`, with the jobs that have them. The first places are told; with None, how many more
-        there are."""
-        found: dict[Loc, list[tuple[str, Made]]] = {}
+    def unknown(self) -> Iterator[tuple[Finding, Made]]:
+        """Unknown names in `after`, with the jobs that have them. Only the first few get a similar name as a hint: each
+        takes milliseconds to find."""
+        hints: dict[str, str] = {}
         for made in self._made:
             for loc, name in made.after:
                 if name not in self._of and not self._may_be(name):
-                    found.setdefault(loc, []).append((name, made))
-        told = list(found) if len(found) <= _MOST_UNKNOWN else list(found)[: _MOST_UNKNOWN - 1]
-        hints: dict[str, str] = {}
-        for loc in told:
-            for name, made in found[loc]:
-                if name not in hints:  # similar names take milliseconds to find
-                    near = did_you_mean(name, self._of) if len(hints) < _MOST_UNKNOWN else ""
-                    hints[name] = near or "name jobs of this group"
-                yield Finding(loc, f"there is no job {name!r} in this group", hints[name]), made
-        if more := list(found)[len(told) :]:
-            wrong = f"and {len(more):,} more names that no job of this group has"
-            yield Finding(more[0], wrong, "correct those that are told; the rest are shown then"), None
+                    if name not in hints:
+                        near = did_you_mean(name, self._of) if len(hints) < MOST_UNKNOWN else ""
+                        hints[name] = near or "name jobs of this group"
+                    yield Finding(loc, f"there is no job {name!r} in this group", hints[name]), made
 
     def _may_be(self, name: str) -> bool:
         return self._open or any(name == each or name.startswith(f"{each}-") for each in self._beginnings)

@@ -13,9 +13,9 @@ from orchestrator.jobfile.group.entry import Entries, Made, Rules, below
 from orchestrator.jobfile.group.fill import names_in
 from orchestrator.jobfile.group.layers import Layer
 from orchestrator.jobfile.group.matrix import MOST_JOBS, Combination
-from orchestrator.jobfile.group.names import Names
+from orchestrator.jobfile.group.names import MOST_UNKNOWN, Names
 from orchestrator.jobfile.group.schema import JOBS_EXAMPLE, OWN_FIELDS, GroupFile, looks_like_group
-from orchestrator.jobfile.group.told import Told
+from orchestrator.jobfile.group.told import Told, few
 from orchestrator.jobfile.parse import UNKNOWN, findings_of, read_text, read_tree
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile
 from orchestrator.jobfile.source.normalize import to_plain
@@ -159,13 +159,10 @@ class _Reader:
             combinations.setdefault(each.at, []).append(each.combination)
         told = {at: Told() for at in combinations}
         for finding, job in names.unknown():
-            if job is None:
-                self.report(finding)
-                continue
             about = names_in(self.top.tree, finding.loc) & job.combination.keys()
             told[job.at].add(self.top.problem(finding), job.combination, about)
-        for at, collected in told.items():
-            self.problems += collected.problems(combinations[at])
+        unknown = [problem for at, collected in told.items() for problem in collected.problems(combinations[at])]
+        self.problems += few(unknown, MOST_UNKNOWN, "unknown names")
 
     def _file(self) -> tuple[GroupFile, set[str]]:
         """(the group's own fields; those of them that are wrong, which are reported and have their defaults here)."""

@@ -30,15 +30,17 @@ class Told:
             where = _where(some, every, names)
             told = replace(problem, message=f"{problem.message}, {where}") if where else problem
             at.setdefault((told.path, told.line, told.column, told.field), []).append(told)
-        return [problem for same in at.values() for problem in _few(same)]
+        others = "mistakes with other values of the matrix"
+        return [problem for same in at.values() for problem in few(same, _MOST_AT_ONE_PLACE, others)]
 
 
-def _few(same: list[Problem]) -> list[Problem]:
-    if len(same) <= _MOST_AT_ONE_PLACE:
-        return same
-    shown, more = same[: _MOST_AT_ONE_PLACE - 1], len(same) - _MOST_AT_ONE_PLACE + 1
-    wrong = f"and {more} more mistakes with other values of the matrix"
-    return [*shown, replace(same[-1], message=wrong, hint="correct those that are told; the rest are shown then")]
+def few(problems: list[Problem], most: int, others: str) -> list[Problem]:
+    """At most `most` problems. If there are more, the last one counts the rest, which it calls `others`."""
+    if len(problems) <= most:
+        return problems
+    *shown, last = problems[:most]
+    message = f"and {len(problems) - len(shown):,} more {others}"
+    return [*shown, replace(last, message=message, hint="correct the ones listed; the rest are shown then")]
 
 
 def _where(some: Sequence[Combination], every: Sequence[Combination], names: Collection[str]) -> str:

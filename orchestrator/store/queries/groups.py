@@ -92,8 +92,8 @@ class GroupRows(Transaction):
             if (row := self._connection.execute(wanted, {"ref": ref}).one_or_none()) is not None:
                 return record(Group, "job_group", row)
         if elsewhere := self._projects_of(ref):
-            wrong = f"there is no group {ref!r:.80} in project {project!r:.80}"
-            raise NotFoundError(wrong, hint=f"there is one in {_listed(elsewhere)}")
+            message = f"project {project!r:.80} has no group {ref!r:.80}"
+            raise NotFoundError(message, hint=f"projects that have one: {_listed(elsewhere)}")
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "submit one: tradewind submit GROUP.yaml"

@@ -345,7 +345,7 @@ def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: P
     if count == 10:
         assert last.message == "there is no job 'job-9' in this group"
     else:
-        assert last.message == f"and {count - 9:,} more names that no job of this group has"
+        assert last.message == f"and {count - 9:,} more unknown names"
         assert "the rest are shown then" in last.hint
 
 

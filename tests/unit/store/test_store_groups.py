@@ -46,8 +46,8 @@ def test_a_group_is_looked_up_within_a_project(store: Store) -> None:
         for ref, project, found in (("sweep", "beta", "group_B"), ("group_B", "beta", "group_B"),
                                     ("sweep", "alpha", "group_A"), ("group_B", None, "group_B")):  # fmt: skip
             assert tx.find_group(ref, project).id == tx.only_group(ref, project).id == found
-        for ref, project, hint in (("group_B", "alpha", "there is one in beta"),
-                                   ("sweep", "gamma", "there is one in alpha, beta"),
+        for ref, project, hint in (("group_B", "alpha", "projects that have one: beta"),
+                                   ("sweep", "gamma", "projects that have one: alpha, beta"),
                                    ("swep", "alpha", "did you mean sweep?")):  # fmt: skip
             with pytest.raises(NotFoundError) as error:
                 tx.only_group(ref, project)
