@@ -44,7 +44,7 @@ class Demand:
     setup_s: float = 0.0
     idle_s: float = 0.0
     excluded: tuple[tuple[str, str], ...] = ()
-    reserved: frozenset[str] = frozenset()
+    reserved: tuple[str, ...] = ()
     priority: int = 0
     project_weight: float | None = None
 

@@ -96,7 +96,7 @@ def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job]) -> _Ask
 def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> GroupTurns:
     demands, market = asked.known.demands, asked.known.market
     if ctx.installation.config.policy.time_sharing != "none":  # owned machines have rounds of their own
-        owned = frozenset(market.ids[row] for row in market.owned.nonzero()[0].tolist())
+        owned = tuple(market.ids[row] for row in market.owned.nonzero()[0].tolist())
         demands = tuple(replace(each, reserved=owned) for each in demands)
     return group_turns(demands, asked.past, market, asked.known.perf, asked.known.running, asked.held, rules, last)
 

@@ -19,7 +19,7 @@ TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating",
 def at_its_turn(ctx: Context, demand: Demand) -> Demand:
     """The demand without the offers that others have now."""
     given = [each.given for each in _rounds(ctx, demand.job) if each.given is not None]
-    reserved = frozenset[str]().union(*(each.not_now.get(demand.job.id, ()) for each in given))
+    reserved = tuple(sorted(set[str]().union(*(each.not_now.get(demand.job.id, ()) for each in given))))
     return replace(demand, reserved=reserved) if reserved else demand
 
 

@@ -210,7 +210,7 @@ class Filter:
         shortfalls: Sequence[int] = (),
         home: str | None = None,
         excluded: Collection[str] = (),
-        reserved: frozenset[str] = frozenset(),
+        reserved: tuple[str, ...] = (),
         target: int | None = None,
         setup_s: float = 0.0,
     ) -> Filtered:
@@ -249,7 +249,7 @@ class Filter:
         return Filtered(self._market, rejection_reasons, current, target, setup_s, counted=counts)
 
     def _rejections(
-        self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None, reserved: frozenset[str]
+        self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None, reserved: tuple[str, ...]
     ) -> RejectionReasons:
         listing = self._market.listing
         key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
