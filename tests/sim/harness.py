@@ -27,9 +27,9 @@ CHEAP, DEAR, RESERVE = (
 CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
 PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
-STRIDE_S = 1.0
-SETTLE_STRIDE_S = 4.0
-"""Until all is over, nobody looks at what happens in between."""
+STRIDE_S, FINE_STRIDE_S, SETTLE_STRIDE_S = 2.0, 1.0, 4.0
+"""Seconds between two passes of the control plane: usually, where a test needs what happens in between (`stride_s`),
+and until all is over, when nobody looks at what happens in between."""
 
 
 def train_spec(steps: int = 20) -> TrainSpec:
@@ -46,7 +46,9 @@ class SimulatedInstallation(rig.SimulatedInstallation):
         behaviour: Behaviour = BRISK,
         overrides: dict[str, object] | None = None,
         catalog: Any = CATALOG,
+        stride_s: float = STRIDE_S,
     ) -> None:
+        self.stride_s = stride_s
         settings = {"policy.min_dwell_s": 10.0, **(overrides or {})}
         super().__init__(
             folder, database, catalog=catalog, seed=seed, behaviour=behaviour, timings=PACE, overrides=settings
@@ -55,15 +57,15 @@ class SimulatedInstallation(rig.SimulatedInstallation):
     def submit(self, name: str = "job", steps: int = 20, **fields: Any) -> Job:
         return self.submit_job(JobSpec(name, train_spec(steps), **fields))
 
-    def tick(self, seconds: float = STRIDE_S, down_s: float = 0.0) -> bool:
-        return super().tick(seconds, down_s)
+    def tick(self, seconds: float | None = None, down_s: float = 0.0) -> bool:
+        return super().tick(self.stride_s if seconds is None else seconds, down_s)
 
     def reprice(self, offer_id: str, dollars: str) -> None:
         """Of which the control plane hears at once."""
         self.cloud.set_price(offer_id, usd(dollars))
         self.plane._ctx.pacing.pop("collect:fake", None)
 
-    def until(self, condition: Callable[[], bool], limit_s: float = 600.0, stride_s: float = STRIDE_S) -> None:
+    def until(self, condition: Callable[[], bool], limit_s: float = 600.0, stride_s: float | None = None) -> None:
         """Tick until it holds; AssertionError after `limit_s` virtual seconds."""
         deadline = self.clock.monotonic_s() + limit_s
         while not condition():
@@ -72,7 +74,7 @@ class SimulatedInstallation(rig.SimulatedInstallation):
 
     def run_for(self, seconds: float) -> None:
         end = self.clock.monotonic_s() + seconds
-        self.until(lambda: self.clock.monotonic_s() >= end, limit_s=seconds + STRIDE_S)
+        self.until(lambda: self.clock.monotonic_s() >= end, limit_s=seconds + self.stride_s)
 
     def until_state(self, job: Job, state: str) -> None:
         self.until(lambda: self.job(job).state == state)

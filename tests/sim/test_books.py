@@ -23,7 +23,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer
 from tests.rig.wires import Delay
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -117,6 +117,7 @@ def test_a_month_of_polls_that_failed_leaves_no_gap_in_the_prices(home: Simulate
 
 
 def test_each_charge_of_the_bill_is_in_the_ledger_under_its_kind(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     moved, short, never = home.submit("moved", steps=120), home.submit("short", steps=2), home.submit("never")
     home.until(lambda: bool(home.cloud.instances()))
     home.ask("cancel", never)

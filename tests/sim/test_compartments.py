@@ -21,7 +21,7 @@ from orchestrator.model import Job, Step
 from orchestrator.services.doctor import state as doctor
 from orchestrator.services.jobs import current as job_views
 from orchestrator.store import Store
-from tests.sim.harness import RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 OF_A_JOB = [
     Compartment.JUDGE,
@@ -317,6 +317,7 @@ def _write(home: SimulatedInstallation, statement: str) -> None:
 
 
 def test_a_damaged_fence_stops_its_own_job_with_the_remedy_and_rents_nothing(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     innocent, struck = home.submit("innocent", steps=40), home.submit("struck", steps=60)
     run = home.until_step(struck, 7)
     mend = home.checkpoints.spoil_fence(struck.id)

@@ -18,7 +18,7 @@ from providers.fake import Fault
 from tests.rig import findings
 from tests.rig.site import hash_of
 from tests.rig.wires import Delay
-from tests.sim.harness import STRIDE_S, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -144,6 +144,7 @@ def test_a_trainer_that_dies_with_its_machine_is_lost(home: SimulatedInstallatio
 
 def test_without_its_providers_word_within_a_lease_a_trainer_that_died_is_lost(install: Install) -> None:
     home = install(overrides={"lease_s": 20.0})
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=30, retries=0)
     home.site.raise_at(job.id, 12)
     home.site.misbehave(job.id, killed)
@@ -353,10 +354,11 @@ def finished(report: RunReport, **claim: object) -> RunReport:
     ],
 )
 def test_a_forged_last_word_is_a_failure(home: SimulatedInstallation, claim: dict[str, object], why: str) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=40, retries=0)
     home.site.raise_at(job.id, 12)
     home.site.misbehave(job.id, lambda report, _: finished(report, **claim))
-    home.settle(stride_s=STRIDE_S)  # step 11 is reported before the end
+    home.settle(stride_s=FINE_STRIDE_S)  # step 11 is reported before the end
     assert home.job(job).state == "failed"
     assert why in home.events(job, "job.failed")[0].message
     assert home.read(lambda tx: tx.job_facts(job.id)).weights_hash is None

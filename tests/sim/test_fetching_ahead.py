@@ -7,7 +7,7 @@ from collections.abc import Callable
 from orchestrator.engine.migration.bring_up import FETCHING_S
 from orchestrator.engine.migration.timeouts import READY_MARKET_S
 from orchestrator.model import Job, Step
-from tests.sim.harness import DEAR, SimulatedInstallation, check_truth
+from tests.sim.harness import DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -28,6 +28,7 @@ def step_of(home: SimulatedInstallation, job: Job) -> Step:
 
 
 def test_training_goes_on_while_the_next_machine_fetches(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = moving(home, 60)
     before = home.runs(job)[0].last_step
     home.run_for(40)
@@ -42,6 +43,7 @@ def test_training_goes_on_while_the_next_machine_fetches(home: SimulatedInstalla
 
 
 def test_a_machine_that_is_going_to_be_lost_is_left_at_once(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = moving(home, 1e9)
     assert step_of(home, job) is Step.READY
     home.cloud.preempt(home.machine(home.runs(job)[0]).id, notice_s=30.0)

@@ -13,7 +13,7 @@ from orchestrator.model import Job, Resources, Run
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 TWO = Resources(nodes=2)
@@ -147,7 +147,7 @@ def test_the_hourly_limit_counts_every_machine(install: Install) -> None:
 def test_a_budget_pays_for_every_machine(install: Install) -> None:
     spent = []
     for resources in (Resources(), THREE):
-        home = install(overrides={})
+        home = install(stride_s=FINE_STRIDE_S)
         budget = usd("0.10")
         job = home.submit(steps=2000, resources=resources, budget_nano_usd=budget)
         home.until_state(job, "paused")

@@ -12,7 +12,7 @@ from orchestrator.errors import LimitError
 from orchestrator.model import Group, GroupPolicy, Job, JobSpec
 from orchestrator.policy import group_turns
 from providers.money import usd
-from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import BRISK, CHEAP, FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
 from tests.sim.test_time_sharing import trained_s
 
 ROUND_S = 90.0
@@ -24,6 +24,7 @@ def rented(install: Install, machines: int, **overrides: Any) -> SimulatedInstal
         catalog=((CHEAP, usd("1.00")),),
         behaviour=replace(BRISK, max_instances=machines),
         overrides={"policy.decide_every_s": ROUND_S, **overrides},
+        stride_s=FINE_STRIDE_S,  # with longer ticks, some jobs end before it is another one's turn
     )
 
 

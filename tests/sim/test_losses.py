@@ -12,7 +12,16 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.market.availability import BACKOFF_MS, CapacityHistory, hazard_per_hour
 from orchestrator.model import Expected, GpuRequest, Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, lost_at_most
+from tests.sim.harness import (
+    BRISK,
+    CHEAP,
+    DEAR,
+    FINE_STRIDE_S,
+    RESERVE,
+    SimulatedInstallation,
+    check_truth,
+    lost_at_most,
+)
 from trainers.checkpoint.manifest import ManifestName
 
 Install = Callable[..., SimulatedInstallation]
@@ -50,6 +59,7 @@ def test_a_notice_that_only_the_machine_was_given_moves_the_job(home: SimulatedI
 def test_a_machine_lost_without_notice_repeats_at_most_one_checkpoint_interval(
     home: SimulatedInstallation, how: str
 ) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=40)
     run = home.until_step(job, 13)
     getattr(home.cloud, how)(home.machine(run).id)
@@ -149,6 +159,7 @@ def test_a_launch_that_is_aborted_and_then_refused_leaves_nothing_to_look_up(hom
 
 
 def test_a_step_that_is_lost_twice_is_counted_twice_and_not_three_times(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=60)
     run = home.until_step(job, 13)
     home.cloud.crash(home.machine(run).id)
@@ -184,6 +195,7 @@ def test_a_provider_that_does_not_answer_after_a_restart_costs_no_running_job(ho
 
 def test_a_silent_trainer_is_suspected_and_replaced_only_when_its_lease_is_over(install: Install) -> None:
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
     home.site.drop_reports(run.id)
@@ -218,6 +230,7 @@ def test_an_expired_lease_is_enough_to_recover_where_terminate_never_answers(ins
 def test_the_lease_of_a_run_whose_end_is_not_confirmed_runs_out_while_its_successor_starts(install: Install) -> None:
     """As when one host of several has crashed: its provider cannot say what became of it."""
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0})
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=60)
     run = home.until_step(job, 7)
     home.site.prepare_takes(lambda _: 15.0)

@@ -11,7 +11,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.rig.trainer import BUG
-from tests.sim.harness import CATALOG, CHEAP, DEAR, PACE, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CATALOG, CHEAP, DEAR, FINE_STRIDE_S, PACE, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.ABORTED)]
@@ -103,6 +103,7 @@ def test_a_second_manual_move_during_a_move_is_refused_with_an_event(home: Simul
 def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_another(
     home: SimulatedInstallation,
 ) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=150)
     home.until_step(job, 15)
     home.cloud.set_capacity(DEAR.id, 0)
@@ -209,6 +210,7 @@ def test_a_source_that_trains_on_unheard_voids_the_handover(home: SimulatedInsta
 
 @pytest.mark.parametrize("step", STEPS[:-1])
 def test_a_job_that_finishes_during_its_move_stays_finished(home: SimulatedInstallation, step: Step) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=12)
     source = home.until_step(job, 5)
     home.ask("migrate", job, offer_id=RESERVE.id)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.model import Expected, GpuRequest, Job, Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, STRIDE_S, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -27,6 +27,7 @@ def rented(home: SimulatedInstallation, job: Job) -> int:
 
 
 def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.faults.inject("launch", Fault.THROTTLED, Fault.THROTTLED)
     home.until(lambda: len(home.migrations(job)) == 2)
@@ -46,6 +47,7 @@ def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home
 def test_a_move_that_no_longer_pays_is_aborted_and_its_cost_is_reported(
     home: SimulatedInstallation, step: Step
 ) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
     home.reprice(DEAR.id, "2.00")
@@ -59,9 +61,10 @@ def test_a_move_that_no_longer_pays_is_aborted_and_its_cost_is_reported(
 
 def test_a_job_that_is_nearly_done_when_its_new_machine_is_up_ends_where_it_is(home: SimulatedInstallation) -> None:
     """As in the demo, where one was moved for its last 14 steps."""
+    home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.cloud.behaviour = replace(BRISK, boot_s=104.0)  # the machines that it has seen were up in a moment
-    home.settle(stride_s=STRIDE_S)
+    home.settle(stride_s=FINE_STRIDE_S)
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
     assert "more than staying" in home.events(job, "migration.aborted")[0].message
     check_truth(home)
@@ -171,6 +174,7 @@ def test_a_manual_move_continues_whatever_it_costs(home: SimulatedInstallation) 
 def test_a_move_continues_whatever_it_costs_once_its_source_is_being_preempted(
     home: SimulatedInstallation, step: Step
 ) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
     home.reprice(DEAR.id, "2.00")

@@ -10,7 +10,7 @@ from orchestrator.engine.inputs.snapshot import inputs
 from orchestrator.ledger import time_breakdown
 from orchestrator.model import Job, Migration, Run, Step
 from providers.money import usd
-from tests.sim.harness import DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -225,6 +225,7 @@ def test_a_refused_spare_is_tried_elsewhere_and_ever_more_rarely(home: Simulated
 
 
 def test_the_time_that_a_spare_waited_is_idle_and_no_start_up(home: SimulatedInstallation) -> None:
+    home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=90, standby="warm")
     standby, first = waiting(home, job), home.until_step(job, 50)
     home.cloud.crash(home.machine(first).id)

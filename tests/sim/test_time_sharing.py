@@ -16,7 +16,7 @@ from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.commands import resume
 from providers.money import usd
 from tests.rig.wanted import train_spec
-from tests.sim.harness import BRISK, CHEAP, DEAR, STRIDE_S, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
 TURN_S = 120.0  # several times of what a change of machines takes
@@ -51,6 +51,7 @@ def past_of(home: SimulatedInstallation, job: Job) -> History:
 @pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])
 def test_more_jobs_than_machines_take_turns_and_all_finish(install: Install, fairness: str) -> None:
     home = owned(install, 2, **{"policy.time_sharing": fairness})
+    home.stride_s = FINE_STRIDE_S
     jobs = [home.submit(f"job-{number}", steps=260) for number in range(4)]
     home.run_for(4 * TURN_S)
     had = [trained_s(home, job) for job in jobs]
@@ -92,6 +93,7 @@ def test_a_job_that_has_just_given_way_does_not_ask_for_its_machine_back(
 def test_a_turn_lasts_several_times_the_start_of_a_machine(install: Install) -> None:
     """Saving and restoring take a second here; what a change of machines costs is mostly the start of one."""
     home = owned(install, 1, **{"policy.turn_s": 30.0})
+    home.stride_s = FINE_STRIDE_S
     home.cloud.behaviour = replace(home.cloud.behaviour, boot_s=15.0)
     jobs = [home.submit(f"job-{number}", steps=500) for number in range(2)]
     home.run_for(600.0)
@@ -123,8 +125,9 @@ def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(i
     behaviour = replace(BRISK, max_instances=1, owned=True)
     catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
+    home.stride_s = FINE_STRIDE_S
     jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
-    home.settle(limit_s=1800.0, stride_s=STRIDE_S)
+    home.settle(limit_s=1800.0, stride_s=FINE_STRIDE_S)
     assert set(states(home, *jobs)) == {"finished"}
     assert not [event for job in jobs for event in home.events(job, "migration.aborted")]
     assert any("3 jobs share 1 of your machines" in each.message for each in home.events(jobs[0]))
