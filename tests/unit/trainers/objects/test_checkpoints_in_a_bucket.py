@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from tests.clouds.s3 import REFUSED_KEY_ID, SECRET, environment, refusal
 from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.unit.trainers.conftest import read_losses
 from trainers.checkpoint import repair, store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.retention import collect
@@ -20,23 +20,8 @@ from trainers.control import ControlDirectory
 from trainers.errors import DamagedCheckpoint, FencedError
 from trainers.objects.base import ObjectStore
 from trainers.objects.bucket import open_bucket
-from trainers.spec import TrainerSpec
 
 JOB = "job-1"
-PROGRAMS = Path(__file__).parent.parent / "programs"
-
-# What trainers.runner does, with clocks that move at each reading, so that some of the few steps are saved.
-STANDALONE = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from nursery import ticking
-from trainers.runner import execute, take_over
-from trainers.spec import TrainerSpec
-spec = TrainerSpec.load(Path(sys.argv[2]))
-take_over(spec)
-execute(spec, timers=ticking())
-"""
 
 
 @pytest.fixture
@@ -63,41 +48,29 @@ def save(root: ObjectStore, generation: int, step: int, keep: int = 1) -> str:
 
 
 def test_a_run_that_is_killed_resumes_from_the_bucket_to_the_same_bits(
-    tmp_path: Path, bucket_url: str, uninterrupted, server: LoopbackServer
+    job, tmp_path: Path, bucket_url: str, uninterrupted, server: LoopbackServer
 ) -> None:
     """The last run as by hand: python -m trainers.runner SPEC --standalone. The reference trained with a folder."""
+    job.root = bucket_url
     losses: dict[int, str] = {}
-    codes, starts = [], []
-    for generation, kill_after_step in ((1, 17), (2, 31), (3, 0)):
-        run = tmp_path / str(generation)
-        spec = TrainerSpec(
-            job_id=JOB,
-            run_id=run.name,
-            generation=generation,
-            attempt=1,
-            checkpoint_root=bucket_url,
-            control_dir=str(run / "control"),
-            output_dir=str(tmp_path / "outputs"),
-            workdir=str(PROGRAMS),
-            entry="everything:main",
-            args={"kill_after_step": kill_after_step},
-            steps=40,
-            keep=2,
-        )
-        (run / "control").mkdir(parents=True)
-        spec.save(tmp_path / "spec.json")
-        killed = ["-c", STANDALONE, str(PROGRAMS.parent), str(tmp_path / "spec.json")]
-        whole = ["-m", "trainers.runner", str(tmp_path / "spec.json"), "--standalone"]
-        command = [sys.executable, *(killed if kill_after_step else whole)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-        codes.append(done.returncode)
-        progress = ControlDirectory(spec.control_dir).progress()
-        assert progress is not None, done.stderr
-        starts.append(progress.start_step)
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        losses |= {line["step"]: line["loss_hex"] for line in map(json.loads, lines)}
-    assert codes == [-9, -9, 0], done.stderr
-    assert starts[0] == 0 < starts[1] < starts[2]
+    starts = []
+    for step in (17, 31):
+        killed = job.run(spec={"env": environment(server), "keep": 2}, kill_after_step=step)
+        assert killed.status == "killed 9", killed.log
+        starts.append(killed.progress.start_step)
+        losses |= killed.losses
+    job.generation += 1
+    spec = job.spec(keep=2)
+    control = ControlDirectory(spec.control_dir)
+    control.path.mkdir(parents=True)
+    spec.save(tmp_path / "spec.json")
+    command = [sys.executable, "-m", "trainers.runner", str(tmp_path / "spec.json"), "--standalone"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    progress = control.progress()
+    assert progress is not None, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert starts[0] == 0 < starts[1] < progress.start_step
+    losses |= read_losses(control.path.parent / "metrics.jsonl")
     assert losses == uninterrupted.losses
     assert progress.weights_hash == uninterrupted.progress.weights_hash
 
