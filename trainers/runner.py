@@ -228,7 +228,11 @@ def _prepare_torch(spec: TrainerSpec) -> None:
     from trainers.loop.rng import seed_all
 
     torch.set_num_threads(spec.threads)
-    torch.use_deterministic_algorithms(spec.deterministic)
+    if "torch._inductor" in sys.modules:
+        torch.use_deterministic_algorithms(spec.deterministic)
+    elif spec.deterministic:  # the same, but it leaves out the compiler, whose import takes as long as that of torch
+        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
+        torch.set_deterministic_debug_mode("error")
     seed_all(spec.seed)
 
 

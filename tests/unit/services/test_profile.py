@@ -14,9 +14,9 @@ from orchestrator.errors import MissingExtraError, TradewindError, UsageError
 from orchestrator.formats.documents import to_json
 from orchestrator.model import Job, JobSpec, Resources, TrainSpec
 from orchestrator.services.speed.profile import profile
+from orchestrator.services.speed.views import ProfileRow, ProfileView
 
 PROGRAM = """
-import os
 import pathlib
 import time
 
@@ -25,15 +25,14 @@ import torch
 import trainers
 
 
-def main(steps, width=64, narrow=0):
+def main(steps, width=64):
     pathlib.Path(__file__).with_name("length").write_text(f"{steps} steps")
-    kind = torch.bfloat16 if narrow else torch.float32
-    model = torch.nn.Linear(width, width, bias=False, dtype=kind)
+    model = torch.nn.Linear(width, width, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = trainers.attach(model=model, optimizer=optimizer, steps=1_000_000)
     for _ in run.batches():
         optimizer.zero_grad()
-        loss = model(torch.ones(8, width, dtype=kind)).square().mean()
+        loss = model(torch.ones(8, width)).square().mean()
         loss.backward()
         optimizer.step()
         run.step(loss)
@@ -52,20 +51,24 @@ def waits(steps):
         run.step(loss)
 
 
-def parallel(steps):
+def parallel(steps, narrow=0):
+    kind = torch.bfloat16 if narrow else torch.float32
     torch.distributed.init_process_group("gloo")
     assert torch.distributed.get_world_size() == 1
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64, bias=False))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64, bias=False, dtype=kind))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = trainers.attach(model=model, optimizer=optimizer)
     for _ in run.batches():
         optimizer.zero_grad()
-        model(torch.ones(8, 64)).square().mean().backward()
+        model(torch.ones(8, 64, dtype=kind)).square().mean().backward()
         optimizer.step()
         run.step(0.0)
+"""
+BROKEN = """
+import os
 
 
-def broken():
+def main():
     raise RuntimeError("no data for " + os.environ["PROFILE_TOKEN"])
 """
 
@@ -86,6 +89,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+def v100(view: ProfileView) -> ProfileRow:
+    return next(row for row in view.kinds if row.gpu == "V100")
 
 
 def test_a_profile_counts_predicts_and_is_found_by_plans(installation, spec, scratch, tmp_path):
@@ -122,28 +129,36 @@ def test_a_program_that_waits_for_its_data_is_promised_no_more_steps_on_any_gpu_
     assert all(row.steps_per_s <= 1 / view.outside_wall_s for row in gpus)
 
 
-def test_speeds_are_predicted_at_what_the_file_says_else_at_what_the_program_was_seen_to_compute_in(installation, spec):
-    said, seen = profile(installation, replace(spec(narrow=1), precision="fp16")), profile(installation, spec(narrow=1))
-    assert (said.precision, seen.precision) == ("fp16", "bf16")
-    v100 = [next(row for row in view.kinds if row.gpu == "V100") for view in (said, seen)]
-    assert v100[0].throughput_source.endswith("at fp16")
-    assert v100[1].throughput_source.endswith("at bf16")
+def test_a_program_for_several_processes_is_profiled_as_one_of_them_at_the_precision_that_its_file_says(
+    installation, spec
+):
+    view = profile(installation, replace(spec("parallel"), resources=Resources(processes=1), precision="fp16"))
+    assert (view.flops, view.parameters) == (2 * 2 * 8 * 64 * 64, 64 * 64)
+    assert view.precision == "fp16"
+    assert v100(view).throughput_source.endswith("at fp16")
+
+
+def test_one_for_several_machines_is_profiled_on_one_at_the_precision_that_it_was_seen_to_compute_in(
+    installation, spec
+):
+    resources = Resources(nodes=2, processes=2)
+    view = profile(installation, replace(spec("parallel", narrow=1), resources=resources))
+    assert (view.flops, view.parameters) == (2 * 2 * 8 * 64 * 64, 64 * 64)
+    assert view.precision == "bf16"
+    assert " at bf16; assumed: a step on 2 machines" in v100(view).throughput_source
     with installation.store.read() as tx:
         (work,) = tx.works().values()
     assert (work.precision, work.sort) == ("bf16", "matrices")
     assert (work.weight_bytes, work.gradient_bytes) == (2 * 64 * 64, 2 * 64 * 64)
 
 
-@pytest.mark.parametrize("resources", [Resources(nodes=2, processes=2), Resources(processes=1)])
-def test_a_program_for_several_processes_is_profiled_as_one_of_them(installation, spec, resources):
-    view = profile(installation, replace(spec("parallel"), resources=resources))
-    assert (view.flops, view.parameters) == (2 * 2 * 8 * 64 * 64, 64 * 64)
-
-
-def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(installation, spec, scratch, monkeypatch):
+def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(
+    installation, spec, scratch, tmp_path, monkeypatch
+):
+    (tmp_path / "train.py").write_text(BROKEN)
     monkeypatch.setenv("PROFILE_TOKEN", "correct horse battery")
     with pytest.raises(TradewindError, match=r"RuntimeError: no data for \[secret PROFILE_TOKEN\]") as caught:
-        profile(installation, spec("broken", secrets=("PROFILE_TOKEN",)))
+        profile(installation, spec(secrets=("PROFILE_TOKEN",)))
     assert caught.value.hint
     assert list(scratch.iterdir()) == []
     with installation.store.read() as tx:

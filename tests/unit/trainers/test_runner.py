@@ -279,7 +279,7 @@ def test_a_notice_that_is_far_off_lets_a_program_go_on(job):
 
 def test_the_command_line_runs_a_spec_without_any_orchestrator(job):
     job.generation = 1
-    spec = job.spec(entry="odd:stops_early")
+    spec = job.spec(entry="odd:shows_what_is_deterministic")
     path = job.folder / "spec.json"
     spec.save(path)
     command = [sys.executable, "-m", "trainers.runner", str(path), "--standalone"]
@@ -289,6 +289,14 @@ def test_the_command_line_runs_a_spec_without_any_orchestrator(job):
     assert done.stdout == ""
     assert ControlDirectory(spec.control_dir).progress().manifest == "1-3-1"
     assert store.fence(job.root, job.job_id) == store.Fence(1, None)
+    log = (ControlDirectory(spec.control_dir).path.parent / "log").read_text()
+    assert "deterministic: True True, compiler loaded before: False\n" in log
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_run_is_deterministic_if_its_job_wants_that_also_where_the_compiler_is_loaded(job, wanted):
+    outcome = job.run(spec={"entry": "odd:shows_what_is_deterministic", "deterministic": wanted})
+    assert f"deterministic: {wanted} {wanted}, compiler loaded before: True\n" in outcome.log
 
 
 @pytest.mark.parametrize(("steps", "due"), [(10, "begin"), (None, "None")])

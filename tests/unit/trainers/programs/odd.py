@@ -76,6 +76,15 @@ def stops_early():
     steps_then(lambda run: run.stop())
 
 
+def shows_what_is_deterministic():
+    compiler_loaded = "torch._inductor" in sys.modules
+    import torch._inductor.config as compiler
+
+    sys.stdout.write(f"deterministic: {torch.are_deterministic_algorithms_enabled()} {compiler.deterministic}")
+    sys.stdout.write(f", compiler loaded before: {compiler_loaded}\n")
+    stops_early()
+
+
 def imports_late():
     steps_then(lambda _: __import__("a_module_that_is_not_here"))
 
