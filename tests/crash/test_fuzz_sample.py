@@ -34,6 +34,7 @@ from tests.rig import (
     PostgresScratchDatabase,
     ScratchDatabase,
     findings,
+    history,
     play,
     site,
 )
@@ -41,6 +42,7 @@ from tests.rig.crash_points import WatchedCatalog
 from tests.rig.folder import Folder
 from tests.rig.harm import forged
 from tests.rig.trainer import Trainer
+from tests.rig.world import FakeWorld
 from tests.sim.harness import BRISK, RESERVE, SimulatedInstallation
 from trainers.checkpoint import store
 from trainers.checkpoint.fences import Fence
@@ -64,15 +66,28 @@ def test_a_history_full_of_deaths_and_sleepers_leaks_doubles_and_loses_nothing(
         assert set(struck) <= set(edges)
 
 
+class Brief(FakeWorld):
+    """Random events end early."""
+
+    chaos_s = 40.0
+
+
 @pytest.mark.timeout(300)  # twice a history, and each statement is a message to the server
-def test_a_history_is_the_same_on_postgres(memory: Path, databases: list[ScratchDatabase], postgres: Server) -> None:
+def test_a_history_is_the_same_on_postgres(
+    memory: Path, databases: list[ScratchDatabase], postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A brief one, of a seed with which it makes nearly every statement of a whole history."""
+    for kind in ("DEATHS", "PAUSES", "NAPS"):
+        monkeypatch.setattr(history, kind, 8)
     database = PostgresScratchDatabase(postgres.create("history"))
     try:
-        here, there = (play(2, memory, each, story=True) for each in (databases[0], database))
+        here, there = (play(4, memory, each, story=True, world=Brief()) for each in (databases[0], database))
     finally:
         database.close()
         postgres.drop("history")
     assert here == there
+    assert here.completed > 10
+    assert min(sum(struck.values()) for struck in (here.deaths, here.pauses, here.naps)) >= 8
 
 
 @contextmanager
