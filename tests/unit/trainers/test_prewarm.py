@@ -11,7 +11,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -24,12 +26,31 @@ PATIENCE_S = 120.0
 LISTENS = """
 import os, socket, sys
 from trainers.process import prewarm
-listen = socket.socket.listen
-def and_say_so(self, backlog):
-    listen(self, backlog)
-    os.close(int(sys.argv[2]))
-socket.socket.listen = and_say_so
-sys.exit(prewarm.main(sys.argv[1]))
+def serve(folder, ready):
+    listen = socket.socket.listen
+    def and_say_so(self, backlog):
+        listen(self, backlog)
+        os.close(ready)
+    socket.socket.listen = and_say_so
+    return prewarm.main(folder)
+"""
+ALONE = f"{LISTENS}\nsys.exit(serve(sys.argv[1], int(sys.argv[2])))"
+# Loads torch once. For each folder that it is sent it forks a process that listens there, and answers with its process
+# id and, when it has ended, its exit code.
+LOADED = f"""{LISTENS}
+assert prewarm._load() == "prepared"
+for line in sys.stdin:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os._exit(serve(line.rstrip(), writer))
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 PROGRAM = """
 import ctypes, os, signal, sys, threading, pathlib
@@ -59,15 +80,51 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def alone(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`python -m trainers.process.prewarm`, which listens already."""
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", LISTENS, str(folder), str(writer)]
+    command = [sys.executable, "-c", ALONE, str(folder), str(writer)]
     with open(reader) as ready, subprocess.Popen(command, pass_fds=[writer]) as waiting:
         os.close(writer)
         assert ready.read() == ""
         yield waiting
         waiting.kill()
+
+
+@dataclass
+class Forked:
+    """The same, forked by a process that has loaded torch."""
+
+    pid: int
+    status: IO[str]
+
+    def wait(self) -> int:
+        """Its exit code."""
+        assert select.select([self.status], [], [], PATIENCE_S)[0], "it has ended"
+        return int(self.status.readline())
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-c", LOADED]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield process
+
+
+@pytest.fixture
+def process(folder: Path, loaded: subprocess.Popen[str]) -> Forked:
+    """One that listens in the folder; each test waits for its end."""
+    assert loaded.stdin
+    assert loaded.stdout
+    loaded.stdin.write(f"{folder}\n")
+    loaded.stdin.flush()
+    return Forked(int(loaded.stdout.readline()), loaded.stdout)
 
 
 def spec(folder: Path, entry: str, **args: str) -> dict[str, object]:
@@ -89,7 +146,7 @@ def spec(folder: Path, entry: str, **args: str) -> dict[str, object]:
 
 
 def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
-    folder: Path, process: subprocess.Popen[bytes]
+    folder: Path, alone: subprocess.Popen[bytes]
 ) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
@@ -97,7 +154,7 @@ def test_it_waits_prepared_and_executes_one_order_with_its_secrets(
     trainer.order(spec(folder, "writes", name="word"), {"WORD": "hush"})
     assert next(words) == PrewarmReply("finished")
     assert list(words) == []
-    assert process.wait(PATIENCE_S) == 0
+    assert alone.wait(PATIENCE_S) == 0
     assert (folder / "word").read_text() == "hush 0", "texts have the same hashes in all processes of all runs"
     reported = ControlDirectory(folder / "run" / "control").progress()
     assert reported is not None
@@ -116,18 +173,16 @@ def test_where_no_process_listens_no_socket_stays_open(tmp_path: Path, folder: s
     assert not said
 
 
-def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: subprocess.Popen[bytes]) -> None:
+def test_it_ends_when_its_driver_is_gone_whatever_it_does(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
     trainer.order(spec(folder, "lingers"), {})
     words.close()
-    assert process.wait(PATIENCE_S) == 1
+    assert process.wait() == 1
 
 
-def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
-    folder: Path, process: subprocess.Popen[bytes]
-) -> None:
+def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -136,15 +191,12 @@ def test_a_trainer_that_stands_still_shows_the_stacks_of_its_threads_in_its_log(
         await_text("now\n")
         trainer.show_stacks()
         await_text("in keeps_the_gil\n", "in waits_for_a_lock\n")
-    assert process.poll() is None
     process.kill()
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     trainer.show_stacks()  # of nobody: no error
 
 
-def test_several_ranks_are_masked_show_their_stacks_and_end_with_the_driver(
-    folder: Path, process: subprocess.Popen[bytes]
-) -> None:
+def test_several_ranks_are_masked_show_their_stacks_and_end_with_the_driver(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -158,7 +210,7 @@ def test_several_ranks_are_masked_show_their_stacks_and_end_with_the_driver(
     assert [line[6:] for line in said] == [["[secret", "WORD]"]] * 2
     ranks = [os.pidfd_open(int(line[5])) for line in said]
     words.close()
-    assert process.wait(PATIENCE_S) == 1
+    assert process.wait() == 1
     for rank in ranks:
         assert select.select([rank], [], [], PATIENCE_S)[0], "it has ended"
         os.close(rank)
@@ -169,9 +221,7 @@ def setup(folder: Path, command: str) -> dict[str, object]:
     return SetupSpec(str(folder / "environments"), log, str(folder), command=command).to_json()
 
 
-def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(
-    folder: Path, process: subprocess.Popen[bytes]
-) -> None:
+def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -186,7 +236,7 @@ def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(
     )
     trainer.order(spec(folder, "writes", name="word"), {})
     assert next(words) == PrewarmReply("finished")
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait() == 0
     (environment,) = (path for path in (folder / "environments").iterdir() if path.is_dir())
     assert (folder / "word").read_text() == f"installed {process.pid} {environment}"
     log = (folder / "run" / "log").read_text()
@@ -194,9 +244,7 @@ def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(
     assert "correct-horse" not in log
 
 
-def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(
-    folder: Path, process: subprocess.Popen[bytes]
-) -> None:
+def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -207,10 +255,10 @@ def test_a_set_up_that_fails_says_why_without_the_values_of_secrets(
     assert "status 3" in failed.error
     assert "[secret KEY] is not known" in failed.error
     assert "Traceback" not in failed.error
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait() == 0
 
 
-def test_a_set_up_ends_with_its_driver(folder: Path, process: subprocess.Popen[bytes]) -> None:
+def test_a_set_up_ends_with_its_driver(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -218,7 +266,7 @@ def test_a_set_up_ends_with_its_driver(folder: Path, process: subprocess.Popen[b
     with following(folder / "run" / "log") as await_text:
         await_text("now\n")
     words.close()
-    assert process.wait(PATIENCE_S) == 1
+    assert process.wait() == 1
 
 
 @contextmanager
