@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,9 +49,30 @@ def installation(tmp_path: Path, clock: VirtualClock, cloud: FakeCloud, template
     opened.close()
 
 
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory, template: Path) -> tuple[Path, Past]:
+    """A state folder with a past, recorded once on the store that each test has a copy of."""
+    folder = tmp_path_factory.mktemp("recorded") / "state"
+    folder.mkdir()
+    shutil.copy(template, folder / "tradewind.db")
+    clock = VirtualClock(T0)
+    config = load_config({"state_dir": str(folder), "providers.enabled": "fake"}, environ={})
+    provider = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))
+    with closing(Installation(config, clock, Store.open(config.store_url, clock), {"fake": provider})) as installation:
+        reported = record(installation)
+    return folder, reported
+
+
 @pytest.fixture
-def past(installation: Installation, clock: VirtualClock) -> Past:
+def past(installation: Installation, clock: VirtualClock, recorded: tuple[Path, Past]) -> Past:
     """Three jobs and three hours later."""
-    reported = record(installation)
+    folder, reported = recorded
+    state = installation.config.state_dir
+    shutil.copytree(folder, state, ignore=shutil.ignore_patterns("tradewind.db*"), dirs_exist_ok=True)
+    with (
+        closing(sqlite3.connect(folder / "tradewind.db")) as made,
+        closing(sqlite3.connect(state / "tradewind.db")) as ours,
+    ):
+        made.backup(ours)
     clock.advance(3 * HOUR_MS / 1000)
     return reported
