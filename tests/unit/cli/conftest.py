@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer import testing
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from orchestrator.cli.app import app
@@ -114,6 +117,14 @@ def environment(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     return {**os.environ, **settings}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tree_of_commands() -> Iterator[None]:
+    """What typer makes of the functions is the same for each call; for a short command it is most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from orchestrator.errors import UsageError
 from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
-HISTORY = ("prices", "history", "--provider", "fake", "--limit", "1")
+HISTORY = ("prices", "history", "--provider", "fake", "--limit", "3")
 LISTINGS = {
     "queue": (("queue", "--all", "--limit", "1"), "jobs", "id"),
     "events": (("events", "--limit", "3"), "events", "id"),
-    "offers": (("offers", "--cloud", "fake", "--limit", "1"), "offers", "id"),
+    "offers": (("offers", "--cloud", "fake", "--limit", "7"), "offers", "id"),
     "prices history": (HISTORY, "series", "offer_id"),
 }
 
