@@ -21,7 +21,7 @@ from orchestrator.web.demo.opening import NOW_MS, demo_installation
 from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
 
-SMALL = Size(jobs=60, changes_per_day=2.0, periods_per_day=2)
+SMALL = Size(jobs=60, changes_per_day=2.0, periods_per_day=2, starts=1)
 HOSTILE = ('<script>document.title="pwned"</script>', "\"'><img src=x onerror=alert(1)>", "=1+1", "{{7*7}}${7*7}")
 
 

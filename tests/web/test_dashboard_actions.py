@@ -34,7 +34,7 @@ TOKEN = "a-token-that-is-printed-once"
 
 @pytest.fixture(scope="module")
 def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with demo_installation(tmp_path_factory.mktemp("acting") / "fleet", Size(jobs=30, days=20)) as made:
+    with demo_installation(tmp_path_factory.mktemp("acting") / "fleet", Size(jobs=30, days=20, starts=1)) as made:
         made.store.resign(_leadership(made.store))  # nobody answers orders: none is waited for
         client = Client.over(made, Caller("ann"))
         with serving(Site(client, token=TOKEN, acts=True)) as url:

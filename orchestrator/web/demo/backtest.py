@@ -25,20 +25,22 @@ JOBS = (
     JobShape(work_h=30.0, deadline_h=45.0, overhead_h=0.2, checkpoint_gb=50.0),
 )
 POLICIES = ("deadline", "greedy", "uniform-progress", "skypilot-failover", "daily", "static-in-hindsight")
-STARTS = 2
 UP_H, DOWN_H = 4.0, 3.0
 """Mean hours that a zone has spot machines, and that it has none."""
 
 
-def write_backtests(state_dir: Path, demo: DemoMarket, start_ms: int, now_ms: int, seed: int) -> None:
-    """Play and keep a back-test of each of MARKETS; the traces are kept beside, so that they can be played again."""
+def write_backtests(state_dir: Path, demo: DemoMarket, start_ms: int, now_ms: int, seed: int, starts: int) -> None:
+    """Play and keep a back-test of each of MARKETS, with so many starts of each of JOBS.
+
+    The traces are kept beside, so that they can be played again.
+    """
     folder = state_dir / "traces"
     folder.mkdir(parents=True, exist_ok=True)
     for name, machine in MARKETS:
         trace = folder / f"{machine}.npz"
         _write_trace(trace, demo, machine, start_ms, now_ms, seed)
         choices = tuple(PolicyChoice(each) for each in POLICIES)
-        scenario = Scenario(name, (TraceSource(trace),), JOBS, STARTS, choices, "greedy")
+        scenario = Scenario(name, (TraceSource(trace),), JOBS, starts, choices, "greedy")
         kept = keep(state_dir, summarise(scenario, run(scenario)))
         os.utime(kept, (now_ms / 1000, now_ms / 1000))
 

@@ -55,12 +55,14 @@ CLOSED_AFTER_MS = 120_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much to generate: jobs; price changes of a spot offer per day; periods booked per day of a run."""
+    """How much to generate: jobs; price changes of a spot offer per day; periods booked per day of a run; days; starts
+    of each job of a back-test."""
 
     jobs: int = 1000
     changes_per_day: float = 4.0
     periods_per_day: int = 12
     days: int = DAYS
+    starts: int = 2
 
 
 def write_fleet(
@@ -100,7 +102,7 @@ def write_fleet(
                 then = replace(installation, clock=VirtualClock(finished_ms + CLOSED_AFTER_MS))
                 conclude(then, tx, job_id)
     progress("back-tests")
-    write_backtests(installation.state_dir, demo, start_ms, now_ms, seed)
+    write_backtests(installation.state_dir, demo, start_ms, now_ms, seed, size.starts)
 
 
 def _write_market(installation: Installation, demo: DemoMarket, now_ms: int) -> None:
