@@ -94,8 +94,10 @@ def test_a_driver_without_the_token_of_the_cluster_is_refused(tradewind: Tradewi
 
 def test_a_machine_needs_only_the_lean_ray(tradewind: Tradewind, job: str) -> None:
     assert not [name for name in requires("tradewind") or [] if name.startswith("ray[")]
-    processes = tradewind.processes(tradewind.training(job))
-    assert not [name for name in processes.values() if "dashboard.py" in name or "monitor.py" in name]
+    processes = tradewind.session(os.getsid(tradewind.agent(tradewind.training(job))))
+    assert named(processes, "raylet/raylet")
+    needless = ("dashboard.py", "monitor.py", "DashboardAgent", "RuntimeEnvAgent")
+    assert not [name for name in processes.values() if any(each in name for each in needless)]
 
 
 def test_a_machine_whose_control_store_of_ray_is_killed_is_replaced(tradewind: Tradewind, job: str) -> None:
