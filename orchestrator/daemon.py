@@ -39,6 +39,7 @@ from orchestrator.errors import (
     TradewindError,
 )
 from orchestrator.installation import Installation, open_installation
+from orchestrator.model import Step
 from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
 from orchestrator.services.control_plane.presence import BACKGROUND, may_act
 from orchestrator.services.prices.periodic import PeriodicPriceTasks
@@ -47,11 +48,12 @@ from orchestrator.services.secrets.socket import SecretLine
 from orchestrator.store import Leadership
 
 IDLE_S = 0.25
-WATCH_S = 0.1  # while machines are up: how soon a loss is noticed
-BUSY_S = 0.02  # while a migration is in progress: its steps wait only for this process
+WATCH_S = 0.1  # while machines start or are up: how soon a loss is noticed
+BUSY_S = 0.02  # while a job moves to a machine that is ready: most steps of that wait only for this process
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0
+STARTING = (Step.PROVISION, Step.READY)  # these wait for a machine to start, which takes seconds at least
 
 
 class Daemon:
@@ -218,9 +220,9 @@ def share_memory_pools() -> None:
 
 def pause_s(work: Work) -> float:
     """Seconds until the next look if nothing changed."""
-    if not all(map(waits, work.migrations)):
+    if any(each.step not in STARTING and not waits(each) for each in work.migrations):
         return BUSY_S
-    return WATCH_S if work.runs else IDLE_S
+    return WATCH_S if work.migrations or work.runs else IDLE_S
 
 
 def run(config: Config, *, once: bool = False, background: bool = False) -> int:
