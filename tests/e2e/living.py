@@ -154,6 +154,10 @@ class Tradewind:
         with self.installation.store.read() as tx:
             return tx.job_facts(job_id).error or ""
 
+    def log(self, job_id: str) -> str:
+        """What its runs have written. Quicker than `tradewind logs`, which loads the libraries of a control plane."""
+        return "\n".join(line.text for line in self.client.jobs.logs(job_id))
+
     def weights_hash(self, job_id: str) -> str | None:
         with self.installation.store.read() as tx:
             return tx.job_facts(job_id).weights_hash

@@ -111,10 +111,10 @@ class Owned:
     def losses(self, job: str) -> dict[int, dict[int, str]]:
         """Rank -> step -> loss; a step that was repeated must have had the same loss each time."""
         found: dict[int, dict[int, str]] = defaultdict(dict)
-        log = self.tradewind.command("logs", job).stdout
-        for rank, step, loss in re.findall(r"(?:\[rank (\d+)\] )?loss (\d+) (\S+)", log):
-            before = found[int(rank or 0)].setdefault(int(step), loss)
-            assert before == loss, f"step {step} was repeated with another loss"
+        for line in self.tradewind.client.jobs.logs(job):
+            for step, loss in re.findall(r"^loss (\d+) (\S+)", line.text):
+                before = found[line.rank or 0].setdefault(int(step), loss)
+                assert before == loss, f"step {step} was repeated with another loss"
         return found
 
 
@@ -240,7 +240,7 @@ def test_a_program_that_calls_nothing_of_ours_finds_its_own_checkpoints_on_anoth
     hurry(owned)
     owned.tradewind.ended(job, "finished")
 
-    assert re.findall(r"begins at (\d+)", owned.tradewind.command("logs", job).stdout)[-1] == "100"
+    assert re.findall(r"begins at (\d+)", owned.tradewind.log(job))[-1] == "100"
     assert fetched(owned, "own") == {"counted.txt": "400\n"}
     books_are_exact(owned, job, machines=2)
     nothing_is_left(owned)
@@ -255,13 +255,13 @@ def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bi
     first = owned.training(job, steps=20)
     near = [owned.host(each) for each in first.instance_ids]
     assert {REGIONS[each.name] for each in near} == {"near"}
-    nodes = owned.json("nodes")["nodes"]
-    assert {(node["instance_id"], node["listed"]) for node in nodes} == {(each, True) for each in first.instance_ids}
-    assert sorted(node["rank"] for node in nodes) == [0, 1]
+    nodes = owned.tradewind.client.nodes.list().nodes
+    assert {(node.instance_id, node.listed) for node in nodes} == {(each, True) for each in first.instance_ids}
+    assert sorted(node.rank for node in nodes) == [0, 1]
     for host in near:
         documented_ports_only(host)
 
-    killed = owned.host(next(node["instance_id"] for node in nodes if node["rank"] == 1))
+    killed = owned.host(next(node.instance_id for node in nodes if node.rank == 1))
     killed.crash()
     second = owned.training(job, after=first)
     assert {REGIONS[owned.host(each).name] for each in second.instance_ids} == {"far"}
@@ -299,7 +299,7 @@ def submitted(owned: Owned, name: str, program: Mapping[str, object] = TELLING, 
     }
     path = owned.tradewind.work / f"{name}.yaml"
     path.write_text(json.dumps(document))  # JSON is YAML
-    return owned.json("submit", str(path), "--yes", "--no-profile")["id"]
+    return owned.tradewind.client.jobs.submit(path).id
 
 
 def hurry(owned: Owned) -> None:
@@ -322,7 +322,7 @@ def same_losses(found: Mapping[int, str], uninterrupted: Mapping[int, str], resu
 
 def fetched(owned: Owned, name: str) -> dict[str, str]:
     folder = owned.tradewind.work / f"fetched-{name}"
-    owned.tradewind.command("fetch", name, "--to", str(folder))
+    owned.tradewind.client.jobs.fetch(name, folder)
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -341,7 +341,7 @@ def books_are_exact(owned: Owned, job: str, *, machines: int) -> None:
 
 
 def nothing_is_left(owned: Owned) -> None:
-    until("no machine is up", lambda: not owned.json("nodes")["nodes"])
+    until("no machine is up", lambda: not owned.tradewind.client.nodes.list().nodes)
     # The daemon goes on asking owned hosts what they run: each such question ends by itself.
     until("no process is left", lambda: not any(host.processes() for host in owned.hosts))
     for host in owned.hosts:

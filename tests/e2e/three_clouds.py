@@ -124,8 +124,7 @@ class ThreeClouds:
         document = {"name": name, "train": train, "resources": resources, "capacity": ["spot"], "where": where}
         path = self.tradewind.work / f"{name}.yaml"
         path.write_text(json.dumps(document))  # JSON is YAML
-        done = self.tradewind.command("submit", str(path), "--yes", "--no-profile", "--output", "json")
-        return str(json.loads(done.stdout)["id"])
+        return self.tradewind.client.jobs.submit(path).id
 
     def training(self, job: str, offer: str, *, step: int = 1) -> Run:
         """The job's newest run, once it trains on that offer and has done that step."""
