@@ -49,11 +49,11 @@ from orchestrator.store import Leadership
 
 IDLE_S = 0.25
 WATCH_S = 0.1  # while machines start or are up: how soon a loss is noticed
-BUSY_S = 0.02  # while a job moves to a machine that is ready: most steps of that wait only for this process
+BUSY_S = 0.02  # while a job moves to a machine that is ready, and trains nowhere: most steps wait only for this process
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0
-STARTING = (Step.PROVISION, Step.READY)  # these wait for a machine to start, which takes seconds at least
+UNHURRIED = (Step.PROVISION, Step.READY, Step.RELEASE)  # these wait for a machine to start or end, for seconds
 
 
 class Daemon:
@@ -220,7 +220,7 @@ def share_memory_pools() -> None:
 
 def pause_s(work: Work) -> float:
     """Seconds until the next look if nothing changed."""
-    if any(each.step not in STARTING and not waits(each) for each in work.migrations):
+    if any(each.step not in UNHURRIED and not waits(each) for each in work.migrations):
         return BUSY_S
     return WATCH_S if work.migrations or work.runs else IDLE_S
 

@@ -16,14 +16,12 @@ def moving(step: Step, reason: str = "first placement") -> Work:
     )
 
 
-@pytest.mark.parametrize("step", [Step.PROVISION, Step.READY])
-def test_a_machine_that_starts_is_looked_at_like_one_that_is_up(step: Step) -> None:
+@pytest.mark.parametrize("step", [Step.PROVISION, Step.READY, Step.RELEASE])
+def test_a_machine_that_starts_or_ends_is_looked_at_like_one_that_is_up(step: Step) -> None:
     assert pause_s(moving(step)) == WATCH_S
 
 
-@pytest.mark.parametrize(
-    "step", [Step.CHECKPOINT, Step.TRANSFER, Step.RESTORE, Step.VERIFY, Step.CUTOVER, Step.RELEASE]
-)
+@pytest.mark.parametrize("step", [Step.CHECKPOINT, Step.TRANSFER, Step.RESTORE, Step.VERIFY, Step.CUTOVER])
 def test_a_move_to_a_machine_that_is_ready_waits_for_no_pause_of_the_control_plane(step: Step) -> None:
     assert pause_s(moving(step)) == BUSY_S
 
