@@ -53,8 +53,8 @@ def run(spec: TrainerSpec, *, secrets: Mapping[str, str] = MappingProxyType({}))
     """
     if not spec.distributed:
         return execute(spec, secrets=secrets)
-    with suppress(ModuleNotFoundError):
-        import torch  # noqa: F401  (once, for all children; without it, they report why they fail)
+    with suppress(ModuleNotFoundError):  # without torch, the children report why they fail
+        import torch._dynamo  # noqa: F401  (once, for all children: their first optimizers need it)
     return launcher.launch(spec, lambda rank: execute(rank.spec, rank=rank, secrets=secrets), secrets=secrets)
 
 

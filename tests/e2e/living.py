@@ -90,6 +90,11 @@ class Tradewind:
         self._control_planes.append(process)
         return process
 
+    def up(self) -> None:
+        """Start a control plane and wait until it leads. Quicker than `tradewind up`."""
+        pid = self.start_control_plane().pid
+        until("the control plane leads", lambda: self.led_by(pid))
+
     @property
     def leader_pid(self) -> int:
         view = self.client.control_plane.status()

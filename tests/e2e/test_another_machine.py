@@ -140,7 +140,7 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
             TRADEWIND_SUSPECT_AFTER_S="5",
         )
         try:
-            tradewind.command("up")
+            tradewind.up()
             yield Owned(lab, tradewind)
         finally:
             tradewind.close()

@@ -31,7 +31,7 @@ def living(bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tr
     """An installation of its own: its control plane has the environment of `up`."""
     tradewind = Tradewind(tmp_path_factory.mktemp("bucket"), TRADEWIND_LEASE_S="8", TRADEWIND_SUSPECT_AFTER_S="3")
     try:
-        tradewind.command("up")
+        tradewind.up()
         yield tradewind
     finally:
         tradewind.close()

@@ -36,9 +36,8 @@ def submitted(tradewind: Tradewind) -> Callable[[str], str]:
     files: dict[str, dict[str, object]] = {
         "paused": {},
         "raising": train(entry="tiny:raises") | {"retries": 1},
-        "plain": train(script="plain_script.py", args={"lr": 0.5}, secrets=["E2E_SECRET"]),
+        "plain": train(script="plain_script.py", args={"lr": 0.5}, secrets=["E2E_SECRET", "E2E_UNSET"]),
         "attached": train(script="attached_script.py", steps=5),
-        "unset": train(script="plain_script.py", secrets=["E2E_UNSET"]),
         "cancelled": {},
     }
     ids: dict[str, str] = {}
@@ -112,7 +111,7 @@ def test_a_script_that_knows_nothing_of_tradewind_runs_with_its_arguments(
     tradewind: Tradewind, submitted: Callable[[str], str]
 ) -> None:
     job = tradewind.ended(submitted("plain"), "finished")
-    assert "arguments: --lr 0.5" in tradewind.command("logs", job.id).stdout
+    assert "arguments: --lr 0.5" in tradewind.log(job.id)
     tradewind.client.jobs.fetch(job.id, tradewind.work / "plain")
     assert (tradewind.work / "plain" / "result.txt").read_text() == "done by a script\n"
 
@@ -126,7 +125,7 @@ def test_a_script_that_attaches_is_trained_for_the_steps_of_the_job_file(
 
 def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitted: Callable[[str], str]) -> None:
     job = tradewind.ended(submitted("plain"), "finished")
-    digest = tradewind.installation.output_dir(job.id) / "digest"
+    digest = tradewind.installation.output_dir(job.id) / "E2E_SECRET"
     assert digest.read_text() == hashlib.sha256(SECRET.encode()).hexdigest()
     log = tradewind.command("logs", job.id).stdout
     assert "in the log: [secret E2E_SECRET] " in log
@@ -146,8 +145,8 @@ def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitte
 def test_a_secret_comes_from_the_submitter_and_not_from_whoever_started_the_control_plane(
     tradewind: Tradewind, submitted: Callable[[str], str]
 ) -> None:
-    job = tradewind.ended(submitted("unset"), "finished")
-    digest = tradewind.installation.output_dir(job.id) / "digest"
+    job = tradewind.ended(submitted("plain"), "finished")
+    digest = tradewind.installation.output_dir(job.id) / "E2E_UNSET"
     assert digest.read_text() == hashlib.sha256(b"known to whoever submits, and to no control plane").hexdigest()
 
 
@@ -161,7 +160,7 @@ def test_what_a_job_needs_is_set_up_once_and_a_set_up_that_fails_is_the_jobs_fai
     needs = {"requirements": ["nonexistent-tinydep"], "env": {"PIP_NO_INDEX": "1"}}
     jobs = [tradewind.submit(name, train=train, retries=0) for name in ("prepared", "prepared-too")]
     failing = tradewind.submit("unprepared", train={**program, **needs}, retries=0)
-    logs = [tradewind.command("logs", tradewind.ended(job, "finished").id).stdout for job in jobs]
+    logs = [tradewind.log(tradewind.ended(job, "finished").id) for job in jobs]
     assert sorted("[set-up] pip install" in log for log in logs) == [False, True], "two at once build it once"
     places = {log.partition("with 1.0 in ")[2].split()[0] for log in logs}
     assert len(places) == 1

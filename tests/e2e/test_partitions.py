@@ -61,7 +61,7 @@ def remote(s3: S3, server: LoopbackServer, tmp_path_factory: pytest.TempPathFact
             TRADEWIND_SUSPECT_AFTER_S="3",
         )
         try:
-            home.command("up")
+            home.up()
             yield home
         finally:
             server.faults.clear()

@@ -34,7 +34,7 @@ def remote(server: LoopbackServer, tmp_path: Path) -> Iterator[Tradewind]:
         assert isinstance(server.cloud, S3)
         home = Tradewind(tmp_path, TRADEWIND_STORE_ROOT=f"s3://{server.cloud.bucket}/tw")
         try:
-            home.command("up")
+            home.up()
             yield home
         finally:
             server.faults.clear()

@@ -80,7 +80,7 @@ def test_a_job_crosses_three_clouds_to_the_same_bits(world: ThreeClouds, referen
     assert paid == sum(world.bills_nano_usd().values()) + sum(estimates.values())
     assert "list price" in tradewind.story(job)
 
-    tradewind.command("down")
+    tradewind.client.control_plane.down()
     assert world.networks()
     tradewind.command("down", *(word for cloud in CLOUDS for word in ("--cloud", cloud)))
     assert not world.networks()

@@ -58,7 +58,7 @@ def disagreeing(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     )
     try:
         home.environment |= wrong(library, HOUR_S)
-        home.command("up")
+        home.up()
         for name in wrong(library, HOUR_S):
             del home.environment[name]
         yield home
