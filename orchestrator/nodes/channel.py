@@ -34,7 +34,7 @@ from trainers.objects.retry import Patience
 
 MOST_SECRET_BYTES = 4 << 20
 NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
-NEARBY_POLL_S = 0.02
+NEARBY_POLL_S, NEARBY_EAGER_S = 0.1, 0.02
 REPORT = "report"
 MOST_EPOCH_DIGITS = 15
 _MACHINES = re.compile(rb"(?P<token>[0-9A-Za-z_-]+)(?: (?P<nodes>[1-9][0-9]{0,3}))?")
@@ -55,10 +55,10 @@ class Pace:
 
     @classmethod
     def of(cls, store: ObjectStore) -> Pace:
-        """That of a store: on a folder a look costs nothing, in a bucket each request costs money (per machine and
+        """That of a store: on a folder a look costs little, in a bucket each request costs money (per machine and
         month, at 0.4 and 5 US$ for a million reads and writes, about 4 US$)."""
         if store.poll_s < NEARBY_S:
-            return cls(NEARBY_POLL_S, NEARBY_POLL_S, 0.2, 0.5)
+            return cls(NEARBY_POLL_S, NEARBY_EAGER_S, 0.2, 0.5)
         return cls(store.poll_s, min(store.poll_s, 0.25), 5.0, 5.0)
 
 

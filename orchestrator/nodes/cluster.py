@@ -111,7 +111,9 @@ class Cluster:
         import ray
         import ray._private.node
         import ray._private.parameter
-        import ray._raylet as raylet
+        import ray._raylet
+
+        raylet: Any = ray._raylet
 
         class Lean(ray._private.node.Node):  # type: ignore[misc]
             def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:

@@ -49,6 +49,7 @@ class Listener:
 
     def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._monotonic, self._pace = store, monotonic, Pace.of(store)
+        self._calm_s = max(CALM_EVERY_S, self._pace.poll_s)
         self._watched: dict[str, _Watched] = {}
         self._changing = threading.Lock()
         self._wake, self._closed = threading.Event(), False
@@ -85,20 +86,26 @@ class Listener:
     def _run(self) -> None:
         with ThreadPoolExecutor(AT_ONCE, "listener") as pool:
             while not self._closed:
-                self._wake.wait(self._pace.eager_s)
+                self._wake.wait(self._pause_s())
                 self._wake.clear()
                 list(pool.map(lambda each: self.poll(*each), self._due()))
+
+    def _pause_s(self) -> float:
+        """Seconds until the next look for machines that are due."""
+        now = self._monotonic()
+        with self._changing:
+            eager = any(now < each.eager_until for each in self._watched.values())
+        return self._pace.eager_s if eager else self._calm_s
 
     def _due(self) -> list[tuple[str, _Watched]]:
         now = self._monotonic()
         with self._changing:
             for token in [token for token, each in self._watched.items() if now - each.asked_at > FORGET_S]:
                 del self._watched[token]
-            calm_s = max(CALM_EVERY_S, self._pace.poll_s)
             return [
                 (token, each)
                 for token, each in self._watched.items()
-                if now - each.looked_at >= (self._pace.eager_s if now < each.eager_until else calm_s)
+                if now - each.looked_at >= (self._pace.eager_s if now < each.eager_until else self._calm_s)
             ]
 
     def poll(self, token: str, watched: _Watched) -> None:

@@ -345,3 +345,8 @@ def test_no_pace_is_without_a_pause(home: Home) -> None:
     pace = Pace.of(home.store)
     assert min(pace.poll_s, pace.eager_s) >= 0.01
     assert max(pace.news_s, pace.beat_s) <= 1.0
+
+
+def test_a_machine_asks_less_often_while_nobody_waits_for_it(home: Home) -> None:
+    pace = Pace.of(home.store)
+    assert 2 * pace.eager_s < pace.poll_s <= 0.1
