@@ -112,7 +112,7 @@ class Owned:
         """Rank -> step -> loss; a step that was repeated must have had the same loss each time."""
         found: dict[int, dict[int, str]] = defaultdict(dict)
         for line in self.tradewind.client.jobs.logs(job):
-            for step, loss in re.findall(r"^loss (\d+) (\S+)", line.text):
+            for step, loss in re.findall(r"loss (\d+) (\S+)", line.text):
                 before = found[line.rank or 0].setdefault(int(step), loss)
                 assert before == loss, f"step {step} was repeated with another loss"
         return found
