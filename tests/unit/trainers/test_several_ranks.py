@@ -94,7 +94,7 @@ def test_orders_to_one_machine_reach_all_ranks_at_the_same_step(gang, uninterrup
     runs.append(gang.launch(put=[0, 11, "notice"]))  # both after the first half of an accumulation
     assert states(runs[1]) == ["checkpointed_and_stopped"] * 2
     runs.append(gang.launch(put=[2, 15, "lease"]))
-    assert states(runs[2]) == ["fenced"] * 2
+    assert states(runs[2]) == ["fenced"] * 2, [machine.progress.error for machine in runs[2]]
     for run, last in zip(runs, (7, 11, 15), strict=True):
         assert {max(losses) for machine in run for losses in machine.losses.values()} == {last}
     assert [run[0].progress.manifest for run in runs[:2]] == ["1-7-1", "2-11-1"]
