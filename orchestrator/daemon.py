@@ -49,7 +49,7 @@ from orchestrator.store import Leadership
 
 IDLE_S = 0.25
 WATCH_S = 0.1  # while machines start or are up: how soon a loss is noticed
-BUSY_S = 0.02  # while a job moves to a machine that is ready, and trains nowhere: most steps wait only for this process
+BUSY_S = 0.02  # while a job moves to a machine that is ready: most of these steps wait only for this process
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0

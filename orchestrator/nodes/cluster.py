@@ -40,7 +40,7 @@ _AGENT_PORTS = (
     "RUNTIME_ENV_AGENT_PORT_NAME",
 )
 _NO_PORT = -1
-_IDLE = ("sh", "-c", "exec sleep infinity")
+_IDLE = ("sh", "-c", "exec sleep infinity")  # the shell ignores the arguments that Ray appends
 ALONE = Seat()
 
 
@@ -122,8 +122,9 @@ class Cluster:
             def start_raylet(self, *arguments: Any, **options: Any) -> None:
                 """Start a raylet with idle processes in place of its two agents, which cost two seconds and 190 MB.
 
-                One reports metrics, which nobody reads. The other makes environments, and no actor asks for one. The
-                raylet waits until both have stored their ports, and ends when either ends.
+                The dashboard agent reports metrics that nothing here uses. The runtime environment agent builds
+                environments, which no actor here requests. The raylet waits until both have stored their ports, and
+                ends when either of them ends.
                 """
                 for name in _AGENT_PORTS:
                     raylet.persist_port(self._session_dir, self._node_id, getattr(raylet, name), _NO_PORT)

@@ -38,12 +38,12 @@ SECRET = "correct-horse-battery-staple-4711"
 T = TypeVar("T")
 
 
-def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S, poll_s: float = POLL_S) -> T:
     """What `look` returns as soon as that is something. Fails naming `what` when it takes too long."""
     give_up = time.monotonic() + patience_s
     while not (found := look()):
         assert time.monotonic() < give_up, f"waited {patience_s:.0f} s in vain until {what}"
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
     return found
 
 

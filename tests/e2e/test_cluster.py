@@ -39,7 +39,7 @@ def test_a_raylet_that_fails_to_start_twice_is_started_a_third_time(tradewind: T
         return next((pid for pid in found if pid not in killed), 0)
 
     for _ in range(2):
-        raylet = until("the machine starts a raylet", another_raylet)
+        raylet = until("the machine starts a raylet", another_raylet, poll_s=0.005)  # a start takes tenths of a second
         os.kill(raylet, signal.SIGKILL)
         killed.add(raylet)
     run = tradewind.training(job)

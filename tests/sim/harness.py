@@ -28,8 +28,8 @@ CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
 PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
 STRIDE_S, FINE_STRIDE_S, SETTLE_STRIDE_S = 2.0, 1.0, 4.0
-"""Seconds between two passes of the control plane: usually, where a test needs what happens in between (`stride_s`),
-and until all is over, when nobody looks at what happens in between."""
+"""Seconds between two passes of the control plane: by default; in tests that depend on what happens in between (they
+set `stride_s`); and while a test only waits for everything to end."""
 
 
 def train_spec(steps: int = 20) -> TrainSpec:
