@@ -241,10 +241,11 @@ class Tradewind:
 
     # Processes of a machine
 
-    def processes(self, run: Run) -> dict[int, str]:
-        """Pid -> command of every living process that has the environment of a run's instance."""
+    def processes(self, run: Run, name: str = "") -> dict[int, str]:
+        """Pid -> command of every living process that has the environment of a run's instance, and `name` in its
+        command."""
         mark = f"TRADEWIND_INSTANCE_ID={run.instance_id}".encode()
-        return {pid: command for pid, command in _living() if mark in _read(pid, "environ").split(b"\0")}
+        return {pid: command for pid, command in _living(name) if mark in _read(pid, "environ").split(b"\0")}
 
     def session(self, leader: int) -> dict[int, str]:
         """Pid -> command of every living process of a session."""
@@ -361,10 +362,11 @@ class Reference:
         self._process.wait()
 
 
-def _living() -> Iterator[tuple[int, str]]:
+def _living(name: str = "") -> Iterator[tuple[int, str]]:
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        if alive(pid):
-            yield pid, _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+        command = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+        if name in command and alive(pid):
+            yield pid, command
 
 
 def _read_session(pid: int) -> int:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -31,19 +32,20 @@ def job(tradewind: Tradewind) -> str:
 
 
 def test_a_raylet_that_fails_to_start_twice_is_started_a_third_time(tradewind: Tradewind, job: str) -> None:
-    killed: set[int] = set()
+    over: set[int] = set()
+    first = until("the job has a machine", lambda: next((r for r in tradewind.runs(job) if r.instance_id), None))
 
-    def another_raylet() -> int:
-        runs = [run for run in tradewind.runs(job) if run.instance_id is not None]
-        found = [pid for run in runs for pid, name in tradewind.processes(run).items() if "raylet/raylet" in name]
-        return next((pid for pid in found if pid not in killed), 0)
+    def raylets() -> set[int]:
+        return {*tradewind.processes(first, "raylet/raylet")} - over
 
     for _ in range(2):
-        raylet = until("the machine starts a raylet", another_raylet, poll_s=0.005)  # a start takes tenths of a second
-        os.kill(raylet, signal.SIGKILL)
-        killed.add(raylet)
+        found = until("the machine starts a raylet", raylets, poll_s=0.001)  # a start takes tenths of a second
+        for raylet in found:  # a child of it has the same name until it executes another program
+            with suppress(ProcessLookupError):
+                os.kill(raylet, signal.SIGKILL)
+        over |= found | raylets()
     run = tradewind.training(job)
-    assert named(tradewind.processes(run), "raylet/raylet") not in killed
+    assert named(tradewind.processes(run), "raylet/raylet") not in over
     assert [each.id for each in tradewind.runs(job)] == [run.id], tradewind.story(job)
     (log,) = tradewind.installation.config.state_dir.rglob(f"{run.instance_id}/output.log")
     said = log.read_text()
