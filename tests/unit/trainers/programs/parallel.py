@@ -84,7 +84,7 @@ def main(kill=(), die_in=(), put=(), slowly=False):
         if [rank, run.steps_done] == list(kill):
             os.kill(os.getpid(), signal.SIGKILL)
         if [rank, run.steps_done] == list(put[:2]):
-            _put(put[2])
+            _put(put[2], lease_until_s=run._began_s)
     os.write(notes, f"sum {own['sum'].hex()}\n".encode())
     dist.destroy_process_group()
 
@@ -118,8 +118,9 @@ def stuck():
         run.step(0.0)
 
 
-def _put(order):
-    """Write an order for the machine of this rank."""
+def _put(order, lease_until_s=0.0):
+    """Write an order for the machine of this rank. A rank whose lease was over long ago is ended at any moment; if
+    it is just over, it may still tell the others."""
     control = ControlDirectory(os.environ["TRADEWIND_CONTROL_DIR"])
     if order == "stop":
         control.request_stop()
@@ -128,7 +129,7 @@ def _put(order):
     elif order == "quiesce":
         control.put_quiesce(QuiesceOrder(60.0, 2))
     else:
-        control.put_lease(0.0)
+        control.put_lease(lease_until_s)
 
 
 def _die_in(function, call):
