@@ -24,6 +24,9 @@ from trainers.errors import StoreNotFound
 from trainers.objects.services import SERVICES, place_of
 
 OBJECT_STORES = ("s3", "gs", "az")
+USE_A_STORE = f"use a path, or one of {', '.join(f'{name}://' for name in OBJECT_STORES)}"
+COPY_DATA = "copy the data to this machine and pass its path in train.args"
+"""The remedies for a URL: of checkpoints, and of data, which are not fetched from object stores either."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -154,24 +157,26 @@ def _texts(value: object) -> Iterator[tuple[int, str]]:
 def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:
     to = _section(tree, "checkpoint").get("to")
     if isinstance(to, str):
-        yield from _check_location(("checkpoint", "to"), to, lambda path: _folder_problem(path, base_dir))
+        yield from _check_location(("checkpoint", "to"), to, lambda path: _folder_problem(path, base_dir), USE_A_STORE)
         if scheme(to) in SERVICES:
             try:
                 place_of(to)
             except StoreNotFound as error:
                 yield Finding(("checkpoint", "to"), "is not the URL of a bucket", error.hint)
     for index, source in _items(tree, "data", "source"):
-        yield from _check_location(("data", index, "source"), source, lambda path: _missing(path, base_dir))
+        yield from _check_location(("data", index, "source"), source, lambda path: _missing(path, base_dir), COPY_DATA)
 
 
-def _check_location(loc: tuple[str | int, ...], location: str, problem: Callable[[str], str]) -> Iterator[Finding]:
+def _check_location(
+    loc: tuple[str | int, ...], location: str, problem: Callable[[str], str], instead: str
+) -> Iterator[Finding]:
+    """The `problem` of a path, or that it is a URL of no object store, with what to write `instead`."""
     store = scheme(location)
     if store is None:
         if location.strip() and (message := problem(location)):
             yield Finding(loc, message, "correct the path: it is relative to the file that it is written in")
     elif store not in OBJECT_STORES:
-        known = ", ".join(f"{name}://" for name in OBJECT_STORES)
-        yield Finding(loc, f"{store}:// is not supported", f"use a path, or one of {known}")
+        yield Finding(loc, f"{store}:// is not supported", instead)
 
 
 def _folder_problem(path: str, base_dir: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.errors import Problem, SpecError
-from orchestrator.jobfile.checks import scheme
+from orchestrator.jobfile.checks import COPY_DATA, scheme
 from orchestrator.jobfile.source.source_map import Finding, Loc, dotted
 from orchestrator.model import JobSpec
 
@@ -37,8 +37,7 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
 
     for index, data in enumerate(spec.data):
         if scheme(data.source):
-            hint = "copy the data to this machine and pass its path in train.args"
-            add(("data", index, "source"), "fetching data from object stores", hint)
+            add(("data", index, "source"), "fetching data from object stores", COPY_DATA)
         elif data.source != data.mount:
             hint = f"mount it at its own path: {data.source}"
             add(("data", index, "mount"), "mounting data at another path", hint)

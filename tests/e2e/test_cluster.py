@@ -32,20 +32,20 @@ def job(tradewind: Tradewind) -> str:
 
 
 def test_a_raylet_that_fails_to_start_twice_is_started_a_third_time(tradewind: Tradewind, job: str) -> None:
-    over: set[int] = set()
+    ended: set[int] = set()
     first = until("the job has a machine", lambda: next((r for r in tradewind.runs(job) if r.instance_id), None))
 
     def raylets() -> set[int]:
-        return {*tradewind.processes(first, "raylet/raylet")} - over
+        return {*tradewind.processes(first, "raylet/raylet")} - ended
 
     for _ in range(2):
         found = until("the machine starts a raylet", raylets, poll_s=0.001)  # a start takes tenths of a second
         for raylet in found:  # a child of it has the same name until it executes another program
             with suppress(ProcessLookupError):
                 os.kill(raylet, signal.SIGKILL)
-        over |= found | raylets()
+        ended |= found | raylets()
     run = tradewind.training(job)
-    assert named(tradewind.processes(run), "raylet/raylet") not in over
+    assert named(tradewind.processes(run), "raylet/raylet") not in ended
     assert [each.id for each in tradewind.runs(job)] == [run.id], tradewind.story(job)
     (log,) = tradewind.installation.config.state_dir.rglob(f"{run.instance_id}/output.log")
     said = log.read_text()

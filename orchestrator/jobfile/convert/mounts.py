@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.jobfile.checks import OBJECT_STORES, scheme
+from orchestrator.jobfile.checks import COPY_DATA, OBJECT_STORES, scheme
 from orchestrator.jobfile.convert.draft import Draft
 from orchestrator.jobfile.source.source_map import Loc
 
@@ -58,16 +58,14 @@ def _add_data(draft: Draft, loc: Loc, target: str, source: str, writable: bool) 
     if "$" in target or "$" in source:
         draft.left_out(loc, "has a variable whose value is only known when it runs", "write data: source and mount")
     elif url is not None and url not in OBJECT_STORES:
-        known = ", ".join(f"{each}://" for each in OBJECT_STORES)
-        draft.left_out(loc, f"{url}:// is not a source of data", f"use a path, or one of {known}")
+        draft.left_out(loc, f"{url}:// is not a source of data", COPY_DATA)
     elif not target.startswith("/"):
         hint = "name its path in train.args, or write data: source and mount"
         draft.left_out(loc, f"{target}: data is mounted at absolute paths", hint)
     else:
         draft.job.setdefault("data", []).append({"source": source, "mount": target})
         if url is not None:
-            hint = "until then bring it to the machine and name its path in train.args"
-            draft.to_do(loc, "not supported yet: fetching data from object stores", hint)
+            draft.to_do(loc, "not supported yet: fetching data from object stores", COPY_DATA)
         elif source != target:
             draft.to_do(loc, "not supported yet: mounting data at another path", "mount it at its own path")
         if writable:

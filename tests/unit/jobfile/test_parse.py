@@ -220,6 +220,7 @@ name: again
         ("checkpoint: {to: 's3://x/y'}", "checkpoint.to", "is not the URL of a bucket"),
         ("checkpoint: {to: 's3://bucket/../y'}", "checkpoint.to", "is not the URL of a bucket"),
         ("checkpoint: {to: 'ftp://x/y'}", "checkpoint.to", "ftp:// is not supported"),
+        ("data: [{source: 'ftp://x/y', mount: /data}]", "data[0].source", "ftp:// is not supported"),
         ("data: [{source: nowhere, mount: /data}]", "data[0].source", "does not exist"),
         ("data: [{source: .}]", "data[0].mount", "is required"),
         ("data: {source: ., mount: /x}", "data", "must be a list"),
@@ -251,6 +252,12 @@ def test_each_mistake_is_one_problem_at_its_field(folder: Path, lines: str, fiel
 def test_an_unknown_field_that_another_section_has_is_pointed_there(folder: Path) -> None:
     assert one_problem("steps: 5", folder).hint == 'did you mean "train.steps"?'
     assert "cost, time" in one_problem("objective: {cost: 1, time: 1, zzz: 1}", folder).hint
+
+
+def test_the_remedy_for_a_source_of_data_is_none_that_is_refused_in_turn(folder: Path) -> None:
+    hint = one_problem("data: [{source: 'ftp://x/y', mount: /data}]", folder).hint
+    assert hint == "copy the data to this machine and pass its path in train.args"
+    assert "s3://" in one_problem("checkpoint: {to: 'ftp://x/y'}", folder).hint
 
 
 def test_a_deadline_in_the_past_is_refused_when_the_time_is_known(folder: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from contextlib import nullcontext
+from typing import Any
 
 import numpy
 import torch
@@ -63,7 +64,7 @@ def main(kill=(), die_in=(), put=(), slowly=False):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     data, own = Augmented(), {"sum": 0.0}
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    run = trainers.attach(model=model, optimizer=optimizer, loader=loader, extra=own)
+    run: Any = trainers.attach(model=model, optimizer=optimizer, loader=loader, extra=own)
     notes = os.open(run.output_dir / f"read-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(notes, b"run begins\n")
     data.seen = lambda index: os.write(notes, f"{run.steps_done} {index}\n".encode())
@@ -84,7 +85,7 @@ def main(kill=(), die_in=(), put=(), slowly=False):
         if [rank, run.steps_done] == list(kill):
             os.kill(os.getpid(), signal.SIGKILL)
         if [rank, run.steps_done] == list(put[:2]):
-            _put(put[2], lease_until_s=run._began_s)
+            _put(put[2], lease_until_s=run._began_s)  # just now, by the clock of this run, which tests replace
     os.write(notes, f"sum {own['sum'].hex()}\n".encode())
     dist.destroy_process_group()
 
