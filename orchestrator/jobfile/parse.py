@@ -235,7 +235,8 @@ def checked(
             meant = {meant_field(each.loc) or each.loc for each in late if each.message == UNKNOWN}
             late = [each for each in late if not (each.lacks and follows(each, meant))]
         if spec is not None and submitting:
-            late += [item.finding() for item in unsupported_fields(spec)]
+            wrong = {each.loc for each in late}
+            late += [item.finding() for item in unsupported_fields(spec) if item.loc not in wrong]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
     return spec, early + [finding for finding in late if not follows(finding, lost)]

@@ -241,8 +241,11 @@ name: again
         ("steps: 5", "steps", "unknown field"),
     ],
 )
-def test_each_mistake_is_one_problem_at_its_field(folder: Path, lines: str, field: str, message: str) -> None:
-    problem = one_problem(lines, folder)
+@pytest.mark.parametrize("submitting", [False, True])
+def test_each_mistake_is_one_problem_at_its_field(
+    folder: Path, lines: str, field: str, message: str, submitting: bool
+) -> None:
+    problem = one_problem(lines, folder, submitting=submitting)
     assert problem.field == field
     assert message in problem.message
     assert problem.line > 0
