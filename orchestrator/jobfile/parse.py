@@ -235,8 +235,8 @@ def checked(
             meant = {meant_field(each.loc) or each.loc for each in late if each.message == UNKNOWN}
             late = [each for each in late if not (each.lacks and follows(each, meant))]
         if spec is not None and submitting:
-            wrong = {each.loc for each in late}
-            late += [item.finding() for item in unsupported_fields(spec) if item.loc not in wrong]
+            wrong = {each.loc[:2] for each in late}  # such as data[0], whose source has to be corrected first
+            late += [item.finding() for item in unsupported_fields(spec) if item.loc[:2] not in wrong]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
     return spec, early + [finding for finding in late if not follows(finding, lost)]
