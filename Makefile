@@ -29,11 +29,13 @@ test: setup packages lint contracts ## the whole gate
 
 setup: $(STAMP)
 
-# Python compiles each module when it is first imported: most of the 20,000 that are installed never are.
+# Python compiles each module when it is first imported: most of the 20,000 that are installed never are. The pip that
+# comes with Python 3.11 takes twice as long to choose versions as a new one.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Tradewind needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --no-compile --upgrade pip
 	$(BIN)/pip install --no-compile -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 

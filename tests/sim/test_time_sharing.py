@@ -19,7 +19,7 @@ from tests.rig.wanted import train_spec
 from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
 from tests.sim.test_groups import grouped
 
-TURN_S = 120.0  # several times of what a change of machines takes
+TURN_S = 60.0  # several times of what a change of machines takes
 CHANGE_S = 15.0  # to save, end a machine and start the next one takes less here
 FAST = replace(CHEAP, instance_type="h100.1", gpu="H100")
 Install = Callable[..., SimulatedInstallation]
@@ -52,7 +52,7 @@ def past_of(home: SimulatedInstallation, job: Job) -> History:
 def test_more_jobs_than_machines_take_turns_and_all_finish(install: Install, fairness: str) -> None:
     home = owned(install, 2, **{"policy.time_sharing": fairness})
     home.stride_s = FINE_STRIDE_S
-    jobs = [home.submit(f"job-{number}", steps=260) for number in range(4)]
+    jobs = [home.submit(f"job-{number}", steps=130) for number in range(4)]
     home.run_for(4 * TURN_S)
     had = [trained_s(home, job) for job in jobs]
     assert max(had) - min(had) <= TURN_S, had
@@ -126,7 +126,7 @@ def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(i
     catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
     home.stride_s = FINE_STRIDE_S
-    jobs = [home.submit(f"job-{number}", steps=200) for number in range(3)]
+    jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]
     home.settle(limit_s=1800.0, stride_s=FINE_STRIDE_S)
     assert set(states(home, *jobs)) == {"finished"}
     assert not [event for job in jobs for event in home.events(job, "migration.aborted")]
@@ -182,7 +182,7 @@ def test_deaths_at_any_step_lose_no_turn_and_no_step(install: Install, seed: int
 
 def test_a_job_that_waits_for_another_has_no_turn(install: Install) -> None:
     home = owned(install, 1)
-    first, second = grouped(home, "ab", steps=150)
+    first, second = grouped(home, "ab", steps=75)
     home.until_state(second, "running")
     assert past_of(home, second).age_s < TURN_S, "it wanted no machine before the first had finished"
     home.settle(limit_s=3600.0)
@@ -193,8 +193,8 @@ def test_a_job_that_waits_for_another_has_no_turn(install: Install) -> None:
 @pytest.mark.parametrize("lacks", ["a secret", "time", "secrets, and runs"])
 def test_nobody_gives_way_to_a_job_that_could_not_start_or_if_it_could_not_go_on(install: Install, lacks: str) -> None:
     home = owned(install, 1)
-    needy = JobSpec("needy", train_spec(300, secrets=("TOKEN",) if "secret" in lacks else ()))
-    runs = home.submit_job(needy if "runs" in lacks else JobSpec("runs", train_spec(300)))
+    needy = JobSpec("needy", train_spec(150, secrets=("TOKEN",) if "secret" in lacks else ()))
+    runs = home.submit_job(needy if "runs" in lacks else JobSpec("runs", train_spec(150)))
     if "runs" in lacks:
         home.give_secrets(runs)
     home.until_state(runs, "running")
