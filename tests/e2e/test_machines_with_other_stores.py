@@ -47,8 +47,10 @@ def test_with_blob_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def it_trains(world: World, cloud: GuardedGcs | GuardedBlob) -> None:
     world.train()
     until("a checkpoint was saved", lambda: manifests(f"{world.root}/checkpoints", JOB))
-    first, before = len(manifests(f"{world.root}/checkpoints", JOB)), cloud.used()
-    until("with newer access, another one", lambda: cloud.used() - before and _saved(world) != first)
+    before = cloud.used()
+    until("its access is renewed", lambda: cloud.used() - before)
+    renewed = _saved(world)
+    until("with newer access, another one", lambda: _saved(world) > renewed)
     job = open_store(f"{world.root}/{PLACE}")
     until("its log has arrived", lambda: b"code in " in b"".join(TrailReader(job, log_prefix(RUN)).news()))
     until("its outputs have arrived", lambda: "before.txt" in stored_outputs(job))
