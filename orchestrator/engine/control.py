@@ -9,6 +9,7 @@ all (engine.machines.claims).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -41,6 +42,7 @@ COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
 ACCRUE_EVERY_MARKET_S = 300.0  # each time adds a row per machine, which is kept
 WAITING_EVERY_S = 0.5
+WAITING_PER_S = 10  # jobs that wait, together: a hundred of them took half a core when each was looked at every 2 s
 COMPARE_EVERY_S = 5.0  # for corrections by others; what closes a job's books is a change, after which it is compared
 DEADLINE_CHECK_S = 3600.0  # market
 
@@ -101,7 +103,9 @@ class ControlPlane:
             changed |= self._advance(migration)
         changed |= self._part("quarantine", lambda: confine(ctx))
         self._part("accrual", self._accrue)
-        changed |= self._part("reaping", lambda: reap(ctx))
+        if self._part("reaping", lambda: reap(ctx)):
+            changed = True
+            ctx.pacing.pop("waiting", None)  # a machine may be free
         return changed or self._turns.waiting
 
     def _part(self, name: str, part: Callable[[], bool]) -> bool:
@@ -144,9 +148,21 @@ class ControlPlane:
         if self._decision_due():
             self._place_next = False
             self._turns.ask(ctx.work.jobs)
-        elif (in_need := jobs_in_need(ctx)) and ctx.due("waiting", WAITING_EVERY_S):
-            self._turns.ask(in_need)
+        else:
+            self._look_again()
         return self._turns.waiting and place(ctx, self._turns)
+
+    def _look_again(self) -> None:
+        """Ask for a decision about jobs that need a machine, though nothing has happened: one may be free now. Jobs
+        that are about to lose theirs are all asked for; of those that wait, some in turn."""
+        ctx, now_s = self._ctx, self._ctx.installation.clock.monotonic_s()
+        passed_s = now_s - ctx.pacing.get("waiting", now_s - WAITING_EVERY_S)
+        if passed_s < WAITING_EVERY_S or not (in_need := jobs_in_need(ctx)):
+            return
+        ctx.pacing["waiting"] = now_s
+        queued = {job_id for job_id in in_need if ctx.work.jobs[job_id].state == "queued"}
+        self._turns.ask(in_need - queued)
+        self._turns.ask_again(queued, math.ceil(passed_s * WAITING_PER_S))
 
     def _advance(self, migration: Migration) -> bool:
         ctx = self._ctx

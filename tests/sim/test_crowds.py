@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+from orchestrator.engine.control import WAITING_PER_S
 from orchestrator.errors import StoreError
 from orchestrator.model import Where
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
 
 
 def test_a_job_with_notice_does_not_wait_behind_a_crowd_that_waits_for_machines(home: SimulatedInstallation) -> None:
@@ -21,6 +25,25 @@ def test_a_job_with_notice_does_not_wait_behind_a_crowd_that_waits_for_machines(
     for _ in range(5):
         home.tick(0.1)
     assert [each.reason for each in home.migrations(job)] == ["first placement", "notice"]
+
+
+def test_jobs_that_wait_are_looked_at_again_in_turn_however_many_and_a_machine_that_is_free_is_taken_at_once(
+    install: Callable[..., SimulatedInstallation],
+) -> None:
+    home = install(behaviour=replace(BRISK, max_instances=1, owned=True))
+    first = home.submit("first", steps=10_000)
+    home.until_state(first, "running")
+    crowd = [home.submit(f"waits-{number}") for number in range(80)]
+    home.until(lambda: all(home.events(each, "job.waits") for each in crowd), stride_s=0.1)
+    turns, home.stride_s = home.plane._turns, 0.05
+    home.run_for(5.0)  # the measured speed of the first is news for all
+    before = turns._number
+    home.run_for(10.0)
+    assert turns._number - before <= 10.0 * WAITING_PER_S + len(crowd)  # and so may be something else
+    assert min(turns._had[each.id] for each in crowd) > before
+    home.ask("cancel", first)
+    home.until(lambda: home.job(first).state == "cancelled")
+    home.until(lambda: any(home.job(each).state == "starting" for each in crowd), limit_s=10.0)
 
 
 def test_a_decision_that_the_store_prevented_is_made_when_it_works_again(home: SimulatedInstallation) -> None:

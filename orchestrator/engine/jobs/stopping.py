@@ -40,6 +40,8 @@ def stop_as_asked(ctx: Context) -> bool:
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     runs = ctx.work.runs_by_job()
     for job in ctx.work.jobs.values():
+        if job.state == "queued":  # of which there may be thousands, and nothing is to be stopped
+            continue
         changed |= contained(
             ctx,
             Compartment.STOPPING,

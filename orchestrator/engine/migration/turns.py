@@ -27,6 +27,9 @@ class Turns:
     _had: dict[str, int] = field(default_factory=dict)  # the number of its last decision
     _content: set[str] = field(default_factory=set)  # those that needed no machine when they were last seen
     _number: int = 0
+    _again: dict[str, int] = field(default_factory=dict)  # the round in which `ask_again` chose it last
+    _round: int = 0
+    _unable: set[str] = field(default_factory=set)  # a decision was due, but not possible
 
     @property
     def waiting(self) -> bool:
@@ -36,6 +39,21 @@ class Turns:
     def ask(self, job_ids: Collection[str]) -> None:
         """Make a decision due for these jobs."""
         self._due |= {*job_ids}
+
+    @property
+    def due(self) -> frozenset[str]:
+        """The jobs for which a decision is due."""
+        return frozenset(self._due)
+
+    def ask_again(self, job_ids: Collection[str], most: int) -> None:
+        """Make a decision due for at most so many of these jobs: first for those that this never chose, then for those
+        that it chose longest ago; and for all about which none was possible when it was due."""
+        self.ask(self._unable.intersection(job_ids))
+        self._again = {job_id: number for job_id, number in self._again.items() if job_id in job_ids}
+        chosen = sorted(job_ids, key=lambda job_id: (self._again.get(job_id, -1), job_id))[:most]
+        self._round += 1
+        self._again |= dict.fromkeys(chosen, self._round)
+        self.ask(chosen)
 
     def take(
         self,
@@ -52,6 +70,7 @@ class Turns:
         newly = self._content.intersection(in_need)
         self._content = self._content.union(jobs).difference(in_need).intersection(known)
         self._had = {job_id: had for job_id, had in self._had.items() if job_id in known and job_id not in newly}
+        self._unable = (self._unable | self._due).difference(jobs).intersection(known)
         due = sorted(self._due.intersection(jobs), key=lambda job_id: (self._had.get(job_id, -1), job_id))
         first = [job_id for job_id in due if job_id in in_need]
         others = [job_id for job_id in due if job_id not in in_need]

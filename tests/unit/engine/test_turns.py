@@ -74,6 +74,41 @@ def test_jobs_with_notice_are_decided_about_one_in_each_tick_until_they_have_a_p
         assert not {*in_vain}.isdisjoint(taken)
 
 
+def test_of_many_jobs_that_wait_a_few_are_asked_for_again_in_turn_and_new_ones_first() -> None:
+    turns, waiting, new = Turns(), JOBS[:99], JOBS[99]
+    for number in range(33):
+        turns.ask_again(waiting, 3)
+        assert turns.take(JOBS, JOBS, JOBS) == waiting[3 * number : 3 * number + 3]
+    turns.ask_again(JOBS, 3)
+    assert turns.take(JOBS, JOBS, JOBS) == [*waiting[:2], new]
+    turns.ask_again([], 3)
+    assert not turns.waiting
+
+
+def test_jobs_that_cannot_be_decided_about_do_not_keep_others_from_being_asked_for_again() -> None:
+    turns, able = Turns(), JOBS[50:]
+    taken = []
+    for _ in range(40):
+        turns.ask_again(JOBS, 3)
+        taken += turns.take(able, able, JOBS)
+    assert {*taken} == {*able}
+
+
+def test_a_job_about_which_no_decision_was_possible_does_not_wait_for_a_whole_round() -> None:
+    turns, lost = Turns(), JOBS[99]
+    for _ in range(40):
+        turns.ask_again(JOBS, 3)
+        turns.take(JOBS, JOBS, JOBS)
+    turns.ask([lost])
+    assert turns.take(JOBS[:99], JOBS, JOBS) == []
+    turns.ask_again(JOBS, 3)
+    turns.take(JOBS[:99], JOBS, JOBS)
+    turns.ask_again(JOBS, 1)
+    assert lost in turns.take(JOBS, JOBS, JOBS)
+    turns.ask_again(JOBS, 1)
+    assert lost not in turns.take(JOBS, JOBS, JOBS)
+
+
 def test_jobs_that_ended_lose_their_turn() -> None:
     turns = Turns()
     turns.ask(JOBS)
