@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, after which calendars have no dates."""
+
 
 def iso(at_ms: int) -> str:
-    """Epoch ms as UTC: `2026-11-21T10:03:26.882Z`."""
+    """Epoch ms as UTC: `2026-11-21T10:03:26.882Z`; at most LAST_MS, where it would be later."""
+    at_ms = min(at_ms, LAST_MS)
     instant = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{instant:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"

@@ -52,7 +52,7 @@ def needed_budgets(
 def _needed(free: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
     usable, high = filtered.usable, forecast.high.cost
     least = math.ceil(forecast.low.cost[usable].min())
-    amounts = np.unique(np.ceil(high[usable])).astype(np.int64).tolist()
+    amounts = [int(each) for each in np.unique(np.ceil(high[usable])).tolist()]  # may be more than an int64 holds
     if free.job.deadline_at_ms is None:
         return Needed(least, amounts[0])
     best = rank(free, forecast, filtered)

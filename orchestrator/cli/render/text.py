@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
-from orchestrator.formats.readable import iso
+from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.model import Estimate
 from providers.money import about_usd, format_usd
 from providers.offer import OfferId, short_zone
@@ -198,7 +198,9 @@ def span(seconds: float | None) -> str:
 
 def instant(at_ms: int | None) -> str:
     """`2026-11-21 10:03:26 UTC`."""
-    return "-" if at_ms is None else f"{iso(at_ms)[:19].replace('T', ' ')} UTC"
+    if at_ms is None:
+        return "-"
+    return "after the year 9999" if at_ms > LAST_MS else f"{iso(at_ms)[:19].replace('T', ' ')} UTC"
 
 
 def moment(at_ms: int) -> str:

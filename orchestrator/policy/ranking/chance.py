@@ -1,9 +1,9 @@
 """Chance: the probability that a job keeps its limits on each offer, where no offer keeps them for certain.
 
-Time and money are log-normal. Under a deadline a spot machine must also never be lost, because no slack is left for
-that, with one exception: if the job's speed is unknown, it can be measured on a spot machine first, and on-demand be
-bought as soon as the speed is known. Where that is nearly as safe as on-demand at once, the cheapest such machine is
-best.
+Time and money are log-normal. Under a deadline a spot machine must also not be lost more often than the slack allows,
+where each loss takes a restart and an outage; without slack, never. There is one exception: if the job's speed is
+unknown, it can be measured on a spot machine first, and on-demand be bought as soon as the speed is known. Where that
+is nearly as safe as on-demand at once, the cheapest such machine is best.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.cost import Z95, Forecast
+from orchestrator.policy.ranking.outages import mean_outages_h
 from orchestrator.policy.ranking.pool import Floats
 
 Bools = NDArray[np.bool_]
@@ -34,7 +35,7 @@ def chances(
     if left_s is not None:
         first = _measured_first(forecast, rows, left_s)
         alone = _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows])
-        p *= np.maximum(alone * np.exp(-forecast.over_rows(mid.losses)[rows]), first)
+        p *= np.maximum(alone * _few_losses(forecast, rows, left_s), first)
     if left_nano_usd is not None and forecast.known:
         p *= _below(float(left_nano_usd), low.cost[rows], mid.cost[rows], high.cost[rows])
     chance, falling = np.zeros(len(candidates)), np.zeros(len(candidates))
@@ -44,14 +45,30 @@ def chances(
     return chance, falling
 
 
+def _few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
+    """The probability that a machine of each row is lost no more often than there is time for. 1 on demand."""
+    pool, mid, found = forecast.pool, forecast.mid, np.ones(len(rows))
+    spot = np.flatnonzero(pool.spot[rows])
+    if not spot.size:
+        return found
+    at = rows[spot]
+    expected, setback_s = (forecast.over_rows(column)[at] for column in (mid.losses, forecast.setback_s))
+    each_s = setback_s + 3600 * mean_outages_h(pool.market, pool.rows[at])
+    slack_s = left_s - (mid.seconds[at] - expected * setback_s)
+    found[spot] = _poisson(np.floor(np.maximum(slack_s, 0.0) / np.maximum(each_s, 1.0)), expected)
+    return found
+
+
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
     """The probability of meeting the deadline on demand after the job was measured on each spot row; 0 where it was
-    already. Until then the machine may be lost once."""
+    already, or could be for no more on demand. Until then the machine may be lost once."""
     pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.high
     bought = rows[~pool.spot[rows]]
-    found = np.zeros(len(rows))
+    found, kind = np.zeros(len(rows)), pool.kind[pool.cell]
     for index in np.flatnonzero((pool.spot & forecast.measurable)[rows]).tolist() if bought.size else ():
-        cell = pool.cell[rows[index]]
+        row, cell = rows[index], pool.cell[rows[index]]
+        if (mid.price_s[bought[kind[bought] == kind[row]]] <= mid.price_s[row]).any():
+            continue
         rest_s = left_s - float(forecast.begin_s[cell] + forecast.setback_s[cell]) - LONGEST_PROBE_S
         found[index] = _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought]).max()
     return found
@@ -70,6 +87,14 @@ def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
     half = np.where(limit >= safe_mid, np.maximum(high, safe_mid) / safe_mid, safe_mid / least)
     sigma = np.maximum(np.log(half) / Z95, 1e-6)
     return np.where(mid <= 0, 1.0, normal_cdf(np.log(limit / safe_mid) / sigma))
+
+
+def _poisson(most: Floats, mean: Floats) -> Floats:
+    """P(N <= most) of Poisson variables, to 0.01 (Wilson and Hilferty 1931, for the chi-squared distribution with
+    2 (most + 1) degrees of freedom); exact where `most` is 0."""
+    ninth = 1 / (9 * (most + 1))
+    close: Floats = 1 - normal_cdf((np.cbrt(mean / (most + 1)) - (1 - ninth)) / np.sqrt(ninth))
+    return np.where(most < 1, np.exp(-mean), close)
 
 
 def normal_cdf(z: Floats) -> Floats:

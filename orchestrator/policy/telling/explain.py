@@ -9,16 +9,15 @@ import numpy as np
 
 from orchestrator.market import Market, why_over_quota
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
-from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promised_saving
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.limits import IMPOSSIBLE, Bools, budget_left, time_left_s
+from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.ranking.pool import Rows
+from orchestrator.policy.telling.nearest import budget_remedy, hopeless, nearest_miss
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd
 
@@ -63,7 +62,11 @@ MAY_PASS = frozenset(
 
 
 NOT_MEASURED = "not measured yet"
-CENT_NANO_USD = 10_000_000
+
+
+def _odds(chance: float) -> str:
+    """A probability in words that never say that it is certain."""
+    return f"{min(chance, 0.99):.0%}"
 
 
 def span(seconds: float) -> str:
@@ -90,8 +93,8 @@ def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ra
             return f"{late}, and {_over_budget(demand, forecast, row)}" if _too_dear(demand, forecast, row) else late
         case RejectionReason.BUDGET:
             over, it = _why_over_budget(demand, forecast, ranking, row), "it " * ((budget_left(demand) or 0) <= 0)
-            hopeless = _hopeless(demand, forecast, np.array([row]))[0]
-            return f"{over}, and {it}{_too_late(demand, forecast, row)}" if hopeless else over
+            late = hopeless(demand, forecast, np.array([row]))[0]
+            return f"{over}, and {it}{_too_late(demand, forecast, row)}" if late else over
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
@@ -180,15 +183,6 @@ def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: 
     return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
 
 
-def _hopeless(demand: Demand, forecast: Forecast, rows: Rows) -> Bools:
-    """Which rows of the pool cannot meet the deadline."""
-    left_s = time_left_s(demand, forecast)
-    if left_s is None:
-        return np.zeros(len(rows), np.bool_)
-    late: Bools = forecast.low.seconds[np.searchsorted(forecast.pool.rows, rows)] > left_s
-    return late
-
-
 def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
     """Whether what is left of the budget cannot pay for a row."""
     left = budget_left(demand)
@@ -226,7 +220,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     """Why a candidate that ranks behind the chosen one was not chosen. `known`: whether the number of steps is
     known."""
     if mode == "likely":
-        return f"{row.chance:.0%} likely to meet your limits, the chosen one {chosen.chance:.0%}"
+        return f"{_odds(row.chance)} likely to meet your limits, the chosen one {_odds(chosen.chance)}"
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
     if mode == "late":
         if more_s < 1:
@@ -271,7 +265,7 @@ def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """Why the rest of a move to `row` that has begun does not pay."""
     if ranking.mode == "likely":
-        return f"{ranking.odds(current):.0%} likely to meet its limits where it is, {ranking.odds(row):.0%} there"
+        return f"{_odds(ranking.odds(current))} likely to meet its limits where it is, {_odds(ranking.odds(row))} there"
     objective = demand.job.spec.objective
     more_s = ranking.seconds(row) - ranking.seconds(current)
     more_usd = ranking.cost(row) - ranking.cost(current)
@@ -302,7 +296,7 @@ def why_chosen(
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
     if ranking.mode == "likely":
-        told = f"no offer is certain to meet your limits; this one has a {ranking.odds(row):.0%} chance"
+        told = f"no offer is certain to meet your limits; this one has a {_odds(ranking.odds(row))} chance"
         at = forecast.pool.at(row)
         first = forecast.pool.spot[at] and forecast.measurable[at]
         return f"{told}, and the job's speed is measured before on-demand is bought" if first else told
@@ -377,7 +371,7 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
         f"nearest miss {market.ids[nearest]}: {reason}"
     )
     return (
-        text + _remedy(demand, forecast, nearest)
+        text + budget_remedy(demand, forecast, ranking)
         if ranking.rejection_reasons[nearest] == RejectionReason.BUDGET
         else text
     )
@@ -395,45 +389,6 @@ def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wai
     if left_s <= awaited.finish_s:
         return f"{text}; if it is not back soon, on-demand still meets the deadline"
     return f"{text}, with {span(left_s - awaited.finish_s)} to spare before the deadline"
-
-
-def _remedy(demand: Demand, forecast: Forecast, nearest: int) -> str:
-    """How to raise the budget so that it covers the closest offer at the 95th percentile of its cost."""
-    if not forecast.known:
-        return f"; to continue: tradewind budget set {demand.job.name} USD"
-    needed = demand.spent_nano_usd + math.ceil(float(forecast.high.cost[forecast.pool.at(nearest)]))
-    amount = f"{-(-needed // CENT_NANO_USD) / 100:.2f}"
-    if not demand.started:
-        late = _hopeless(demand, forecast, np.array([nearest]))[0]
-        return f"; a budget of ${amount} would be enough{' to finish late' if late else ''}"
-    return f"; to continue: tradewind budget set {demand.job.name} {amount}"
-
-
-def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
-    """The rejected row that comes closest: the last reason examined, then the smallest excess."""
-    last = int(ranking.rejection_reasons.max())
-    rows = np.flatnonzero(ranking.rejection_reasons == last)
-    if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
-        excess = forecast.mid.cost if last == RejectionReason.BUDGET else forecast.mid.seconds
-        in_time = ~_hopeless(forecast.demand, forecast, rows)
-        rows = rows[in_time] if last == RejectionReason.BUDGET and in_time.any() else rows
-        return int(rows[np.argmin(excess[np.searchsorted(forecast.pool.rows, rows)])])
-    if last == RejectionReason.GPU_MEMORY:
-        gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])
-        return int(rows[np.argmin(gaps[market.listing.kind[rows]])])
-    if last in (RejectionReason.NO_CAPACITY, RejectionReason.STALE_PRICE):
-        wait = market.backed_off_until[rows] if last == RejectionReason.NO_CAPACITY else market.price_age_s(rows)
-        return int(rows[np.argmin(wait)])
-    return int(rows[0])
-
-
-def _memory_gap(kind: InstanceKind, forecast: Forecast) -> int:
-    """The bytes by which a GPU's memory is outside the job's range or below its need."""
-    job = forecast.demand.job
-    least, most = job.spec.resources.gpu_memory_bytes or (0, None)
-    has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes
-    short = max(forecast.perf.shortfalls(job, (kind,)), default=0)
-    return max(least - has, has - most if most is not None else 0, short)
 
 
 def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall_bytes: int) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.model import GpuRequest, Resources, Where
 from orchestrator.policy import Demand, MoveLimits
+from orchestrator.policy.needed_budget import needed_budgets
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.unit.policy.conftest import DecisionCase
@@ -203,6 +204,24 @@ def test_the_suggested_budget_is_enough(case, spent):
     assert case.decide(enough).action == "place"
     assert case.decide(enough).chance is None, "kept at the 95th percentile"
     assert case.decide(less).chance is not None or case.decide(less).action == "wait"
+
+
+def test_the_suggested_budget_is_the_least_that_is_enough_and_not_that_of_the_nearest_miss(case):
+    known = case.offer("known", 3.0, gpu="V100", provider="aws")
+    near = case.offer("near", 3.0, gpu="A100-80GB", provider="aws")  # faster by any estimate, but by how much?
+    job = case.job(rates={"V100": 1.0}, budget_nano_usd=usd(1))
+    refused = case.decide(Demand(job, STEPS))
+    assert f"nearest miss {near}" in refused.reason
+    amount = re.search(r"a budget of \$([\d,.]+) would be enough", refused.reason)[1].replace(",", "")
+    enough = case.decide(Demand(replace(job, spec=replace(job.spec, budget_nano_usd=usd(amount))), STEPS))
+    assert (enough.offer_id, enough.chance) == (known, None)
+
+
+def test_the_budgets_of_a_job_that_costs_more_than_an_integer_holds_are_still_in_order(case):
+    case.offer("slow", 1)
+    demand = Demand(case.job(rates={"SIM-M": 1e-6}), 10**9)
+    needed = needed_budgets([demand], case.market(), case.perf(), limits=MoveLimits())["job_1"]
+    assert 2**63 < needed.least <= needed.enough
 
 
 def test_a_job_with_an_impossible_deadline_starts_where_it_finishes_first_and_says_so(case):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from orchestrator.perf import Observation
 from orchestrator.policy import Demand
-from orchestrator.policy.ranking.chance import SURER
+from orchestrator.policy.ranking.chance import SURER, _poisson
 from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
 STEPS = 360_000  # 100 h on the K80 at 1 step/s
@@ -75,3 +78,33 @@ def test_a_job_that_cannot_be_measured_in_time_goes_to_on_demand(case, offers, s
     assert (measuring.action, measuring.again_at_ms) == ("stay", where.since_ms + 24 * 60_000)
     late = case.decide(due(case, 30), settled(offers["V100 spot"], since_ms=NOW - 24 * 60_000))
     assert (late.action, late.offer_id) == ("move", offers["V100"])
+
+
+@pytest.mark.parametrize("hours", [20, 30, 60])
+def test_a_job_is_not_measured_on_spot_where_on_demand_of_the_same_machine_costs_less(case, hours):
+    for gpu, dollars in (("K80", 0.75), ("V100", 3.06)):
+        case.offer(f"t.{gpu}", dollars, gpu=gpu, provider="aws")
+        case.offer(f"t.{gpu}", 1.05 * dollars, gpu=gpu, spot=True, provider="aws")
+    case.observations.append(Observation("job_1", "K80", 1, 1.0, 2209, case.now))
+    placed = case.decide(due(case, hours))
+    assert placed.offer_id == "aws/eu-1/eu-1a/t.V100/on_demand"
+    assert placed.saving_nano_usd >= 0
+
+
+@pytest.mark.parametrize("hours", [30, 100])
+def test_a_spot_machine_that_is_in_time_though_it_is_lost_is_not_passed_over_for_one_that_may_be_late(case, hours):
+    """On-demand of unknown speed cannot rescue the job. It made one loss of the spot machine count as a missed one."""
+    spot = case.offer("fast", 3.7, gpu="A100-80GB", spot=True, provider="aws")
+    job = case.job(rates={"A100-80GB": 6.0}, deadline_at_ms=case.now + hours * HOUR)
+    alone = case.decide(Demand(job, 360_000))
+    case.offer("slow", 0.75, gpu="K80", provider="aws")
+    placed = case.decide(Demand(job, 360_000))
+    assert alone.offer_id == placed.offer_id == spot
+    assert placed.chance is None or placed.chance > 0.5
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.3, 1.0, 2.5, 10.0, 60.0])
+def test_how_likely_few_losses_are_is_the_distribution_of_poisson(mean):
+    most = np.arange(0.0, 120.0)
+    exact = np.cumsum([math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(len(most))])
+    assert np.abs(_poisson(most, np.full(len(most), mean)) - exact).max() < 0.01

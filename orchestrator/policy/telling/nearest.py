@@ -1,0 +1,76 @@
+"""Nearest: of offers that were all rejected, the one that comes closest, and the budget that would pay for one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from orchestrator.market import Market
+from orchestrator.perf import InstanceKind
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import RejectionReason
+from orchestrator.policy.ranking.limits import Bools, time_left_s
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.pool import Rows
+from providers.hardware import GPUS
+
+CENT_NANO_USD = 10_000_000
+
+
+def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
+    """The rejected row that comes closest: the last reason examined, then the smallest excess."""
+    last = int(ranking.rejection_reasons.max())
+    rows = np.flatnonzero(ranking.rejection_reasons == last)
+    if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
+        excess = forecast.mid.cost if last == RejectionReason.BUDGET else forecast.mid.seconds
+        if last == RejectionReason.BUDGET:
+            rows = _too_dear(forecast.demand, forecast, ranking)
+        return int(rows[np.argmin(excess[np.searchsorted(forecast.pool.rows, rows)])])
+    if last == RejectionReason.GPU_MEMORY:
+        gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])
+        return int(rows[np.argmin(gaps[market.listing.kind[rows]])])
+    if last in (RejectionReason.NO_CAPACITY, RejectionReason.STALE_PRICE):
+        wait = market.backed_off_until[rows] if last == RejectionReason.NO_CAPACITY else market.price_age_s(rows)
+        return int(rows[np.argmin(wait)])
+    return int(rows[0])
+
+
+def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
+    """How to raise the budget so that it covers one of the offers at the 95th percentile of its cost: the least."""
+    if not forecast.known:
+        return f"; to continue: tradewind budget set {demand.job.name} USD"
+    rows = _too_dear(demand, forecast, ranking)
+    high = forecast.high.cost[np.searchsorted(forecast.pool.rows, rows)]
+    least = int(np.argmin(high))
+    cents = -(-(demand.spent_nano_usd + math.ceil(float(high[least]))) // CENT_NANO_USD)
+    if not demand.started:
+        late = hopeless(demand, forecast, rows[least : least + 1])[0]
+        return f"; a budget of ${cents / 100:,.2f} would be enough{' to finish late' if late else ''}"
+    return f"; to continue: tradewind budget set {demand.job.name} {cents / 100:.2f}"
+
+
+def _too_dear(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:
+    """The rows rejected for the budget; only those that would be in time, if there are any."""
+    rows = np.flatnonzero(ranking.rejection_reasons == RejectionReason.BUDGET)
+    in_time = ~hopeless(demand, forecast, rows)
+    return rows[in_time] if in_time.any() else rows
+
+
+def hopeless(demand: Demand, forecast: Forecast, rows: Rows) -> Bools:
+    """Which rows of the pool cannot meet the deadline."""
+    left_s = time_left_s(demand, forecast)
+    if left_s is None:
+        return np.zeros(len(rows), np.bool_)
+    late: Bools = forecast.low.seconds[np.searchsorted(forecast.pool.rows, rows)] > left_s
+    return late
+
+
+def _memory_gap(kind: InstanceKind, forecast: Forecast) -> int:
+    """The bytes by which a GPU's memory is outside the job's range or below its need."""
+    job = forecast.demand.job
+    least, most = job.spec.resources.gpu_memory_bytes or (0, None)
+    has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes
+    short = max(forecast.perf.shortfalls(job, (kind,)), default=0)
+    return max(least - has, has - most if most is not None else 0, short)

@@ -1,0 +1,18 @@
+"""Times for people, also those that no calendar has."""
+
+from __future__ import annotations
+
+from orchestrator.cli.render.text import instant
+from orchestrator.formats.readable import LAST_MS, iso
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert iso(1_763_719_406_882) == "2025-11-21T10:03:26.882Z"
+    assert instant(1_763_719_406_882) == "2025-11-21 10:03:26 UTC"
+
+
+def test_a_time_after_the_last_year_of_the_calendar_is_told_as_that() -> None:
+    """A job of a billion steps at a step in a quarter of an hour ends in the year 34421."""
+    assert iso(LAST_MS) == iso(2**62) == "9999-12-31T23:59:59.999Z"
+    assert instant(2**62) == "after the year 9999"
+    assert instant(LAST_MS).startswith("9999")
