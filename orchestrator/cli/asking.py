@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from functools import cache
 
 
-def answer() -> str:
-    """The next line of stdin, without its end; empty if stdin has ended. Only for the main thread."""
-    with _signals() as arrived:
+def answer(question: str) -> str:
+    """Ask, and return the next line of stdin without its end; empty if stdin has ended. Only for the main thread."""
+    with _signals() as arrived:  # before the question, which a quick Ctrl-C answers
+        sys.stderr.write(question)
+        sys.stderr.flush()
         while sys.stdin not in select.select([sys.stdin, arrived], [], [])[0]:
             os.read(arrived, 1)  # of a signal whose handler did not raise, such as a new window size
     return sys.stdin.readline().strip()

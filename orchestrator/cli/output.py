@@ -116,15 +116,11 @@ class Output:
         """Ask on the terminal; anything but y or yes is no. Raises UsageError when nobody can answer."""
         if not self.can_ask:
             raise UsageError("this command asks for confirmation, and stdin is not a terminal", hint="add --yes")
-        sys.stderr.write(f"{question} [y/N] ")
-        sys.stderr.flush()
-        return answer().lower() in ("y", "yes")
+        return answer(f"{question} [y/N] ").lower() in ("y", "yes")
 
     def ask(self, question: str, default: str = "") -> str:
         """Ask on the terminal; `default` if nothing is answered."""
-        sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
-        sys.stderr.flush()
-        return answer() or default
+        return answer(f"{question}{f' [{default}]' if default else ''}: ") or default
 
     @contextmanager
     def after_ctrl_c(self, what: str) -> Iterator[None]:
