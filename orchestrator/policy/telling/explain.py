@@ -59,6 +59,8 @@ MAY_PASS = frozenset(
     )
 )
 """The topics of rejections that may go away with time."""
+FOR_MONEY = _TOPIC[RejectionReason.BUDGET]
+"""The topic of those that a larger budget would change."""
 
 
 NOT_MEASURED = "not measured yet"

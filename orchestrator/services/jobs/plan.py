@@ -16,7 +16,7 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
+from orchestrator.policy import FOR_MONEY, MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.quotas import worth_of_quotas
@@ -47,7 +47,7 @@ def preview(
     """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
     With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and a cloud of the catalogue can; if asked for, it also says what enabling
+    provider can ever run one of the jobs, and a cloud of the catalogue can, or could with more money; if asked for, it also says what enabling
     each cloud would save. The age of the catalogue is measured by the
     clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
     not supported yet, and UsageError if the environment lacks one of its secrets.
@@ -69,7 +69,7 @@ def preview(
     elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced, compared=bool(anywhere))
     if anywhere:
         return elsewhere
-    if all(decided.offer_id is not None for decided in elsewhere.decisions):
+    if all(decided.offer_id is not None or _lacks_money(elsewhere, decided) for decided in elsewhere.decisions):
         return replace(elsewhere, not_rentable=view.not_rentable, no_offers=view.no_offers)
     return view
 
@@ -294,7 +294,7 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer], objective
 def require_feasible(view: PlanView) -> None:
     """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later."""
     for decided in _hopeless(view):
-        money = view.plan.placement(decided.job_id).lacks_money
+        money = _lacks_money(view, decided)
         unfit = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
         raise InfeasibleError(
@@ -344,8 +344,14 @@ def _hopeless(view: PlanView) -> list[Decision]:
         for decided in view.decisions
         if (view.anywhere or decided.job_id in new)
         and decided.offer_id is None
-        and (view.plan.placement(decided.job_id).lacks_money or not _may_fit_later(decided))
+        and (_lacks_money(view, decided) or not _may_fit_later(decided))
     ]
+
+
+def _lacks_money(view: PlanView, decided: Decision) -> bool:
+    """Whether only a larger budget helps. What the catalogue has does not become cheaper by waiting."""
+    dear = view.anywhere and any(rejection.topic == FOR_MONEY for rejection in decided.rejected)
+    return view.plan.placement(decided.job_id).lacks_money or (dear and decided.offer_id is None)
 
 
 def _may_fit_later(decided: Decision) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from orchestrator.services.offers.views import OfferList
 from providers.catalog import load
 from providers.clock import VirtualClock
 from providers.fake import FakeProvider
+from providers.money import usd
 from tests.unit.services.recorded_history import ME, spec
 
 NOW = 1_795_000_000_000  # some days after the newest fact of the catalogue
@@ -216,6 +218,26 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
         apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+@pytest.mark.parametrize("anywhere", [None, True])
+def test_a_budget_that_buys_the_job_nowhere_is_the_reason_also_on_clouds_that_are_not_enabled(
+    installation: Installation, anywhere: bool | None
+) -> None:
+    dear = replace(spec(resources=GPUS, steps=50_000_000), budget_nano_usd=usd(5))
+    view = plan.preview(installation, [dear], anywhere=anywhere, wall=VirtualClock(NOW))
+    (decided,) = view.decisions
+    assert view.anywhere
+    assert decided.offer_id is None
+    amount = re.search(r"a budget of \$([\d,.]+) would be enough", decided.reason)
+    assert amount is not None
+    with pytest.raises(InfeasibleError) as refused:
+        plan.require_feasible(view)
+    assert "raise the budget" in refused.value.hint
+    enough = replace(dear, budget_nano_usd=usd(amount[1].replace(",", "")))
+    (decided,) = plan.preview(installation, [enough], anywhere=anywhere, wall=VirtualClock(NOW)).decisions
+    assert decided.offer_id is not None
+    assert decided.chance is None
 
 
 def test_a_plan_for_other_clouds_names_what_is_enabled_and_has_nothing_to_rent(
