@@ -40,7 +40,7 @@ def stop_as_asked(ctx: Context) -> bool:
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     runs = ctx.work.runs_by_job()
     for job in ctx.work.jobs.values():
-        if job.state == "queued":  # of which there may be thousands, and nothing is to be stopped
+        if job.state == "queued":  # it has nothing to stop, and there may be thousands
             continue
         changed |= contained(
             ctx,

@@ -23,11 +23,11 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     """The rejected row that comes closest: the last reason examined, then the smallest excess."""
     last = int(ranking.rejection_reasons.max())
     rows = np.flatnonzero(ranking.rejection_reasons == last)
-    if last in (RejectionReason.BUDGET, RejectionReason.DEADLINE):  # both are over the pool
-        excess = forecast.mid.cost if last == RejectionReason.BUDGET else forecast.mid.seconds
-        if last == RejectionReason.BUDGET:
-            rows = _too_dear(forecast.demand, forecast, ranking)
-        return int(rows[np.argmin(excess[np.searchsorted(forecast.pool.rows, rows)])])
+    if last == RejectionReason.BUDGET:
+        rows = _refused_for_budget(forecast.demand, forecast, ranking)
+        return int(rows[np.argmin(forecast.mid.cost[np.searchsorted(forecast.pool.rows, rows)])])
+    if last == RejectionReason.DEADLINE:
+        return int(rows[np.argmin(forecast.mid.seconds[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.GPU_MEMORY:
         gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])
         return int(rows[np.argmin(gaps[market.listing.kind[rows]])])
@@ -41,7 +41,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     """How to raise the budget so that it covers one of the offers at the 95th percentile of its cost: the least."""
     if not forecast.known:
         return f"; to continue: tradewind budget set {demand.job.name} USD"
-    rows = _too_dear(demand, forecast, ranking)
+    rows = _refused_for_budget(demand, forecast, ranking)
     high = forecast.high.cost[np.searchsorted(forecast.pool.rows, rows)]
     least = int(np.argmin(high))
     cents = -(-(demand.spent_nano_usd + math.ceil(float(high[least]))) // CENT_NANO_USD)
@@ -51,7 +51,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     return f"; to continue: tradewind budget set {demand.job.name} {cents / 100:.2f}"
 
 
-def _too_dear(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:
+def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:
     """The rows rejected for the budget; only those that would be in time, if there are any."""
     rows = np.flatnonzero(ranking.rejection_reasons == RejectionReason.BUDGET)
     in_time = ~hopeless(demand, forecast, rows)

@@ -350,8 +350,9 @@ def _hopeless(view: PlanView) -> list[Decision]:
 
 def _lacks_money(view: PlanView, decided: Decision) -> bool:
     """Whether only a larger budget helps. What the catalogue has does not become cheaper by waiting."""
-    dear = view.anywhere and any(rejection.topic == FOR_MONEY for rejection in decided.rejected)
-    return view.plan.placement(decided.job_id).lacks_money or (dear and decided.offer_id is None)
+    if decided.offer_id is None and view.anywhere and any(each.topic == FOR_MONEY for each in decided.rejected):
+        return True
+    return view.plan.placement(decided.job_id).lacks_money
 
 
 def _may_fit_later(decided: Decision) -> bool:
