@@ -9,6 +9,7 @@ is nearly as safe as on-demand at once, the cheapest such machine is best.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +25,37 @@ SURER = 0.05
 """By how much another offer's probability must be higher before a job at risk goes there instead."""
 
 
-def chances(
-    forecast: Forecast, candidates: Bools, left_s: float | None, left_nano_usd: int | None
-) -> tuple[Floats, Floats]:
-    """(the probability of keeping every limit, the main key by which to sort; on-demand and the cost decide between
-    equals), for the candidates (0 for all other rows)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Chances:
+    """Over the rows of a pool: `probability` of keeping every limit (0 where it is not a candidate); the main key by
+    which to sort, `falling`, where on-demand and the cost decide between equals; and whether the probability is that of
+    measuring the job there before on-demand is bought, `measured_first`."""
+
+    probability: Floats
+    falling: Floats
+    measured_first: Bools
+
+
+def chances(forecast: Forecast, candidates: Bools, left_s: float | None, left_nano_usd: int | None) -> Chances:
+    """The chances of the candidates."""
     rows = np.flatnonzero(candidates)
-    low, mid, high = forecast.low, forecast.mid, forecast.high
+    low, mid, high = forecast.low, forecast.mid, forecast.at_95
     p, first = np.ones(len(rows)), np.zeros(len(rows))
-    if left_s is not None:
-        first = _measured_first(forecast, rows, left_s)
-        alone = _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows])
-        p *= np.maximum(alone * _few_losses(forecast, rows, left_s), first)
     if left_nano_usd is not None and forecast.known:
-        p *= _below(float(left_nano_usd), low.cost[rows], mid.cost[rows], high.cost[rows])
-    chance, falling = np.zeros(len(candidates)), np.zeros(len(candidates))
-    chance[rows] = p
+        p = _below(float(left_nano_usd), low.cost[rows], mid.cost[rows], high.cost[rows])
+    if left_s is not None:
+        first = _measured_first(forecast, rows, left_s, p)
+        alone = _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows])
+        p = p * alone * few_losses(forecast, rows, left_s)
+    probability, falling, measured_first = (np.zeros(len(candidates)) for _ in range(3))
+    measured_first[rows] = first > p
+    probability[rows] = p = np.maximum(p, first)
     best = p.max()
-    falling[rows] = np.where((first > 0) & (p >= best - SURER), -1 - best, -p)
-    return chance, falling
+    falling[rows] = np.where((first >= p) & (first > 0) & (p >= best - SURER), -1 - best, -p)
+    return Chances(probability, falling, measured_first > 0)
 
 
-def _few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
+def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
     """The probability that a machine of each row is lost no more often than there is time for. 1 on demand."""
     pool, mid, found = forecast.pool, forecast.mid, np.ones(len(rows))
     spot = np.flatnonzero(pool.spot[rows])
@@ -59,18 +69,20 @@ def _few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> F
     return found
 
 
-def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
-    """The probability of meeting the deadline on demand after the job was measured on each spot row; 0 where it was
-    already, or could be for no more on demand. Until then the machine may be lost once."""
-    pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.high
-    bought = rows[~pool.spot[rows]]
+def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:
+    """The probability of keeping the limits on demand after the job was measured on each spot row; 0 where it was
+    already, or could be for no more on demand. Until then the machine may be lost once. `paid` is the probability that
+    the budget pays for each row."""
+    pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.at_95
+    on_demand = ~pool.spot[rows]
+    bought, paid = rows[on_demand], paid[on_demand]
     found, kind = np.zeros(len(rows)), pool.kind[pool.cell]
     for index in np.flatnonzero((pool.spot & forecast.measurable)[rows]).tolist() if bought.size else ():
         row, cell = rows[index], pool.cell[rows[index]]
         if (mid.price_s[bought[kind[bought] == kind[row]]] <= mid.price_s[row]).any():
             continue
         rest_s = left_s - float(forecast.begin_s[cell] + forecast.setback_s[cell]) - LONGEST_PROBE_S
-        found[index] = _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought]).max()
+        found[index] = (paid * _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought])).max()
     return found
 
 

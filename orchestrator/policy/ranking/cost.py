@@ -296,10 +296,19 @@ class Forecast:
     def high(self) -> Case:
         """The course that limits are checked against, stricter than the 95th percentile (`spread`)."""
         # A spot machine that can be lost counts as lost at least once: a limit that the first loss breaks is not kept.
-        work_s = self._work_s("low")
-        losses = self._losses(work_s)
-        most = np.maximum(losses + Z95 * np.sqrt(losses), 1)
-        return self._case(work_s, np.where(self.pool.hazard_s > 0, most, 0), Z95)
+        most = np.where(self.pool.hazard_s > 0, np.maximum(self._most_losses, 1), 0)
+        return self._case(self._work_s("low"), most, Z95)
+
+    @lazily
+    def at_95(self) -> Case:
+        """The course at the 95th percentile of time and cost."""
+        return self._case(self._work_s("low"), self._most_losses, Z95)
+
+    @lazily
+    def _most_losses(self) -> Floats:
+        """The 95th percentile of the losses, over the cells."""
+        losses = self._losses(self._work_s("low"))
+        return losses + Z95 * np.sqrt(losses)
 
     @lazily
     def afresh(self) -> tuple[Floats, Floats]:

@@ -2,7 +2,8 @@
 
 After a loss, the job either waits until its offer has capacity again or goes on at the best of a few other offers,
 whichever is better by the rule of `patience` for the work that is then left. Waiting takes time and no money. Going
-elsewhere takes no time, but costs the transfer of the checkpoint and what the rest of the work costs more there.
+elsewhere takes no time, but costs the transfer of the checkpoint and what the rest of the work costs more there. The
+job goes only where what is left of its budget pays for the rest.
 
 The number of losses is Poisson with an uncertain rate, and the length of an outage is exponential with an uncertain
 mean. All pools where a job is lost have rates of their own, so the more of them it visits, the more these even out.
@@ -210,6 +211,8 @@ def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Li
         going_s[:, *itself] = np.inf
     going_value = _value(by, going, going_s, axis=1)
     going_value[:, *itself] = np.inf
+    if limits.left_cost is not None:
+        going_value[going > limits.left_cost - ((1 - left) * cost)[:, None]] = np.inf
     best = going_value.argmin(axis=1)
     at = np.arange(len(LEFT))[:, None], best, here
     least, there, egress_there = going_value[at], going[at], egress[best, here]

@@ -2,6 +2,7 @@
 
 An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if at the 5th. A spot machine is safe
 for a deadline only while there is time to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
+Where no on-demand offer is in time, it must be safe by itself: the time must be enough for its losses and outages.
 
 Columns are over the pool of the forecast.
 """
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.chance import few_losses
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered
 from orchestrator.policy.ranking.pool import Floats, Pool
@@ -26,6 +28,7 @@ Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
+SAFELY = 0.95
 KEPT_BACK = 0.02  # the share of the work's time that is kept back before a deadline
 
 
@@ -163,7 +166,9 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     pool, possible = forecast.pool, forecast.low.seconds <= left_s
     safe = forecast.high.seconds <= left_s
     rescued = _rescued(forecast, usable, left_s)
-    if rescued is not None:
+    if rescued is None:
+        safe &= ~pool.spot | (few_losses(forecast, np.arange(len(pool.rows)), left_s) >= SAFELY)
+    else:
         # Where the speed is not known, it soon is, and on-demand can still be bought then: until then the expected one
         # counts, and what is possible where the job is already.
         hoped = forecast.mid.seconds <= left_s
@@ -175,8 +180,9 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
 
 def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
     """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost; None
-    without such an offer."""
-    rescue = rescue_there_s(forecast, usable)
+    without an on-demand offer that is in time itself."""
+    in_time = usable & ~forecast.pool.spot & (forecast.high.seconds <= left_s)
+    rescue = rescue_there_s(forecast, usable) if in_time.any() else None
     if rescue is None:
         return None
     # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job

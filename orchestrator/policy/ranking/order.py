@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from orchestrator.model import CHEAPEST, Objective
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
-from orchestrator.policy.ranking.chance import chances
+from orchestrator.policy.ranking.chance import Chances, chances
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
 from orchestrator.policy.ranking.limits import (
@@ -52,7 +52,7 @@ Mode = Literal[
 class Ranking:
     """`order`: the best candidate rows, best first. If there are many, it leaves out the rest, except those ahead of
     where the job is and the best one at another site. `rejection_reasons` of every row now include deadline and budget,
-    and `counts` has the number of rows for each. `tiers` and, in mode "likely", `chance` are over `pool`. `keys_of`
+    and `counts` has the number of rows for each. `tiers` and, in mode "likely", `chances` are over `pool`. `keys_of`
     are the keys by which candidates were sorted; `earliest_s` is the earliest finish, where that is the first of
     them."""
 
@@ -65,7 +65,7 @@ class Ranking:
     outlook: Outlook
     keys_of: KeysOf
     earliest_s: float = 0.0
-    chance: Floats | None = None
+    chances: Chances | None = None
 
     def tier(self, row: int) -> int:
         """How a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
@@ -86,8 +86,12 @@ class Ranking:
 
     def odds(self, row: int) -> float:
         """The probability (0 to 1) that a row of the pool keeps the limits. Only in mode "likely"."""
-        assert self.chance is not None
-        return float(self.chance[self.pool.at(row)])
+        assert self.chances is not None
+        return float(self.chances.probability[self.pool.at(row)])
+
+    def measured_first(self, row: int) -> bool:
+        """Whether these odds are those of measuring the job there before on-demand is bought."""
+        return self.chances is not None and bool(self.chances.measured_first[self.pool.at(row)])
 
 
 def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
@@ -109,13 +113,17 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     candidates = np.flatnonzero(among)
     if not candidates.size:
         mode = "infeasible"
-    limits = kept_limits(demand, forecast, usable, tiers) if mode == "safe" else Limits(waits=False)
-    outlook, chance, earliest_s = Outlook(forecast, filtered.usable_at, limits), None, 0.0
+    limits = (
+        kept_limits(demand, forecast, usable, tiers)
+        if mode == "safe"
+        else Limits(waits=False, left_cost=None if left is None else float(left))
+    )
+    outlook, odds, earliest_s = Outlook(forecast, filtered.usable_at, limits), None, 0.0
     if mode == "safe":
         keys_of, earliest_s = _by_objective(demand, forecast, outlook, candidates)
     elif mode == "likely":
-        chance, falling = chances(forecast, among, left_s, left)
-        keys_of = partial(_by_chance, falling, pool.spot.astype(np.float64), outlook)
+        odds = chances(forecast, among, left_s, left)
+        keys_of = partial(_by_chance, odds.falling, pool.spot.astype(np.float64), outlook)
     else:
         earliest_s = _earliest_s(outlook, candidates)
         keys_of = partial(_by_finish, outlook, earliest_s)
@@ -136,7 +144,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         }
         only_budget = mode in ("late", "infeasible")
         counts = counts | ({RejectionReason.BUDGET: int(np.count_nonzero(out))} if only_budget else added)
-    return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, keys_of, earliest_s, chance)
+    return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, keys_of, earliest_s, odds)
 
 
 def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidates: Rows) -> tuple[KeysOf, float]:

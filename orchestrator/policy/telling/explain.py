@@ -299,9 +299,7 @@ def why_chosen(
             return _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
     if ranking.mode == "likely":
         told = f"no offer is certain to meet your limits; this one has a {_odds(ranking.odds(row))} chance"
-        at = forecast.pool.at(row)
-        first = forecast.pool.spot[at] and forecast.measurable[at]
-        return f"{told}, and the job's speed is measured before on-demand is bought" if first else told
+        return told + ", and the job's speed is measured before on-demand is bought" * ranking.measured_first(row)
     if not forecast.speed_known:
         return why_begun(demand)
     seconds = ranking.seconds(row)
@@ -337,7 +335,12 @@ def _without_on_demand(ranking: Ranking, row: int) -> str:
     limits, pool = ranking.outlook.limits, ranking.pool
     if limits.left_s is not None or not pool.spot[pool.at(row)]:
         return ""
-    why = "the budget pays for no on-demand machine" if limits.short_of_money else "no on-demand machine may be used"
+    bought = pool.rows[~pool.spot]
+    why = "no on-demand machine may be used"
+    if limits.short_of_money:
+        why = "the budget pays for no on-demand machine"
+    elif (ranking.rejection_reasons[bought] == RejectionReason.DEADLINE).any():
+        why = "no on-demand machine is fast enough"
     return f"; {why}, so whether the deadline is met depends on spot capacity"
 
 

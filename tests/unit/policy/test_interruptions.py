@@ -118,6 +118,16 @@ def test_a_deadline_that_on_demand_can_meet_is_met_at_the_price_of_on_demand(cas
     assert due.cost_high_nano_usd < usd(3.0 * 47)
 
 
+def test_after_a_loss_no_job_goes_where_its_budget_does_not_pay(case: DecisionCase) -> None:
+    """The only other offer costs 40 times as much: with this budget, the job waits for its own to come back."""
+    it = case.offer("it", 1.0, spot=True)
+    case.offer("dear", 40.0)
+    plans = (shown(case, objective=FASTEST, budget_nano_usd=usd(each)) for each in (60, 10**6))
+    poor, rich = (next(each for each in plan if each.offer_id == it) for plan in plans)
+    assert poor.cost_nano_usd < usd(60) < rich.cost_nano_usd
+    assert poor.duration_s > rich.duration_s
+
+
 def test_what_is_shown_spends_no_more_than_the_budget(case: DecisionCase) -> None:
     case.offer("it", 1.0, spot=True)
     case.offer("dear", 9.0, region="us-1", provider="aws")

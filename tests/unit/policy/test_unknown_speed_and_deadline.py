@@ -95,7 +95,7 @@ def test_a_job_is_not_measured_on_spot_where_on_demand_of_the_same_machine_costs
 def test_a_spot_machine_that_is_in_time_though_it_is_lost_is_not_passed_over_for_one_that_may_be_late(case, hours):
     """On-demand of unknown speed cannot rescue the job. It made one loss of the spot machine count as a missed one."""
     spot = case.offer("fast", 3.7, gpu="A100-80GB", spot=True, provider="aws")
-    job = case.job(rates={"A100-80GB": 6.0}, deadline_at_ms=case.now + hours * HOUR)
+    job = case.job(rates={"A100-80GB": 6.0}, deadline_at_ms=case.now + hours * HOUR, probe=False)
     alone = case.decide(Demand(job, 360_000))
     case.offer("slow", 0.75, gpu="K80", provider="aws")
     placed = case.decide(Demand(job, 360_000))

@@ -1,0 +1,101 @@
+"""Deadlines and budgets in plans: what is said of a chosen offer is of one piece, and more money never makes a job's
+limits less certain."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from orchestrator.model import CHEAPEST, FASTEST, Placement
+from orchestrator.policy import Demand
+from tests.unit.policy.conftest import HOUR, DecisionCase
+
+SPEEDS = {"K80": 1.0, "V100": 3.0, "A100-80GB": 6.0, "H100": 12.0}  # steps per second
+USD = {"K80": 0.9, "V100": 3.06, "A100-80GB": 4.0, "H100": 9.0}  # per hour
+CASES = 400
+
+
+class Scene(DecisionCase):
+    """One to four kinds of machines in up to three regions, spot and on demand; some spot pools are shut, some speeds
+    are not known. A job with limits from hopeless to ample."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        draw = random.Random(seed)
+        kinds = list(SPEEDS)[: draw.randint(1, 4)]
+        for gpu in kinds:
+            for region in ("us-east-1", "eu-west-1", "us-west-2")[: draw.randint(1, 3)]:
+                dollars = USD[gpu] * draw.uniform(0.5, 1.5)
+                self.offer("t." + gpu, dollars, gpu=gpu, provider="aws", region=region)
+                share = draw.uniform(0.1, 1.1)
+                spot = self.offer("t." + gpu, dollars * share, gpu=gpu, spot=True, provider="aws", region=region)
+                if draw.random() < 0.3:
+                    for _ in range(3):
+                        self.happened(spot, draw.choice(["refused", "lost"]), draw.uniform(1, 600))
+        rates = {gpu: SPEEDS[gpu] * draw.choice([0.5, 1, 2]) for gpu in kinds if draw.random() < 0.85}
+        hours = draw.choice([None, None, 1, 10, 30, 100, 1000])
+        job = self.job(
+            rates=rates,
+            objective=draw.choice([CHEAPEST, FASTEST]),
+            probe=False,
+            deadline_at_ms=None if hours is None else self.now + hours * HOUR,
+        )
+        steps = draw.choice([1000, 360_000, 3_000_000])
+        self.demand = Demand(job, steps, checkpoint_bytes=draw.choice([0, 10**9, 4 * 10**12]), checkpoint_s=30.0)
+
+    def with_budget(self, nano_usd: int) -> Placement:
+        job = self.demand.job
+        return self.decide(replace(self.demand, job=replace(job, spec=replace(job.spec, budget_nano_usd=nano_usd))))
+
+
+@cache
+def placed() -> list[tuple[int, Scene, int, Placement]]:
+    """(seed, scene, budget, placement) of the cases in which the job begins on a machine. Budgets are near what the
+    job costs on one of the offers."""
+    found = []
+    for seed in range(CASES):
+        scene, draw = Scene(seed), random.Random(seed)
+        costs = [each.cost_nano_usd for each in scene.decide(scene.demand).alternatives if each.cost_nano_usd]
+        budget = round(draw.choice(costs or [1]) * draw.uniform(0.85, 1.25))
+        placement = scene.with_budget(budget)
+        if placement.action == "place":
+            found.append((seed, scene, budget, placement))
+    return found
+
+
+def test_a_budget_that_is_likely_to_be_kept_is_in_the_interval_of_the_cost() -> None:
+    likely = 0
+    for seed, _, budget, placement in placed():
+        chosen = next(each for each in placement.alternatives if each.offer_id == placement.offer_id)
+        if placement.chance is None or placement.chance < 0.15 or chosen.cost_low_nano_usd is None:
+            continue
+        likely += 1
+        low = chosen.cost_low_nano_usd
+        if "is measured before" in placement.reason:  # the chance is that of buying on-demand then
+            bought = [each.cost_low_nano_usd for each in placement.alternatives if "on_demand" in each.offer_id]
+            low = min(each for each in bought if each is not None)
+        assert low <= budget, (seed, placement.reason)
+    assert likely > 10
+
+
+def test_a_job_that_is_said_to_be_in_time_is_expected_before_its_deadline() -> None:
+    sure = 0
+    for seed, scene, _, placement in placed():
+        due_ms = scene.demand.job.deadline_at_ms
+        chosen = next(each for each in placement.alternatives if each.offer_id == placement.offer_id)
+        in_time = placement.chance is None and "before the deadline" in placement.reason
+        if due_ms is not None and in_time and chosen.duration_s is not None:
+            sure += 1
+            assert chosen.duration_s * 1000 <= due_ms - scene.now, (seed, placement.reason)
+    assert sure > 10
+
+
+@pytest.mark.parametrize("factor", [1.15, 2.0])
+def test_more_money_never_makes_the_limits_less_certain(factor: float) -> None:
+    for seed, scene, budget, placement in placed():
+        richer = scene.with_budget(round(budget * factor))
+        before, after = (1.0 if each.chance is None else each.chance for each in (placement, richer))
+        assert after > before - 0.06, (seed, placement.reason, richer.reason)
