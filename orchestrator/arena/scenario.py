@@ -28,6 +28,7 @@ from orchestrator.arena.baselines.registry import BASELINES
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.protocol import TickPolicy
 from orchestrator.errors import Problem, SpecError, did_you_mean
+from orchestrator.jobfile.parse import read_text
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
 from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
 from orchestrator.policy import online
@@ -109,11 +110,7 @@ class Scenario:
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file. Raises SpecError with all problems found."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(str(path), 0, 0, "", f"cannot be read: {error}", "name a scenario file")
-        raise SpecError([problem]) from None
+    text = read_text(path)
     try:
         tree, marks, findings = read_yaml(text)
     except YamlSyntaxError as error:

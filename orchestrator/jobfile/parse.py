@@ -67,7 +67,7 @@ def read_text(path: str | Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = _similar(Path(path)) if isinstance(error, FileNotFoundError) else ""
-        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "give the path of a job file")
+        problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "check the path")
         raise SpecError([problem]) from None
     if not stat.S_ISREG(mode):
         wrong, hint = "cannot be read: it is a pipe or a device", "save the text as a file, and give the path of that"

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 _OPERATORS = ";&|<>()"
-_REDIRECT = re.compile(r"(?:(?<=\s)|^)[12&]?>>?\s*(?:&[12]|[^\s;|&<>]+)")
+_REDIRECT = re.compile(r"(?:(?<=\s)|^)[12&]?>>?\s*(?:&[12]|(/dev/\w+)|[^\s;|&<>]+)")
+_TO_FILE = "\ue080"  # a word in the place of a redirection to a file
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _SYNTAX = frozenset(";&|<>()#$*?{}~`")
 _SHIELD = 0xE000  # + a character that quotes take the meaning from; the private range of Unicode
@@ -78,7 +79,8 @@ class Program:
 
 @dataclass(slots=True)
 class Commands:
-    """What a list of commands does. `not_read` is where it stopped being plain commands; then nothing is certain."""
+    """What a list of commands does. `writes_file`: lines that only write a file. `not_read`: where it stopped being plain
+    commands; then nothing is certain."""
 
     programs: list[Program] = field(default_factory=list)
     prepares: list[tuple[Line, str, str]] = field(
@@ -88,6 +90,7 @@ class Commands:
     variables: list[tuple[Line, str, str]] = field(default_factory=list)
     substituted: list[tuple[Line, str]] = field(default_factory=list)
     logs_to_file: list[Line] = field(default_factory=list)
+    writes_file: list[Line] = field(default_factory=list)
     not_read: Line | None = None
 
 
@@ -135,7 +138,8 @@ def _simple_commands(line: Line, found: Commands) -> Iterator[list[str]]:
     text = _shielded(text)
     if "`" in text or "$(" in text or "<<" in text:
         raise _NotPlainError
-    lexer = shlex.shlex(_REDIRECT.sub("", text), posix=True, punctuation_chars=_OPERATORS)
+    text = _REDIRECT.sub(lambda match: "" if match[1] or "&" in match[0][1:] else f" {_TO_FILE} ", text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
     piped = False
@@ -166,7 +170,7 @@ def _shielded(text: str) -> str:
     shielded: list[str] = []
     quote, escaped = "", False
     for index, char in enumerate(text):
-        if _SHIELD <= ord(char) <= _SHIELD + 0x7F:
+        if _SHIELD <= ord(char) <= ord(_TO_FILE):
             raise _NotPlainError
         literal = quote == "'" or (quote == '"' and (char not in "$`" or escaped))
         if quote == '"' and not escaped and (char == "`" or text[index : index + 2] == "$("):
@@ -187,7 +191,9 @@ def _unshielded(text: str) -> str:
 
 def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus: int | None, found: Commands) -> str:
     """Take one command in. Returns the folder that the next one runs in. Raises _NotPlainError."""
-    if words[0] == "export":
+    to_file = _TO_FILE in words
+    words = [word for word in words if word != _TO_FILE]
+    if words[:1] == ["export"]:
         words = words[1:]
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):
         value, unknown = _resolved(match[2], known, line, found)
@@ -200,6 +206,8 @@ def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus
     while words and words[0] in _WRAPPERS:
         words = words[1:]
     if not words:
+        if to_file:
+            found.writes_file.append(line)
         return folder
     if words[0] in _KEYWORDS:
         raise _NotPlainError
@@ -211,10 +219,14 @@ def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus
     program = _program(line, words, known, gpus, found)
     if program is not None:
         found.programs.append(replace(program, folder=folder))
+        if to_file and line not in found.logs_to_file:
+            found.logs_to_file.append(line)
     elif words[0] in _PREPARES or (_PYTHON.fullmatch(words[0]) and words[1:3] == ["-m", "pip"]):
-        found.prepares.append((line, _alone(words), folder))
+        found.prepares.append((line, "" if to_file else _alone(words), folder))
     elif words[0] not in _HARMLESS and words[1:] not in (["--version"], ["-V"]):
         found.others.append((line, "it starts no Python program"))
+    elif to_file:
+        found.writes_file.append(line)
     return folder
 
 

@@ -18,6 +18,17 @@ from orchestrator.jobfile.convert.machines import (
     kinds_named,
     kinds_with_memory,
 )
+from orchestrator.jobfile.convert.shapes import (
+    COUNT,
+    DURATION,
+    LIST,
+    MAPPING,
+    MAPPING_OR_FLAG,
+    MAPPING_OR_LIST,
+    SPOT_POLICY,
+    TEXT,
+    note_odd_values,
+)
 from orchestrator.jobfile.source.source_map import Loc
 from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.jobfile.values import PythonVersion
@@ -27,6 +38,16 @@ _CONVERTED = (
     *("type", "name", "nodes", "commands", "env", "resources", "backends", "regions", "spot_policy", "max_duration"),
     *("python", "retry", "files", "repos", "working_dir", "tags", "instance_types"),
 )
+_SHAPES = {
+    "working_dir": TEXT,
+    "max_duration": DURATION,
+    **dict.fromkeys(("resources", "tags"), MAPPING),
+    **dict.fromkeys(("commands", "backends", "regions", "instance_types", "files", "repos"), LIST),
+    "env": MAPPING_OR_LIST,
+    "nodes": COUNT,
+    "retry": MAPPING_OR_FLAG,
+    "spot_policy": SPOT_POLICY,
+}
 _NO_CONTAINER = ("jobs run in the machine's own Python, without a container", "")
 _NO_POOL = ("a machine is rented for a job and given back after it", "")
 _LEFT_OUT = {
@@ -79,6 +100,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
             draft.left_out(
                 (name,), "is not a field of a dstack task either", did_you_mean(name, (*_CONVERTED, *_LEFT_OUT))
             )
+    note_odd_values(draft, task, _SHAPES)
     draft.add_labels(task.get("tags"), ("tags",))
     _add_python(draft, task.get("python"))
     known = dict(_variables(draft, task.get("env")))

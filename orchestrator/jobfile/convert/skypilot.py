@@ -12,6 +12,15 @@ from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.convert.draft import STARTED_BY_RANK, Draft
 from orchestrator.jobfile.convert.machines import CLOUDS, gibibytes, gpus_of, is_pattern
 from orchestrator.jobfile.convert.mounts import add_mount, substituted
+from orchestrator.jobfile.convert.shapes import (
+    COUNT,
+    MAPPING,
+    MAPPING_OR_TEXT,
+    MAPPINGS,
+    SPOT,
+    TEXT,
+    note_odd_values,
+)
 from orchestrator.jobfile.source.source_map import Loc
 from orchestrator.jobfile.units import parse_size
 from providers.hardware import GPUS, canonical_gpu
@@ -37,6 +46,19 @@ _RESOURCES = (
     *("job_recovery", "labels", "any_of", "ordered"),
 )
 _PLACE = ("infra", "cloud", "region", "zone")
+_SHAPES = {
+    **dict.fromkeys(("resources", "envs", "secrets", "file_mounts"), MAPPING),
+    "workdir": MAPPING_OR_TEXT,
+    "num_nodes": COUNT,
+}
+_RESOURCE_SHAPES = {
+    **dict.fromkeys(("cpus", "memory", "instance_type", *_PLACE), TEXT),
+    "use_spot": SPOT,
+    "job_recovery": MAPPING_OR_TEXT,
+    "labels": MAPPING,
+    "any_of": MAPPINGS,
+    "ordered": MAPPINGS,
+}
 _NO_DISK = "a disk is sized by the job's data and checkpoints, and by disk_gb of its provider"
 _LEFT_OUT = {
     "accelerator_args": ("TPUs are not offered", ""),
@@ -86,6 +108,7 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
             draft.left_out((name,), "is not a SkyPilot field either", did_you_mean(name, FIELDS))
         elif name in _LEFT_OUT and task[name]:
             draft.left_out((name,), *_LEFT_OUT[name])
+    note_odd_values(draft, task, _SHAPES)
     known = dict(_variables(draft, task.get("envs")))
     secrets = task.get("secrets")
     if isinstance(secrets, dict):
@@ -122,6 +145,7 @@ def _mount_source(source: object, known: Mapping[str, str]) -> object:
 
 def _add_resources(draft: Draft, resources: Mapping[str, Any]) -> int | None:
     """Returns the number of GPUs of a machine if it is certain."""
+    note_odd_values(draft, {key: resources.get(key) for key in ("any_of", "ordered")}, _RESOURCE_SHAPES, ("resources",))
     base = {key: value for key, value in resources.items() if key not in ("any_of", "ordered")}
     _pass_over(draft, base, ("resources",))
     wanted: list[_Wanted] = []
@@ -158,7 +182,8 @@ def _gpus_in(item: Mapping[str, Any]) -> bool:
 
 
 def _pass_over(draft: Draft, fields: Mapping[str, Any], loc: Loc) -> None:
-    """Note the fields that a job file has no place for."""
+    """Note the fields that a job file has no place for, and values that say nothing."""
+    note_odd_values(draft, fields, _RESOURCE_SHAPES, loc)
     for name, value in fields.items():
         if name in _LEFT_OUT:
             if value not in (None, False):
@@ -168,8 +193,10 @@ def _pass_over(draft: Draft, fields: Mapping[str, Any], loc: Loc) -> None:
             draft.left_out((*loc, name), "is not a SkyPilot field either", hint)
     draft.add_labels(fields.get("labels"), (*loc, "labels"))
     recovery = fields.get("job_recovery")
-    if isinstance(recovery, dict) and isinstance(restarts := recovery.get("max_restarts_on_errors"), int):
-        draft.job["retries"] = restarts
+    if isinstance(recovery, dict):
+        note_odd_values(draft, recovery, {"max_restarts_on_errors": COUNT}, (*loc, "job_recovery"))
+        if isinstance(restarts := recovery.get("max_restarts_on_errors"), int):
+            draft.job["retries"] = restarts
     if isinstance(recovery, str) or (isinstance(recovery, dict) and recovery.get("strategy")):
         message = "after a preemption a job goes to whatever offer is best then"
         draft.left_out((*loc, "job_recovery"), message)
@@ -180,7 +207,7 @@ def _one(draft: Draft, own: Mapping[str, tuple[Any, Loc]], base: Mapping[str, An
     fields = {name: (value, ("resources", name)) for name, value in base.items()} | dict(own)
     wanted = _Wanted()
     for name, (value, loc) in fields.items():
-        if value is None:
+        if value is None or (name in _RESOURCE_SHAPES and not _RESOURCE_SHAPES[name][0](value)):
             continue
         if name in ("accelerators", "gpus"):
             wanted.gpus = list(_gpus(draft, value, loc))

@@ -43,6 +43,10 @@ def add_train(
         draft.changed(loc, f"${name} is replaced by its value", "no shell expands it here", line=line.number)
     for line in commands.logs_to_file:
         draft.left_out(loc, "logs are not written to a file of yours", "read it with tradewind logs", line=line.number)
+    for line in commands.writes_file:
+        draft.to_do(
+            loc, f"{_short(line.text)}: a job writes no file of its own", "let the program do it", line=line.number
+        )
     folder = commands.programs[0].folder if commands.programs else "."
     for line, command, within in commands.prepares:
         if command and within == folder:

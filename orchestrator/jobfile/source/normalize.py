@@ -45,7 +45,9 @@ def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
         wrong, hint = _wrong_text(value)
     elif isinstance(value, int):
         wrong, hint = (
-            ("is too large a number", "write a smaller one, or put it in quotes") if abs(value) > _MAX_INT else ("", "")
+            ("is too large a number", "write a smaller one; text, such as an ID, goes in quotes")
+            if abs(value) > _MAX_INT
+            else ("", "")
         )
     elif isinstance(value, float):
         wrong, hint = ("", "") if math.isfinite(value) else _NOT_FINITE

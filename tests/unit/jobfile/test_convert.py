@@ -528,3 +528,73 @@ def test_the_page_shows_what_the_converter_does(project: Path) -> None:
     assert converted(project, skypilot).job == yaml.safe_load(job)
     assert converted(project, skypilot).text.endswith(job)
     assert converted(project, dstack, ".dstack.yml").job["train"] == yaml.safe_load(job)["train"]
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("num_nodes: .nan", "num_nodes"),
+        ("num_nodes: -1", "num_nodes"),
+        ("envs: [1]", "envs"),
+        ("secrets: x", "secrets"),
+        ("file_mounts: [a]", "file_mounts"),
+        ("workdir: 5", "workdir"),
+        ("resources: A100", "resources"),
+        ("resources: {use_spot: maybe}", "resources.use_spot"),
+        ("resources: {any_of: [A100]}", "resources.any_of"),
+        ("resources: {ordered: 3}", "resources.ordered"),
+        ("resources: {labels: x}", "resources.labels"),
+        ("resources: {region: [a]}", "resources.region"),
+        ("resources: {job_recovery: 5}", "resources.job_recovery"),
+        (
+            "resources: {job_recovery: {max_restarts_on_errors: many}}",
+            "resources.job_recovery.max_restarts_on_errors",
+        ),
+        ("resources: {any_of: [{use_spot: 1}]}", "resources.any_of[0].use_spot"),
+    ],
+)
+def test_a_value_of_skypilot_that_says_nothing_is_noted(project: Path, line: str, field: str) -> None:
+    assert "left out: is n" in said(converted(project, f"{line}\nrun: python code/train.py\n"), field)
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("nodes: .inf", "nodes"),
+        ("env: 5", "env"),
+        ("resources: A100", "resources"),
+        ("spot_policy: maybe", "spot_policy"),
+        ("backends: aws", "backends"),
+        ("regions: us-east-1", "regions"),
+        ("instance_types: p4d", "instance_types"),
+        ("retry: often", "retry"),
+        ("max_duration: [3]", "max_duration"),
+        ("tags: x", "tags"),
+        ("working_dir: [a]", "working_dir"),
+    ],
+)
+def test_a_value_of_dstack_that_says_nothing_is_noted(project: Path, line: str, field: str) -> None:
+    text = f"type: task\n{line}\ncommands:\n  - python code/train.py\n"
+    assert "left out: is n" in said(converted(project, text), field)
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("python code/train.py && echo done > out.txt", "to do: python code/train.py && echo done > out.txt: a job"),
+        ("hostname >> host.txt\npython code/train.py", "to do: hostname >> host.txt: a job writes no file of its own"),
+        ("> made.txt\npython code/train.py", "to do: > made.txt: a job writes no file of its own"),
+        (
+            "curl http://h/x > x.bin\npython code/train.py",
+            "to do: curl http://h/x > x.bin: prepares the machine by more",
+        ),
+        ("python code/train.py > log.txt 2>&1", "left out: logs are not written to a file of yours"),
+        ("python code/train.py 2>/dev/null >&2", ""),
+        ("date > /dev/null\npython code/train.py 'a > b'", ""),
+    ],
+)
+def test_what_a_command_writes_to_a_file_is_noted(project: Path, command: str, note: str) -> None:
+    indented = "\n".join(f"  {line}" for line in command.splitlines())
+    conversion = converted(project, f"run: |\n{indented}\n")
+    assert conversion.job["train"]["script"].endswith("train.py")
+    assert note in said(conversion, "run") if note else not said(conversion, "run")

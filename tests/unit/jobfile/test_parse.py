@@ -392,8 +392,8 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
         ("trian.yaml", 'did you mean "train.yaml"?'),
         ("train.yml", 'did you mean "train.yaml"?'),
         ("train", 'did you mean "train.yaml"?'),
-        ("sweep.yaml", "give the path of a job file"),
-        ("none/train.yaml", "give the path of a job file"),
+        ("sweep.yaml", "check the path"),
+        ("none/train.yaml", "check the path"),
     ],
 )
 def test_a_file_that_does_not_exist_may_have_a_similar_name(tmp_path: Path, given: str, hint: str) -> None:
