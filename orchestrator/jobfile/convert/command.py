@@ -79,8 +79,8 @@ class Program:
 
 @dataclass(slots=True)
 class Commands:
-    """What a list of commands does. `writes_file`: lines that only write a file. `not_read`: where it stopped being plain
-    commands; then nothing is certain."""
+    """What a list of commands does. `writes_file`: lines that only write a file. `not_read`: where it stopped being
+    plain commands; then nothing is certain."""
 
     programs: list[Program] = field(default_factory=list)
     prepares: list[tuple[Line, str, str]] = field(

@@ -13,6 +13,7 @@ _MAX_DEPTH = 40
 _MAX_INT = 2**63 - 1  # what every store holds
 MOST_ENTRIES = 1000  # of any list or mapping
 _FINE = ("", "")
+_TOO_LARGE = "is too large a number", "write a smaller one; text, such as an ID, goes in quotes"
 _NOT_FINITE = ("must be a finite number", "write digits; in quotes, it is text")
 LONGEST_TEXT = 131_072  # characters: Linux takes no longer argument or variable
 
@@ -44,11 +45,7 @@ def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
         value = str.__str__(value)  # an enum member of text is its text
         wrong, hint = _wrong_text(value)
     elif isinstance(value, int):
-        wrong, hint = (
-            ("is too large a number", "write a smaller one; text, such as an ID, goes in quotes")
-            if abs(value) > _MAX_INT
-            else ("", "")
-        )
+        wrong, hint = ("", "") if abs(value) <= _MAX_INT else _TOO_LARGE
     elif isinstance(value, float):
         wrong, hint = ("", "") if math.isfinite(value) else _NOT_FINITE
     else:

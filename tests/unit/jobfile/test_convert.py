@@ -586,7 +586,7 @@ def test_a_value_of_dstack_that_says_nothing_is_noted(project: Path, line: str, 
         ("> made.txt\npython code/train.py", "to do: > made.txt: a job writes no file of its own"),
         (
             "curl http://h/x > x.bin\npython code/train.py",
-            "to do: curl http://h/x > x.bin: prepares the machine by more",
+            "to do: curl http://h/x > x.bin: prepares the",
         ),
         ("python code/train.py > log.txt 2>&1", "left out: logs are not written to a file of yours"),
         ("python code/train.py 2>/dev/null >&2", ""),
