@@ -70,9 +70,12 @@ def advise(
     steps: float,
     minutes: float = PROBE_MINUTES,
     budget_left_nano_usd: float | None = None,
+    left_s: float = math.inf,
     allowed: bool = True,
 ) -> Advice:
-    """The probe to run now, or none and why. Raises ValueError if options and posterior do not match or steps < 0."""
+    """The probe to run now, or none and why. A kind on which the steps would take longer than `left_s` is no choice; one
+    that is not measured counts at the 95th percentile. Raises ValueError if options and posterior do not match or
+    steps < 0."""
     if len(posterior) != len(options) or not options:
         raise ValueError(f"{len(options)} options for a posterior over {len(posterior)} kinds")
     if not (steps >= 0 and math.isfinite(steps)):
@@ -95,11 +98,11 @@ def advise(
     affordable = [i for i in unknown if budget_left_nano_usd is None or probes[i] + finish <= budget_left_nano_usd]
     if not affordable:
         return none("the budget does not cover a probe")
-    promising = affordable
+    promising, rates = affordable, _Rates(steps / max(left_s, 1e-9), commit)
     if len(affordable) > _LOOKED_AT:
-        alone = {i: _with_probe(posterior, price, moves, probes, i, ()) for i in affordable}
+        alone = {i: _with_probe(posterior, price, moves, probes, rates, i, ()) for i in affordable}
         promising = sorted(affordable, key=lambda i: (alone[i], i))[:_LOOKED_AT]
-    values = {i: _with_probe(posterior, price, moves, probes, i, promising) for i in promising}
+    values = {i: _with_probe(posterior, price, moves, probes, rates, i, promising) for i in promising}
     best = min(values, key=lambda i: (values[i], i))
     saving = finish - values[best]
     name = kind_name(options[best].kind)
@@ -109,20 +112,40 @@ def advise(
     return Advice(best, commit, minutes, saving, float(probes[best]), finish, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The `least` rate (steps per second) that is in time, and the option that is one whatever its rate."""
+
+    least: float
+    commit: int
+
+
 def _with_probe(
-    posterior: Posterior, price: Floats, moves: Floats, probes: Floats, first: int, seconds: Sequence[int]
+    posterior: Posterior,
+    price: Floats,
+    moves: Floats,
+    probes: Floats,
+    rates: _Rates,
+    first: int,
+    seconds: Sequence[int],
 ) -> float:
-    """Expected cost (nano-USD) of the whole job if kind `first` is probed now, and perhaps one more after it."""
+    """Expected cost (nano-USD) of the whole job if kind `first` is probed now, and perhaps one more after
+    it."""
     mean, root, nodes = _after(posterior, first)
     # Expected cost of finishing on each kind once `first` is known and paid for, one row per outcome.
     expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)
-    expected[:, first] = price[first] * np.exp(-mean[:, first])
+    certain = np.exp(mean - root * student_quantile(0.95, posterior.dof + 1))
+    certain[:, rates.commit] = math.inf
+    expected[certain < rates.least] = math.inf
+    rate = np.exp(mean[:, first])
+    expected[:, first] = np.where(rate >= rates.least, price[first] / rate, math.inf)
     best = expected.min(axis=1)
     for second in seconds:
         if second == first:
             continue
         others = np.delete(expected, second, axis=1).min(axis=1)
-        shown = price[second] * np.exp(root[:, second, None] * nodes - mean[:, second, None])
+        rate = np.exp(mean[:, second, None] - root[:, second, None] * nodes)
+        shown = np.where(rate >= rates.least, price[second] / rate, math.inf)
         best = np.minimum(best, probes[second] + np.minimum(others[:, None], shown).mean(axis=1))
     return float(probes[first] + best.mean())
 

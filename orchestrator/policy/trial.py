@@ -7,6 +7,7 @@ job would run without a probe. An objective that ignores money allows no probes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,6 +87,7 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
         options,
         steps=forecast.steps_left,
         budget_left_nano_usd=left,
+        left_s=math.inf if left_s is None else max(left_s - on_the_way_s, 0.0) / (1 + forecast.overhead),
     )
     if advice.probe is None:
         return _none(advice.reason)

@@ -70,6 +70,17 @@ def test_a_kind_that_cannot_win_is_not_tried_and_a_costly_move_counts():
     assert advise(posterior(), options(moves=1e15), steps=hours(400)).commit == 0
 
 
+def test_a_kind_is_worth_nothing_at_speeds_at_which_it_would_be_late():
+    """400 hours on the K80, which is measured and costs least. Within an hour, no likely speed is in time."""
+
+    def saving(left_h: float) -> float:
+        return advise(posterior(), options((0.9, 3.0, 8.0)), steps=hours(400), left_s=3600 * left_h).saving_nano_usd
+
+    savings = [saving(each) for each in (1, 20, 50, 80, 100, 150, 400, math.inf)]
+    assert savings == sorted(savings)
+    assert savings[0] == 0.0 < savings[1] < 0.5 * savings[-1]
+
+
 def test_the_expected_saving_is_what_simulated_probes_save():
     believed = posterior()
     advice = advise(believed, options(), steps=hours(20))
