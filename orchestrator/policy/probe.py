@@ -73,8 +73,8 @@ def advise(
     left_s: float = math.inf,
     allowed: bool = True,
 ) -> Advice:
-    """The probe to run now, or none and why. A kind on which the steps would take longer than `left_s` is no choice; one
-    that is not measured counts at the 95th percentile. Raises ValueError if options and posterior do not match or
+    """The probe to run now, or none and why. A kind on which the steps would take longer than `left_s` is no choice, of
+    one that is not measured at the 95th percentile. Raises ValueError if options and posterior do not match or
     steps < 0."""
     if len(posterior) != len(options) or not options:
         raise ValueError(f"{len(options)} options for a posterior over {len(posterior)} kinds")
