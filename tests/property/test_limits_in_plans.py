@@ -4,13 +4,14 @@ limits less certain."""
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from orchestrator.model import CHEAPEST, FASTEST, Placement
-from orchestrator.policy import Demand
+from orchestrator.policy import Demand, Running
 from tests.unit.policy.conftest import HOUR, DecisionCase
 
 SPEEDS = {"K80": 1.0, "V100": 3.0, "A100-80GB": 6.0, "H100": 12.0}  # steps per second
@@ -99,3 +100,14 @@ def test_more_money_never_makes_the_limits_less_certain(factor: float) -> None:
         richer = scene.with_budget(round(budget * factor))
         before, after = (1.0 if each.chance is None else each.chance for each in (placement, richer))
         assert after > before - 0.06, (seed, placement.reason, richer.reason)
+
+
+def test_no_reason_has_a_negative_figure() -> None:
+    negative = re.compile(r"-\$|(?<![\w.])-\d|\$-|\bnan\b|\binf\b")
+    for seed in range(CASES):
+        scene, draw = Scene(seed), random.Random(seed)
+        offer = draw.choice(scene.offers).id
+        where = Running(offer, scene.now - round(draw.choice([0.01, 2, 50]) * HOUR))
+        for placement in (scene.decide(scene.demand), scene.decide(replace(scene.demand, done_steps=100), where)):
+            reasons = [placement.reason, *(each.reason for each in placement.alternatives)]
+            assert not [reason for reason in reasons if negative.search(reason)], seed

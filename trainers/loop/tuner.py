@@ -26,7 +26,8 @@ def interval_s(cost_s: float, losses_per_h: float | None, max_overhead: float) -
     """Seconds of training from one checkpoint to the next.
 
     `losses_per_h`: how often the run's machines are expected to be taken away; None: unknown, then checkpoints take the
-    share `max_overhead` of the time. Known or not, they take no more than that.
+    share `max_overhead` of the time. Known or not, they take no more than that, unless a save takes so long that the
+    longest interval does not suffice: it bounds the work that a crash can cost.
     """
     least_s = cost_s / max_overhead if max_overhead > 0 else math.inf
     if losses_per_h is None:

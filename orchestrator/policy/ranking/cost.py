@@ -209,8 +209,10 @@ class Forecast:
 
     @property
     def overhead(self) -> float:
-        """The largest share of time that checkpoints may take."""
-        return self.demand.job.spec.checkpoint.max_overhead
+        """The share of the training time that checkpoints are taken to need: all that they may, or more if a save takes
+        so long that an interval of an hour does not suffice. A job that allows none (no job file does) needs none."""
+        allowed = self.demand.job.spec.checkpoint.max_overhead
+        return max(allowed, self.demand.checkpoint_s / _MAX_INTERVAL_S) if allowed > 0 else 0.0
 
     @lazily
     def rate(self) -> Floats:
@@ -381,7 +383,7 @@ class Forecast:
 
 
 def interval_s(demand: Demand) -> float:
-    """Market seconds between two checkpoints so that saving takes the allowed share of time, at most an hour."""
+    """Market seconds between two checkpoints so that saving takes the allowed share of time; at most an hour."""
     return min(demand.checkpoint_s / max(demand.job.spec.checkpoint.max_overhead, 1e-3), _MAX_INTERVAL_S)
 
 

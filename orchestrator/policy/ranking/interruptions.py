@@ -12,7 +12,7 @@ mean. All pools where a job is lost have rates of their own, so the more of them
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,15 +41,19 @@ LEFT = (1 / 6, 1 / 2, 5 / 6)
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean and variance, over rows."""
+    """Mean and variance, over rows, of something that is not negative. `nothing`: whether it is 0 with a probability of
+    at least 5 %."""
 
     mean: Floats
     variance: Floats
+    nothing: Bools | None = None
 
     @lazily
     def deviations(self) -> Floats:
         """How far the 5th and the 95th percentile (first axis) are from the mean."""
         found: Floats = np.maximum((quantile(self, _TAILS) - self.mean) * _SIDES, 0)
+        if self.nothing is not None:
+            found[0] = np.where(self.nothing, self.mean, found[0])
         return found
 
 
@@ -107,7 +111,7 @@ class Interruptions:
         each = self._setback_s + self._gap_s
         square = self._setback_s**2 + 2 * self._setback_s * self._gap_s + self._gap_square
         total = self._sum(each, square)
-        return Moments(total.mean, total.variance + self._mean_spread * self.away_s**2)
+        return replace(total, variance=total.variance + self._mean_spread * self.away_s**2)
 
     @lazily
     def cost(self) -> Moments:
@@ -119,7 +123,13 @@ class Interruptions:
     def _sum(self, each: Floats, square: Floats) -> Moments:
         """The sum over all losses of something with this mean and mean square."""
         mean = self._losses * each
-        return Moments(mean, self._losses * square + self._rate_spread * mean**2)
+        return Moments(mean, self._losses * square + self._rate_spread * mean**2, self._perhaps_none)
+
+    @lazily
+    def _perhaps_none(self) -> Bools:
+        """Whether no machine is lost with a probability of at least 5 %: the number of losses is negative binomial."""
+        none = np.log1p(self._losses * self._rate_spread) / np.maximum(self._rate_spread, 1e-9)
+        return np.asarray(none <= -math.log(0.05))
 
 
 def quantile(moments: Moments, z: float | Floats) -> Floats:

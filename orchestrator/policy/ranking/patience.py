@@ -2,8 +2,9 @@
 
 Waiting is an option like any other: the offer that is awaited, with its cost to finish, later by the expected wait.
 It is compared with the best offer that is open, and with running there until the first loss and then at the awaited
-one, which pays for another start and perhaps for egress there and back. A job that runs somewhere never stops in order
-to wait. Waits after later losses are decided then, by the same rule wherever the job is, so they count in no option.
+one, which pays for another start and perhaps for egress there and back. If no open offer can meet the deadline, the
+earliest finish that the budget pays for counts instead. A job that runs somewhere never stops in order to wait. Waits
+after later losses are decided then, by the same rule wherever the job is, so they count in no option.
 
 `cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
 capacity has been away already count, and so do those that the job has spent waiting, be it for other offers: where
@@ -20,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from orchestrator.policy.demand import Demand
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.interruptions import before_a_loss
@@ -34,8 +35,8 @@ from orchestrator.policy.ranking.routes import Routes
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Waiting for the offer of `row`, whose capacity is expected back in `seconds`. `cost_nano_usd` and `finish_s` are
-    what finishing there is then expected to cost, and when (in seconds from now); `saving_nano_usd` is relative to
-    `instead`, the best open offer (None: there is none)."""
+    what finishing there is then expected to cost, and when (in seconds from now); `saving_nano_usd` and `sooner_s` are
+    relative to `instead`, the best open offer (None: there is none). `late`: no open offer meets the deadline."""
 
     row: int
     seconds: float
@@ -43,6 +44,8 @@ class Wait:
     finish_s: float
     instead: int | None
     saving_nano_usd: float
+    sooner_s: float = 0.0
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,36 @@ class Weighed:
 
 def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
     """What to wait for, if waiting is better than the best open offer of the ranking; None if it is not."""
+    if ranking.mode == "late":
+        return _for_an_earlier_finish(demand, forecast, ranking, filtered)
     options = weighed(demand, forecast, ranking, filtered)
     best = min(options, key=attrgetter("value"), default=None)
     if best is None or best.action != "wait":
         return None
     instead = min((each for each in options if each.action != "wait"), key=attrgetter("value"))
     saving = instead.cost_nano_usd - best.cost_nano_usd
-    return Wait(best.row, best.wait_s, best.cost_nano_usd, best.finish_s, int(ranking.order[0]), saving)
+    sooner_s = instead.finish_s - best.finish_s
+    return Wait(best.row, best.wait_s, best.cost_nano_usd, best.finish_s, int(ranking.order[0]), saving, sooner_s)
+
+
+def _for_an_earlier_finish(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
+    """What to wait for, if a job finishes sooner there than on the best open offer."""
+    rows, best = filtered.awaited, int(ranking.order[0])
+    if not rows.size or not forecast.known:
+        return None
+    both = forecast.over([best, *rows.tolist(), *ranking.outlook.others])
+    pool, left = both.pool, budget_left(demand)
+    cost, seconds = ranking.outlook.spreads(both, rows.tolist()).expected
+    away = np.array([pool.at(row) for row in rows.tolist()])
+    wait_s = wait_seconds(pool.market, rows)
+    finish_s = np.where((left is None) | (both.high.cost[away] <= (left or 0)), seconds[away] + wait_s, np.inf)
+    soonest, at = int(finish_s.argmin()), pool.at(best)
+    if finish_s[soonest] * (1 + TIME_TOLERANCE) >= seconds[at]:
+        return None
+    row, place = int(rows[soonest]), int(away[soonest])
+    saving, sooner_s = float(cost[at] - cost[place]), float(seconds[at] - finish_s[soonest])
+    found = (row, float(wait_s[soonest]), float(cost[place]), float(finish_s[soonest]))
+    return Wait(*found, best, saving, sooner_s, late=True)
 
 
 def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Weighed]:

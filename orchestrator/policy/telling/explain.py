@@ -384,13 +384,16 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 
 def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
     """Why a job waits for an offer although another one is open. What changes by the minute follows the semicolon."""
-    text = (
-        f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)} "
-        f"and saves {about_usd(round(awaited.saving_nano_usd))}"
-    )
+    saving = round(awaited.saving_nano_usd)
+    gain = f"saves {about_usd(saving)}"
+    if awaited.sooner_s > 0 and (awaited.late or saving <= 0):
+        gain = f"finishes {span(awaited.sooner_s)} earlier" + (f" for {about_usd(-saving)} more" if saving < 0 else "")
+    text = f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)} and {gain}"
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return text
+    if left_s <= awaited.finish_s and awaited.late:
+        return f"{text}, but {span(awaited.finish_s - left_s)} after the deadline"
     if left_s <= awaited.finish_s:
         return f"{text}; if it is not back soon, on-demand still meets the deadline"
     return f"{text}, with {span(left_s - awaited.finish_s)} to spare before the deadline"
@@ -445,9 +448,11 @@ def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, 
             return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"
         objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
-        return f"{span(ranking.seconds(current) - ranking.seconds(row))} faster than staying"
+        sooner_s = ranking.seconds(current) - ranking.seconds(row)
+        return f"{span(sooner_s)} faster than staying" if sooner_s > 0 else _NO_GAIN
     if objective.time_weight == 0 and forecast.known and saved <= 0:
         return _NO_GAIN
     if objective.time_weight == 0 and forecast.known:
         return f"saves {about_usd(saved)} compared with staying"
-    return f"{-math.expm1(_gap(objective, ranking, row, current)):.1%} better than staying in {objective.name}"
+    better = -math.expm1(_gap(objective, ranking, row, current))
+    return f"{better:.1%} better than staying in {objective.name}" if better > 0 else _NO_GAIN

@@ -6,7 +6,7 @@ shows the plan to a person may ask for every offer of a small market. Its figure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -86,8 +86,11 @@ class PlacementBuilder:
         safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
         told = [*best, *misses, *needed, *near]
-        rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting
-        shown = self.forecast.over((*told, *rivals.tolist(), *ranking.outlook.others))
+        rivals = self.filtered.fitting
+        if rivals is None:
+            rivals = np.array(told, np.int64)
+        later = [*self.filtered.awaited.tolist(), *order[:1]] if chosen is not None else []
+        shown = self.forecast.over((*told, *rivals.tolist(), *later, *ranking.outlook.others))
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -95,7 +98,7 @@ class PlacementBuilder:
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
-        sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook)
+        sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, chosen, later)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
@@ -146,13 +149,14 @@ class PlacementBuilder:
         """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
         shown = self.forecast.over([awaited.row, *self.ranking.outlook.others])
         waits_s = {awaited.row: awaited.seconds}
-        view = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, waits_s).view(
-            awaited.row, "", True
-        )
+        sheet = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, wait_s=waits_s)
+        view = sheet.view(awaited.row, "", True)
         assert view.duration_s is not None  # a job waits only if cost and time are known
         wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
-        latest_s = latest_start_s(self.demand, self.forecast, self.filtered)
+        latest_s = None if awaited.late else latest_start_s(self.demand, self.forecast, self.filtered)
         last_ms = None if latest_s is None else self.market.at + max(round(latest_s * 1000), 0)
+        left_s = time_left_s(self.demand, self.forecast)
+        in_time = left_s is None or view.duration_s <= left_s
         looks = [at for at in (wait.again_at_ms, last_ms) if at is not None]
         return replace(
             wait,
@@ -160,6 +164,7 @@ class PlacementBuilder:
             finish_at_ms=self.market.at + round(view.duration_s * 1000),
             saving_nano_usd=believable(awaited.saving_nano_usd),
             again_at_ms=None if not looks else min(looks),
+            chance=0.0 if awaited.late and not in_time else None,
             awaited=view,
         )
 
@@ -272,7 +277,8 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
 
 
 class _Sheet:
-    """The columns of a forecast as lists, from which rows are built much faster than from arrays. `wait_s` are the
+    """The columns of a forecast as lists, from which rows are built much faster than from arrays. A job that
+    goes to `chosen` may leave it for the cheapest of the rows `later`, as soon as that has capacity. `wait_s` are the
     market seconds after which the capacity of rows is expected."""
 
     def __init__(
@@ -281,6 +287,8 @@ class _Sheet:
         filtered: Filtered,
         rivals: Rows,
         outlook: Outlook,
+        chosen: int | None = None,
+        later: Sequence[int] = (),
         wait_s: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
@@ -301,7 +309,11 @@ class _Sheet:
             waits_s[forecast.pool.at(row)] = seconds
         found = self._spreads.going(may_win & fitting & priced, waits_s if wait_s else None)
         self.seconds = [_listed(each) for each in (found.low_s, found.mid_s, found.high_s)]
-        self.costs = [_listed(each) for each in (found.low_cost, found.mid_cost, found.high_cost)]
+        low_cost = found.low_cost
+        if chosen is not None:
+            at = forecast.pool.positions(np.array([chosen, *later], np.int64))
+            low_cost[at[0]] = low_cost[at].min()
+        self.costs = [_listed(each) for each in (low_cost, found.mid_cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
         """The alternative of a row for a job that moves there from where it is."""

@@ -279,3 +279,12 @@ def test_a_later_move_between_clouds_is_priced_through_the_bucket_too(case, regi
     assert cost(near, far) == usd(8)
     assert cost(aws, far) == (usd(8) if region else 0)
     assert cost(far, far) == (usd(8) if region else 0), "the bucket is declared to be elsewhere"
+
+
+def test_saves_that_take_more_than_they_may_are_counted(case):
+    """1 TB takes 1,000 s. An hour between two saves is the most, so that they take 28 % of the time and not 3.5 %."""
+    case.offer("it", 1.0)
+    job = case.job(checkpoint=CheckpointSpec(max_overhead=0.035))
+    small, large = (case.decide(Demand(job, 360_000, checkpoint_s=each)).alternatives[0] for each in (30.0, 1000.0))
+    assert small.duration_s == pytest.approx(360_000 * 1.035 + 300, rel=1e-3)
+    assert large.duration_s == pytest.approx(360_000 * (1 + 1000 / 3600) + 300, rel=1e-3)

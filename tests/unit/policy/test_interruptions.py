@@ -118,6 +118,17 @@ def test_a_deadline_that_on_demand_can_meet_is_met_at_the_price_of_on_demand(cas
     assert due.cost_high_nano_usd < usd(3.0 * 47)
 
 
+@pytest.mark.parametrize("lost_every_h", [50.0, 20.0, 8.0])
+def test_a_job_that_may_well_lose_no_machine_may_cost_no_more_than_its_work(
+    case: DecisionCase, lost_every_h: float
+) -> None:
+    """40 hours of work at $1: without a loss, $40 and the start."""
+    case.offer("only", 1.0, spot=True)
+    (found,) = shown(case, lost_every_h=lost_every_h)
+    assert found.cost_low_nano_usd < usd(40.1) < found.cost_nano_usd
+    assert found.duration_low_s < 40.1 * 3600 < found.duration_s
+
+
 def test_after_a_loss_no_job_goes_where_its_budget_does_not_pay(case: DecisionCase) -> None:
     """The only other offer costs 40 times as much: with this budget, the job waits for its own to come back."""
     it = case.offer("it", 1.0, spot=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,10 +13,13 @@ from orchestrator.market import TYPICAL
 from orchestrator.model import FASTEST, Objective
 from orchestrator.policy import Demand, MoveLimits
 from orchestrator.policy.decide import considered
+from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
 from orchestrator.policy.ranking.order import rank
-from orchestrator.policy.ranking.patience import weighed
+from orchestrator.policy.ranking.patience import Wait, weighed
+from orchestrator.policy.ranking.pool import Pool
 from orchestrator.policy.telling.expected import expected
+from orchestrator.policy.telling.explain import why_patient
 from providers.money import usd
 from tests.unit.policy.conftest import DecisionCase
 
@@ -249,3 +253,34 @@ def test_the_finish_of_a_job_that_waits_before_a_deadline_is_before_it(case, shu
     assert placement.action == "wait"
     assert placement.finish_at_ms < deadline_ms
     assert placement.awaited.duration_high_s <= 140 * 3600
+
+
+@pytest.mark.parametrize(("hours", "budget", "waits"), [(250, 130, True), (60, 130, True), (250, 50, False)])
+def test_a_job_that_no_open_offer_finishes_in_time_waits_for_one_that_is_soon_back(case, hours, budget, waits):
+    """100 hours of work. The only open offer takes 2,500 hours; the budget does not pay for on-demand. It went there,
+    said that the deadline could not be met, and came back a quarter of an hour later."""
+    fast = case.offer("fast", 1.00, spot=True)
+    slow = case.offer("slow", 0.01, gpu="SIM-S", spot=True)
+    case.offer("sure", 3.00)
+    case.happened(fast, "launched", 600)
+    case.happened(fast, "lost", 5)
+    limits = {"deadline_at_ms": case.now + hours * 3_600_000, "budget_nano_usd": usd(budget)}
+    job = case.job(rates={"SIM-M": 1.0, "SIM-S": 0.04}, **limits)
+    placed = case.decide(Demand(job, STEPS))
+    if not waits:
+        assert (placed.action, placed.offer_id) == ("place", slow)
+        return
+    assert (placed.action, placed.awaited.offer_id) == ("wait", fast)
+    assert "finishes" in placed.reason
+    assert "earlier" in placed.reason
+    assert ("to spare before" in placed.reason, "after the deadline" in placed.reason) == (hours == 250, hours == 60)
+    assert (placed.chance is None) == (hours == 250)
+    assert placed.again_at_ms > case.now
+
+
+def test_a_wait_for_a_faster_machine_that_costs_more_says_so(case, shut):
+    wait = Wait(case.market().row(shut), 600.0, usd(9), 3600.0, None, -usd(0.13), sooner_s=7200.0)
+    demand = Demand(case.job(), STEPS)
+    forecast = forecast_of(demand, Pool(case.market(), np.array([0, 1])), case.perf(), None)
+    reason = why_patient(demand, case.market(), forecast, wait)
+    assert reason.endswith("back in about 10 min and finishes 2.0 h earlier for $0.1300 more")

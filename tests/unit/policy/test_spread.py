@@ -7,8 +7,9 @@ import pytest
 
 from orchestrator.market import Course, Market
 from orchestrator.market.reversion import Prior, course
-from orchestrator.model import Alternative, Estimate
+from orchestrator.model import FASTEST, Alternative, Estimate
 from orchestrator.policy import Demand, decide
+from providers.money import usd
 from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 36_000
@@ -93,6 +94,26 @@ def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(ca
     assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s
     assert near.duration_high_s <= alone.duration_high_s  # after a loss it may go there, too
+
+
+def test_a_job_may_come_to_cost_what_it_costs_on_a_cheaper_machine_that_is_only_away(case: DecisionCase) -> None:
+    case.offer("dear", 2.0, spot=True)
+    case.offer("dearer", 2.1, spot=True)
+    before = decided(case)
+    case.happened(case.offer("cheap", 1.0, spot=True), "lost", 5)
+    after = decided(case)
+    assert after[0].offer_id == before[0].offer_id == "local/eu-1/eu-1a/dear/spot"
+    assert before[0].cost_low_nano_usd > usd(1.8)
+    assert after[0].cost_low_nano_usd < usd(1.2)
+    dearer = [next(each for each in found if "dearer" in each.offer_id) for found in (before, after)]
+    assert dearer[0].cost_low_nano_usd == dearer[1].cost_low_nano_usd  # of an offer that is not chosen, nothing changes
+
+
+def decided(case: DecisionCase) -> tuple[Alternative, ...]:
+    """The alternatives of a job of an hour that does not wait for capacity."""
+    case.observations.clear()
+    job = case.job(rates={"SIM-M": 10.0}, objective=FASTEST)
+    return case.decide(Demand(job, STEPS)).alternatives
 
 
 def test_a_job_on_spot_may_use_all_of_the_time_until_its_deadline(case: DecisionCase) -> None:
