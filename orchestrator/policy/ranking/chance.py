@@ -36,8 +36,10 @@ class Chances:
     measured_first: Bools
 
 
-def chances(forecast: Forecast, candidates: Bools, left_s: float | None, left_nano_usd: int | None) -> Chances:
-    """The chances of the candidates."""
+def chances(
+    forecast: Forecast, candidates: Bools, usable: Bools, left_s: float | None, left_nano_usd: int | None
+) -> Chances:
+    """The chances of the candidates, which are among the `usable` rows."""
     rows = np.flatnonzero(candidates)
     low, mid, high = forecast.low, forecast.mid, forecast.at_95
     p, first = np.ones(len(rows)), np.zeros(len(rows))
@@ -47,6 +49,9 @@ def chances(forecast: Forecast, candidates: Bools, left_s: float | None, left_na
         first = _measured_first(forecast, rows, left_s, p)
         alone = _below(left_s, low.seconds[rows], mid.seconds[rows], high.seconds[rows])
         p = p * alone * few_losses(forecast, rows, left_s)
+        if left_nano_usd is not None and forecast.known:
+            bought = np.flatnonzero(usable & ~forecast.pool.spot)
+            p = np.maximum(p, _bought_later(forecast, rows, bought, left_s, float(left_nano_usd)))
     probability, falling, measured_first = (np.zeros(len(candidates)) for _ in range(3))
     measured_first[rows] = first > p
     probability[rows] = p = np.maximum(p, first)
@@ -66,6 +71,30 @@ def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Fl
     each_s = setback_s + 3600 * mean_outages_h(pool.market, pool.rows[at])
     slack_s = left_s - (mid.seconds[at] - expected * setback_s)
     found[spot] = _poisson(np.floor(np.maximum(slack_s, 0.0) / np.maximum(each_s, 1.0)), expected)
+    return found
+
+
+def _bought_later(
+    forecast: Forecast, rows: NDArray[np.int64], bought: NDArray[np.int64], left_s: float, left: float
+) -> Floats:
+    """The probability of keeping both limits if a job on a spot machine of each row goes on demand when that is lost; 0
+    on demand. What spot saves until then must pay for it: the first loss must not come too soon, nor too late."""
+    pool, mid, most, found = forecast.pool, forecast.mid, forecast.at_95, np.zeros(len(rows))
+    spot = np.flatnonzero(pool.spot[rows])
+    in_time = bought[most.seconds[bought] <= left_s]
+    if not spot.size or not in_time.size:
+        return found
+    at, by = rows[spot], in_time[most.cost[in_time].argmin()]
+    losses, setback_s = (forecast.over_rows(column)[at] for column in (mid.losses, forecast.setback_s))
+    alone_s, cost = mid.seconds[at] - losses * setback_s, mid.cost[at]
+    # After a share x of the work, x alone_s + setback_s + (1 - x) seconds[by] may take left_s, and the cost likewise.
+    spare_s, slower_s = left_s - most.seconds[by] - setback_s, alone_s - most.seconds[by]
+    paid_from = (most.cost[by] - left) / np.maximum(most.cost[by] - cost, 1.0)
+    timely = spare_s / np.where(np.abs(slower_s) < 1.0, 1.0, slower_s)
+    begin = np.clip(np.where(slower_s < -1.0, np.maximum(paid_from, timely), paid_from), 0, 1)
+    end = np.clip(np.where(slower_s > 1.0, timely, np.where((spare_s >= 0) | (slower_s < -1.0), 1.0, 0.0)), 0, 1)
+    kept = np.exp(-losses * begin) - np.exp(-losses * np.maximum(begin, end)) + np.exp(-losses)
+    found[spot] = np.where((alone_s <= left_s) & (cost <= left), kept, 0.0)
     return found
 
 

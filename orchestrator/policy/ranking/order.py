@@ -122,7 +122,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     if mode == "safe":
         keys_of, earliest_s = _by_objective(demand, forecast, outlook, candidates)
     elif mode == "likely":
-        odds = chances(forecast, among, left_s, left)
+        odds = chances(forecast, among, usable, left_s, left)
         keys_of = partial(_by_chance, odds.falling, pool.spot.astype(np.float64), outlook)
     else:
         earliest_s = _earliest_s(outlook, candidates)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -150,3 +151,22 @@ def test_without_on_demand_in_time_a_spot_machine_is_safe_if_the_time_is_enough_
     assert (placed.offer_id, placed.chance is None) == (spot, sure)
     words = {"nobody sells it": "no on-demand machine may be used", "too slow": "no on-demand machine is fast enough"}
     assert (words[late] in placed.reason) == sure
+
+
+def test_a_budget_that_almost_pays_for_on_demand_is_not_spent_on_it_at_once(case):
+    """50 hours of work, 60 until the deadline: $150 on demand, $50 on spot. A job that saves money on spot first can soon
+    pay for on-demand until the end. It bought on-demand at once, for "a 45% chance"."""
+    spot = case.offer("spot", 1.0, spot=True)
+    case.offer("sure", 3.0)
+    job = case.job(deadline_at_ms=case.now + 60 * 3_600_000)
+    chances = []
+    for dollars in (110, 130, 145, 150, 170):
+        limited = replace(job, spec=replace(job.spec, budget_nano_usd=round(dollars * 1e9)))
+        placed = case.decide(Demand(limited, 180_000))
+        assert placed.offer_id == spot, dollars
+        chances.append(1.0 if placed.chance is None else placed.chance)
+    assert chances == sorted(chances)
+    assert 0.0 < chances[0] < chances[1] < chances[2] < 1.0 == chances[-1]
+    hazard = float(case.market().hazard[case.market().row(spot)])
+    begin = (150.5 - 130) / (150.5 - 51)  # of the work, from which on what is left pays for on-demand
+    assert chances[1] == pytest.approx(math.exp(-hazard * 50 * begin), abs=0.07)
