@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from orchestrator.model import CheckpointSpec, Expected, GpuRequest
 from orchestrator.policy import Demand, Running
-from providers.money import cost_nano_usd
+from orchestrator.policy.ranking.cost import forecast_of
+from orchestrator.policy.ranking.pool import Pool
+from providers.money import cost_nano_usd, usd
 
 STEPS = 36_000  # 10 h at 1 step/s
 TICK_S = 900
@@ -154,19 +156,25 @@ def test_without_on_demand_in_time_a_spot_machine_is_safe_if_the_time_is_enough_
 
 
 def test_a_budget_that_almost_pays_for_on_demand_is_not_spent_on_it_at_once(case):
-    """50 hours of work, 60 until the deadline: $150 on demand, $50 on spot. A job that saves money on spot first can soon
-    pay for on-demand until the end. It bought on-demand at once, for "a 45% chance"."""
+    """50 hours of work, 60 until the deadline: $150 on demand, $50 on spot. A job that saves money on spot first can
+    soon pay for on-demand until the end. It bought on-demand at once, for "a 45% chance"."""
     spot = case.offer("spot", 1.0, spot=True)
-    case.offer("sure", 3.0)
+    sure = case.offer("sure", 3.0)
     job = case.job(deadline_at_ms=case.now + 60 * 3_600_000)
     chances = []
     for dollars in (110, 130, 145, 150, 170):
-        limited = replace(job, spec=replace(job.spec, budget_nano_usd=round(dollars * 1e9)))
+        limited = replace(job, spec=replace(job.spec, budget_nano_usd=usd(dollars)))
         placed = case.decide(Demand(limited, 180_000))
         assert placed.offer_id == spot, dollars
         chances.append(1.0 if placed.chance is None else placed.chance)
     assert chances == sorted(chances)
     assert 0.0 < chances[0] < chances[1] < chances[2] < 1.0 == chances[-1]
-    hazard = float(case.market().hazard[case.market().row(spot)])
-    begin = (150.5 - 130) / (150.5 - 51)  # of the work, from which on what is left pays for on-demand
-    assert chances[1] == pytest.approx(math.exp(-hazard * 50 * begin), abs=0.07)
+    market = case.market()
+    forecast = forecast_of(Demand(job, 180_000), Pool(market, np.array([0, 1])), case.perf(), None)
+    at, by = market.row(spot), market.row(sure)
+    losses = float(forecast.over_rows(forecast.mid.losses)[at])
+    bought, alone = float(forecast.at_95.cost[by]), float(forecast.mid.cost[at])
+    # The first loss comes at a share of the work from which on what is left pays for on-demand, or not at all.
+    first = np.random.default_rng(1).exponential(1 / losses, 100_000)
+    kept = (first > 1) | (first * alone + (1 - first) * bought <= usd(130))
+    assert chances[1] == pytest.approx(kept.mean(), abs=0.01)
