@@ -22,7 +22,8 @@ MEANINGS = {
     5: "a failure of a provider, its credentials, the store, the site, a missing optional package, or a full disk",
     6: "infeasible: no offer meets the objective and the constraints",
     7: "the plan is stale: the market or the jobs have changed since; the message says how",
-    8: "part of the request failed; the awaited job failed, was cancelled or is paused; a check of `doctor` failed",
+    8: "part of the request failed; the awaited job failed, was cancelled or is paused; a program failed while it was "
+    "profiled; a check of `doctor` failed",
     9: "a budget or another limit does not allow it",
     CHANGES: "`plan --check`: applying the plan would start or move something",
     CTRL_C: "interrupted by Ctrl-C",

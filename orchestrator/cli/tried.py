@@ -32,5 +32,5 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     if tried.measured:
         out.note(f"measured: {number(tried.step_wall_s)} s per step here, at {tried.precision}; its plan uses that")
     else:
-        out.note(f"not measured: {tried.why}; it will be measured in its first minutes on a machine")
+        out.note(f"not measured: {tried.why}; if it records steps, it is measured in its first minutes on a machine")
     return tried

@@ -36,19 +36,24 @@ def init(
         str | None,
         typer.Option(metavar="USD", help="The most that all machines together may cost per hour.", show_default=False),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Replace an existing tradewind.toml.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing, and replace an existing tradewind.toml.")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Set Tradewind up here: ask three questions, write tradewind.toml, check it, and say what a first job would cost.
 
-    Options answer the questions; without a terminal, what is not given has its default. Rents nothing. Exit code 8 if a
-    check fails.
+    Options answer the questions; with --yes or without a terminal, what is not given has its default. Rents nothing.
+    Exit code 8 if a check fails.
     """
     from orchestrator.errors import PartialFailure, UsageError
     from orchestrator.services.setup import answers as texts
     from orchestrator.services.setup.file import FILE_NAME, overridden, write_settings
 
     out, folder = Output(output), Path.cwd()
+    asks = out.can_ask and not yes
+    if max_usd_per_hour is not None:
+        texts.read_budget(max_usd_per_hour)  # a wrong option is refused before the first question
     if (folder / FILE_NAME).exists() and not yes:
         if not out.can_ask:
             raise UsageError(f"{FILE_NAME} exists here", hint="to replace it, add --yes; to keep it, edit it")
@@ -58,13 +63,14 @@ def init(
     if found := texts.with_credentials():
         out.note(f"credentials found for {', '.join(found)}")
     known = ", ".join(texts.choices())
-    chosen = _answer(out, clouds, f"Which clouds may jobs use? ({known})", texts.LOCAL, texts.read_clouds)
-    where = "Which bucket holds orders and checkpoints? (s3://, gs:// or az://bucket/prefix)"
+    chosen = _answer(out, asks, clouds, f"Which clouds may jobs use? ({known})", texts.LOCAL, texts.read_clouds)
+    where = "Which bucket holds orders and checkpoints? (s3://, gs:// or az://NAME/PREFIX)"
     if chosen == (texts.LOCAL,):
         where = "Where are orders and checkpoints kept? (a folder; empty: state_dir)"
-    root = _answer(out, store, where, "", lambda text: texts.read_store(text, chosen))
+    root = _answer(out, asks, store, where, "", lambda text: texts.read_store(text, chosen))
     most = _answer(
         out,
+        asks,
         max_usd_per_hour,
         "What may all machines cost per hour, in US dollars?",
         texts.BUDGET_USD_PER_HOUR,
@@ -83,11 +89,11 @@ def init(
         raise PartialFailure("a check failed", hint="do what each failed line says, then run: tradewind doctor")
 
 
-def _answer(out: Output, given: str | None, question: str, default: str, read: Callable[[str], T]) -> T:
+def _answer(out: Output, asks: bool, given: str | None, question: str, default: str, read: Callable[[str], T]) -> T:
     """What an option says, else what somebody answers, else the default. Raises UsageError."""
     from orchestrator.errors import UsageError
 
-    if given is not None or not out.can_ask:
+    if given is not None or not asks:
         return read(default if given is None else given)
     for attempt in range(ATTEMPTS):
         try:

@@ -72,7 +72,8 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
             reported = f"{job.name} has already spent {format_usd(spent, 4)}"
-            raise UsageError(reported, hint=f"end it instead: tradewind pause {job.name}")
+            hint = f"name a larger budget, or stop spending: tradewind pause {job.name}"
+            raise UsageError(reported, hint=hint)
         if (why := over_group_budget(tx, job, nano_usd)) is not None:
             raise UsageError(why, hint="lower the budget of another job of the group first")
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)

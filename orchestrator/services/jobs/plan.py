@@ -308,12 +308,16 @@ def require_feasible(view: PlanView) -> None:
 def require_accepted_risk(view: PlanView) -> None:
     """Raises LimitError if a new job's chance of meeting its deadline and budget is below LIKELY_ENOUGH. A person who
     reads the plan may accept that; a script that accepts every plan may not."""
-    new = {job.id for job in view.new_jobs}
-    risky = [each for each in view.decisions if each.job_id in new and each.chance is not None]
-    reported = [f"{each.name} {each.chance:.0%}" for each in risky if (each.chance or 0.0) < LIKELY_ENOUGH]
-    if reported:
+    new = {job.id: job for job in view.new_jobs}
+    chances = [each for each in view.decisions if each.job_id in new and each.chance is not None]
+    risky = [each for each in chances if (each.chance or 0.0) < LIKELY_ENOUGH]
+    if risky:
+        jobs = [new[each.job_id] for each in risky]
+        limits = ["deadline"] * any(job.deadline_at_ms is not None for job in jobs)
+        limits += ["budget"] * any(job.spec.budget_nano_usd is not None for job in jobs)
+        reported = ", ".join(f"{each.name} {each.chance:.0%}" for each in risky)
         raise LimitError(
-            f"deadline and budget may not be met: {', '.join(reported)} likely; --yes requires {LIKELY_ENOUGH:.0%}",
+            f"{' and '.join(limits)} may not be met: {reported} likely; --yes requires {LIKELY_ENOUGH:.0%}",
             hint="relax them in the job file, or add --accept-risk",
         )
 

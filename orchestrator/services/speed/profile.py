@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from orchestrator.engine.inputs.snapshot import perf
-from orchestrator.errors import MissingExtraError, TradewindError
+from orchestrator.errors import MissingExtraError, PartialFailure, TradewindError
 from orchestrator.installation import Installation
 from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, kind_of, program_of
@@ -41,7 +41,7 @@ def profile(
     """Profiles the program of a job and stores the counts for its plans.
 
     Raises MissingExtraError without torch; UsageError if a secret is missing in the environment; SpecError for an error
-    that would repeat on every machine; TradewindError if it fails otherwise, needs more than `memory_bytes` (None: no
+    that would repeat on every machine; PartialFailure if it fails otherwise, needs more than `memory_bytes` (None: no
     limit), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
     """
     if importlib.util.find_spec("torch") is None:
@@ -167,7 +167,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
         try:
             said, _ = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            raise TradewindError(
+            raise PartialFailure(
                 f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
                 hint="profile it on a faster machine, or submit it: its first minutes on a machine measure the same",
             ) from None
@@ -189,7 +189,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
     if code == TOO_FEW_STEPS:
-        return TradewindError(
+        return PartialFailure(
             f"{spec.name} ended before {STEPS} recorded steps",
             hint="the program must call trainers.attach() and run.step(loss): docs/training-code.md",
         )
@@ -199,6 +199,6 @@ def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindErro
     if progress is not None and progress.permanent:
         raise would_repeat(spec, error)
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
-    return TradewindError(
+    return PartialFailure(
         f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"
     )

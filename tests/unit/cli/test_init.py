@@ -40,11 +40,11 @@ def init(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["init", *arguments], prog_name="tradewind")
 
 
-def at_a_terminal(answers: Sequence[str], width: int = 80) -> tuple[int, str]:
+def at_a_terminal(answers: Sequence[str], *arguments: str, width: int = 80) -> tuple[int, str]:
     """(exit code, all that is shown) of `tradewind init`, with an answer to each question in turn."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, *MAIN, "init"])
+        os.execv(sys.executable, [sys.executable, *MAIN, "init", *arguments])
     ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     shown, left = b"", list(answers)
     while select.select([terminal], [], [], 60)[0]:
@@ -115,6 +115,21 @@ def test_at_a_terminal_each_question_is_asked_until_its_answer_is_right(folder: 
     assert load_config(cwd=folder).limits.max_usd_per_hour == 4
     lines = shown.splitlines()
     assert [line for line in lines if len(line) > 80 and str(folder) not in line] == []
+
+
+def test_yes_asks_nothing_at_a_terminal_either(folder: Path) -> None:
+    (folder / FILE).write_text("[limits]\nmax_usd_per_hour = 1\n")
+    code, shown = at_a_terminal([], "--yes", "--max-usd-per-hour", "7")
+    assert code == 0, shown
+    assert "Which clouds" not in shown
+    assert load_config(cwd=folder).limits.max_usd_per_hour == 7
+
+
+def test_a_wrong_option_is_refused_before_the_first_question(folder: Path) -> None:
+    code, shown = at_a_terminal([], "--max-usd-per-hour", "lots")
+    assert code == 2
+    assert "Which clouds" not in shown
+    assert not (folder / FILE).exists()
 
 
 def test_after_three_wrong_answers_it_ends(folder: Path) -> None:

@@ -525,8 +525,9 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     assert "conv is now $250.00" in accepted.message
     with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
-    with pytest.raises(UsageError, match=r"already spent|spent already"):
+    with pytest.raises(UsageError, match="already spent") as caught:
         commands.set_budget(installation, "conv", "0.000001", caller=ME)
+    assert caught.value.hint == "name a larger budget, or stop spending: tradewind pause conv"
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.inputs.snapshot import perf
-from orchestrator.errors import MissingExtraError, TradewindError, UsageError
+from orchestrator.errors import MissingExtraError, PartialFailure, UsageError
 from orchestrator.formats.documents import to_json
 from orchestrator.model import Job, JobSpec, Resources, TrainSpec
 from orchestrator.services.speed.profile import profile
@@ -157,7 +157,7 @@ def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(
 ):
     (tmp_path / "train.py").write_text(BROKEN)
     monkeypatch.setenv("PROFILE_TOKEN", "correct horse battery")
-    with pytest.raises(TradewindError, match=r"RuntimeError: no data for \[secret PROFILE_TOKEN\]") as caught:
+    with pytest.raises(PartialFailure, match=r"RuntimeError: no data for \[secret PROFILE_TOKEN\]") as caught:
         profile(installation, spec(secrets=("PROFILE_TOKEN",)))
     assert caught.value.hint
     assert list(scratch.iterdir()) == []

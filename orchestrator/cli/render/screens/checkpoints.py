@@ -18,7 +18,7 @@ def listed(view: CheckpointList, screen: Screen) -> str:
         numbers("new", 2),
         numbers("loss", 1),
         numbers("processes", 4),
-        Column("saved", 3),
+        Column("saved (its machine's clock)", 3),
         Column("state", text=True),
     )
     rows = [
@@ -60,4 +60,4 @@ def exported(view: CheckpointExported, screen: Screen) -> str:
 
 
 def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB"
+    return f"{size_bytes / 1e3:,.1f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
