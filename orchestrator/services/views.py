@@ -8,7 +8,7 @@ durations are in market seconds (`_s`) or real seconds (`_wall_s`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from orchestrator.config import ShownSetting
@@ -311,12 +311,14 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class EventList:
-    """A page of events. `next_cursor` is that of the page of earlier events; None: this is the last page."""
+    """A page of events. `next_cursor` is that of the page of earlier events; None: this is the last page. `names` are
+    those of the jobs by id, if the events of all jobs were asked for."""
 
     kind: ClassVar[str] = "events"
 
     events: tuple[Event, ...]
     next_cursor: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from orchestrator.errors import NotFoundError, RowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL
+from orchestrator.model import TERMINAL, Event
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import EventList
+from orchestrator.store import Tx
 
 POLL_WALL_S = 0.3
 
@@ -46,14 +49,24 @@ def events(
             newest_first=True,
             before_id=None if before is None else before.event_id,
         )
-    page = found[:most]
+        page = found[:most]
+        names = _names(tx, page) if ref is None else {}
     more = len(page) < len(found)
-    return EventList(tuple(reversed(page)), _CURSORS.write(_Before(page[-1].id), filters) if more else None)
+    return EventList(tuple(reversed(page)), _CURSORS.write(_Before(page[-1].id), filters) if more else None, names)
+
+
+def _names(tx: Tx, found: Sequence[Event]) -> dict[str, str]:
+    """The names of the jobs of some events, by id; without those that cannot be read."""
+    names = {}
+    for job_id in dict.fromkeys(event.job_id for event in found if event.job_id is not None):
+        with suppress(NotFoundError, RowError):
+            names[job_id] = tx.outline(job_id).name
+    return names
 
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
     """New events in batches, after the latest `limit`; ends with the job. Raises NotFoundError."""
-    batch = EventList(events(installation, ref, limit=limit).events)  # no cursor: nobody pages back from here
+    batch = replace(events(installation, ref, limit=limit), next_cursor=None)  # nobody pages back from here
     last = None
     while True:
         if batch.events:
@@ -62,8 +75,9 @@ def follow(installation: Installation, ref: str | None = None, *, limit: int = 1
         with installation.store.read() as tx:
             job = tx.find_job(ref) if ref is not None else None
             fresh = tx.events(job_id=job.id if job is not None else None, after_id=last)
+            names = _names(tx, fresh) if ref is None else {}
         if not fresh and job is not None and job.state in TERMINAL:
             return
         if not fresh:
             installation.clock.sleep(POLL_WALL_S)
-        batch = EventList(tuple(fresh))
+        batch = EventList(tuple(fresh), names=names)

@@ -462,6 +462,13 @@ def test_what_a_stranger_wrote_steers_no_terminal(tradewind: Run, state: Path, p
     assert "no\\x1b[2Jbody" in failed.stderr
 
 
+def test_events_of_all_jobs_say_whose_they_are(tradewind: Run, past: Past) -> None:
+    every, own = tradewind("events").stdout.splitlines(), tradewind("events", "conv").stdout.splitlines()
+    assert [line for line in every if " gpt " in line]
+    assert [line for line in every if " conv " in line]
+    assert not [line for line in own if " conv " in line]
+
+
 def test_only_our_own_colours_are_sent() -> None:
     from orchestrator.cli.render.text import Screen, shown, visible
 

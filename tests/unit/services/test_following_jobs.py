@@ -184,6 +184,15 @@ def test_following_logs_continues_across_a_migration_and_ends_with_the_job(
     assert seen == [(1, "hello from 4"), (1, "unfinished line"), (2, "on the new machine"), (2, "last words")]
 
 
+def test_events_of_all_jobs_come_with_their_names(installation: Installation, past: Past) -> None:
+    found = events.events(installation)
+    assert set(found.names.values()) >= {"conv", "gpt"}
+    assert found.names[past.conv] == "conv"
+    assert {each.job_id for each in found.events if each.job_id is not None} == found.names.keys()
+    assert events.events(installation, "conv").names == {}
+    assert next(events.follow(installation)).names == found.names
+
+
 def test_following_events_yields_each_once_and_ends_with_the_job(installation: Installation, past: Past) -> None:
     def cancel() -> None:
         commands.cancel(installation, "conv", caller=ME)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
@@ -201,10 +202,14 @@ def events(view: EventList, screen: Screen) -> str:
     if not view.events:
         return "no events yet"
     earlier = next_page(screen.command, view.next_cursor, "earlier events")
-    return blocks(*event_lines(view.events, screen), screen(earlier, "dim"))
+    return blocks(*event_lines(view.events, screen, view.names), screen(earlier, "dim"))
 
 
-def event_lines(found: Sequence[Event], screen: Screen) -> list[str]:
-    """One line for each event, folded to the screen."""
-    rows = [(moment(event.at_ms), event.kind, event.actor, event.message) for event in found]
-    return table(EVENTS, rows, screen).splitlines() if rows else []
+def event_lines(found: Sequence[Event], screen: Screen, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """One line for each event, folded to the screen; with the name of its job if `names` has any."""
+    rows = []
+    for each in found:
+        whose = [names.get(each.job_id or "", "-")] if names else []
+        rows.append((moment(each.at_ms), *whose, each.kind, each.actor, each.message))
+    columns = (EVENTS[0], *[Column("")] * bool(names), *EVENTS[1:])
+    return table(columns, rows, screen).splitlines() if rows else []
