@@ -73,9 +73,9 @@ def advise(
     left_s: float = math.inf,
     allowed: bool = True,
 ) -> Advice:
-    """The probe to run now, or none and why. A kind on which the steps would take longer than `left_s` is no choice, of
-    one that is not measured at the 95th percentile. Raises ValueError if options and posterior do not match or
-    steps < 0."""
+    """The probe to run now, or none and why. Kinds on which the steps would take longer than `left_s` are left out; for
+    a kind that is not measured, the 95th percentile of that time counts. Raises ValueError if options and posterior do
+    not match or steps < 0."""
     if len(posterior) != len(options) or not options:
         raise ValueError(f"{len(options)} options for a posterior over {len(posterior)} kinds")
     if not (steps >= 0 and math.isfinite(steps)):
@@ -129,8 +129,7 @@ def _with_probe(
     first: int,
     seconds: Sequence[int],
 ) -> float:
-    """Expected cost (nano-USD) of the whole job if kind `first` is probed now, and perhaps one more after
-    it."""
+    """Expected cost (nano-USD) of the whole job if kind `first` is probed now, and perhaps one more after it."""
     mean, root, nodes = _after(posterior, first)
     # Expected cost of finishing on each kind once `first` is known and paid for, one row per outcome.
     expected = moves + price * np.exp(-mean) * np.exp(root[..., None] * nodes).mean(axis=-1)

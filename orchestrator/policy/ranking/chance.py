@@ -1,9 +1,10 @@
 """Chance: the probability that a job keeps its limits on each offer, where no offer keeps them for certain.
 
 Time and money are log-normal. Under a deadline a spot machine must also not be lost more often than the slack allows,
-where each loss takes a restart and an outage; without slack, never. There is one exception: if the job's speed is
-unknown, it can be measured on a spot machine first, and on-demand be bought as soon as the speed is known. Where that
-is nearly as safe as on-demand at once, the cheapest such machine is best.
+where each loss takes a restart and an outage; without slack, never. With a budget as well, on-demand may be bought
+after the first loss, if what spot has saved by then pays for it. If the job's speed is unknown, it can be measured on a
+spot machine first, and on-demand be bought as soon as the speed is known. Where that is nearly as safe as on-demand at
+once, the cheapest such machine is best.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def chances(
     forecast: Forecast, candidates: Bools, usable: Bools, left_s: float | None, left_nano_usd: int | None
 ) -> Chances:
     """The chances of the candidates, which are among the `usable` rows."""
-    rows = np.flatnonzero(candidates)
+    rows, size = np.flatnonzero(candidates), len(candidates)
     low, mid, high = forecast.low, forecast.mid, forecast.at_95
     p, first = np.ones(len(rows)), np.zeros(len(rows))
     if left_nano_usd is not None and forecast.known:
@@ -52,12 +53,12 @@ def chances(
         if left_nano_usd is not None and forecast.known:
             bought = np.flatnonzero(usable & ~forecast.pool.spot)
             p = np.maximum(p, _bought_later(forecast, rows, bought, left_s, float(left_nano_usd)))
-    probability, falling, measured_first = (np.zeros(len(candidates)) for _ in range(3))
-    measured_first[rows] = first > p
-    probability[rows] = p = np.maximum(p, first)
+    leads, p = (first > 0) & (first >= p), np.maximum(p, first)
     best = p.max()
-    falling[rows] = np.where((first >= p) & (first > 0) & (p >= best - SURER), -1 - best, -p)
-    return Chances(probability, falling, measured_first > 0)
+    probability, falling, measured_first = np.zeros(size), np.zeros(size), np.zeros(size, np.bool_)
+    probability[rows], measured_first[rows] = p, leads
+    falling[rows] = np.where(leads & (p >= best - SURER), -1 - best, -p)
+    return Chances(probability, falling, measured_first)
 
 
 def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
@@ -87,15 +88,23 @@ def _bought_later(
     at, by = rows[spot], in_time[most.cost[in_time].argmin()]
     losses, setback_s = (forecast.over_rows(column)[at] for column in (mid.losses, forecast.setback_s))
     alone_s, cost = mid.seconds[at] - losses * setback_s, mid.cost[at]
-    # After a share x of the work, x alone_s + setback_s + (1 - x) seconds[by] may take left_s, and the cost likewise.
-    spare_s, slower_s = left_s - most.seconds[by] - setback_s, alone_s - most.seconds[by]
-    paid_from = (most.cost[by] - left) / np.maximum(most.cost[by] - cost, 1.0)
-    timely = spare_s / np.where(np.abs(slower_s) < 1.0, 1.0, slower_s)
-    begin = np.clip(np.where(slower_s < -1.0, np.maximum(paid_from, timely), paid_from), 0, 1)
-    end = np.clip(np.where(slower_s > 1.0, timely, np.where((spare_s >= 0) | (slower_s < -1.0), 1.0, 0.0)), 0, 1)
-    kept = np.exp(-losses * begin) - np.exp(-losses * np.maximum(begin, end)) + np.exp(-losses)
+    # If the machine is lost after a share of the work, the rest is bought.
+    timely = _shares_within(left_s, most.seconds[by] + setback_s, alone_s + setback_s)
+    paid = _shares_within(left, most.cost[by], cost)
+    begin, end = np.maximum(timely[0], paid[0]), np.minimum(timely[1], paid[1])
+    kept = np.exp(-losses) + np.maximum(np.exp(-losses * begin) - np.exp(-losses * end), 0.0)
     found[spot] = np.where((alone_s <= left_s) & (cost <= left), kept, 0.0)
     return found
+
+
+def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Floats, Floats]:
+    """The shares of the work (0 to 1) from which and up to which a straight line between two values is at most `limit`;
+    the first is not below the second where it never is."""
+    change = at_1 - at_0
+    crossing = np.clip((limit - at_0) / np.where(np.abs(change) < 1.0, 1.0, change), 0, 1)
+    begin = np.where(at_0 <= limit, 0.0, np.where(at_1 <= limit, crossing, 1.0))
+    end = np.where(at_1 <= limit, 1.0, np.where(at_0 <= limit, crossing, 0.0))
+    return begin, end
 
 
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:

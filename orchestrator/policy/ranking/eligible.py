@@ -313,11 +313,6 @@ def fits(rejection_reasons: RejectionReasons) -> NDArray[np.bool_]:
     return found
 
 
-def open_or_shut(rejection_reasons: RejectionReasons) -> NDArray[np.bool_]:
-    """Where an offer may be used, now or as soon as it is not shut any more."""
-    return np.isin(rejection_reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8))
-
-
 def shape_rejections(listing: Listing, wants: Resources, where: Where) -> RejectionReasons:
     """Rejection reasons that depend only on a machine's shape, over the shapes of the listing."""
     shapes = listing.shape_columns

@@ -19,7 +19,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.chance import few_losses
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
-from orchestrator.policy.ranking.eligible import Filtered, open_or_shut
+from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered
 from orchestrator.policy.ranking.pool import Floats, Pool
 from orchestrator.policy.ranking.routes import Routes
 from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
-SAFELY = 0.95
+SAFELY = 0.95  # the probability at which a limit is kept safely
 KEPT_BACK = 0.02  # the share of the work's time that is kept back before a deadline
 
 
@@ -135,9 +135,9 @@ def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
     a while, so that waiting cannot help."""
     if budget_left(demand) is None or not filtered.usable_at.size:
         return False
-    market = filtered.market
-    rows = np.flatnonzero(open_or_shut(filtered.rejection_reasons) & market.priced)
-    forecast = forecast_of(demand, Pool(market, rows, setup_s=filtered.setup_s), perf, None)
+    reasons, market = filtered.rejection_reasons, filtered.market
+    open_or_shut = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
+    forecast = forecast_of(demand, Pool(market, np.flatnonzero(open_or_shut), setup_s=filtered.setup_s), perf, None)
     return bool((affordable(demand, forecast) == IMPOSSIBLE).all())
 
 

@@ -385,10 +385,12 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
     """Why a job waits for an offer although another one is open. What changes by the minute follows the semicolon."""
     saving = round(awaited.saving_nano_usd)
-    gain = f"saves {about_usd(saving)}"
-    if awaited.sooner_s > 0 and (awaited.late or saving <= 0):
-        gain = f"finishes {span(awaited.sooner_s)} earlier" + (f" for {about_usd(-saving)} more" if saving < 0 else "")
-    text = f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)} and {gain}"
+    text = f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)}"
+    if saving > 0 and not awaited.late:
+        text += f" and saves {about_usd(saving)}"
+    elif awaited.sooner_s > 0:
+        text += f" and finishes {span(awaited.sooner_s)} earlier"
+        text += f" for {about_usd(-saving)} more" if saving < 0 else ""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return text

@@ -86,11 +86,9 @@ class PlacementBuilder:
         safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
         told = [*best, *misses, *needed, *near]
-        rivals = self.filtered.fitting
-        if rivals is None:
-            rivals = np.array(told, np.int64)
-        later = [*self.filtered.awaited.tolist(), *order[:1]] if chosen is not None else []
-        shown = self.forecast.over((*told, *rivals.tolist(), *later, *ranking.outlook.others))
+        rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting
+        course = [] if chosen is None else [chosen, *order[:1], *self.filtered.awaited.tolist()]
+        shown = self.forecast.over((*told, *rivals.tolist(), *course, *ranking.outlook.others))
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -98,7 +96,7 @@ class PlacementBuilder:
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
         reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
-        sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, chosen, later)
+        sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
@@ -278,7 +276,7 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
 
 class _Sheet:
     """The columns of a forecast as lists, from which rows are built much faster than from arrays. A job that
-    goes to `chosen` may leave it for the cheapest of the rows `later`, as soon as that has capacity. `wait_s` are the
+    goes to the first row of `course` may leave it for the others, as soon as they have capacity. `wait_s` are the
     market seconds after which the capacity of rows is expected."""
 
     def __init__(
@@ -287,8 +285,7 @@ class _Sheet:
         filtered: Filtered,
         rivals: Rows,
         outlook: Outlook,
-        chosen: int | None = None,
-        later: Sequence[int] = (),
+        course: Sequence[int] = (),
         wait_s: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         market, rows = forecast.pool.market, forecast.pool.rows
@@ -310,8 +307,8 @@ class _Sheet:
         found = self._spreads.going(may_win & fitting & priced, waits_s if wait_s else None)
         self.seconds = [_listed(each) for each in (found.low_s, found.mid_s, found.high_s)]
         low_cost = found.low_cost
-        if chosen is not None:
-            at = forecast.pool.positions(np.array([chosen, *later], np.int64))
+        if course:
+            at = forecast.pool.positions(np.array(course, np.int64))
             low_cost[at[0]] = low_cost[at].min()
         self.costs = [_listed(each) for each in (low_cost, found.mid_cost, found.high_cost)]
 

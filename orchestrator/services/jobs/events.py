@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from orchestrator.errors import NotFoundError, RowError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event
 from orchestrator.services.paging import Cursors, checked_limit
@@ -56,17 +54,13 @@ def events(
 
 
 def _names(tx: Tx, found: Sequence[Event]) -> dict[str, str]:
-    """The names of the jobs of some events, by id; without those that cannot be read."""
-    names = {}
-    for job_id in dict.fromkeys(event.job_id for event in found if event.job_id is not None):
-        with suppress(NotFoundError, RowError):
-            names[job_id] = tx.outline(job_id).name
-    return names
+    """The names of the jobs of some events, by id."""
+    return {job.id: job.name for job in tx.outlines_of({each.job_id for each in found if each.job_id is not None})}
 
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
     """New events in batches, after the latest `limit`; ends with the job. Raises NotFoundError."""
-    batch = replace(events(installation, ref, limit=limit), next_cursor=None)  # nobody pages back from here
+    batch = replace(events(installation, ref, limit=limit), next_cursor=None)  # batches are only followed forwards
     last = None
     while True:
         if batch.events:

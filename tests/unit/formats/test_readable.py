@@ -11,7 +11,7 @@ def test_times_are_utc_to_the_millisecond() -> None:
     assert instant(1_763_719_406_882) == "2025-11-21 10:03:26 UTC"
 
 
-def test_a_time_after_the_last_year_of_the_calendar_is_told_as_that() -> None:
+def test_a_time_after_the_last_year_of_the_calendar_is_called_that() -> None:
     """A job of a billion steps at a step in a quarter of an hour ends in the year 34421."""
     assert iso(LAST_MS) == iso(2**62) == "9999-12-31T23:59:59.999Z"
     assert instant(2**62) == "after the year 9999"

@@ -141,18 +141,20 @@ def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_little_is_kno
         assert (placement.action, placement.offer_id) == ("stay", running)
 
 
-@pytest.mark.parametrize("late", ["nobody sells it", "too slow"])
+@pytest.mark.parametrize("on_demand", ["none", "too slow"])
 @pytest.mark.parametrize(("hours", "sure"), [(14, False), (40, True)])
-def test_without_on_demand_in_time_a_spot_machine_is_safe_if_the_time_is_enough_for_its_losses(case, late, hours, sure):
+def test_without_on_demand_in_time_a_spot_machine_is_safe_if_the_time_is_enough_for_its_losses(
+    case, on_demand, hours, sure
+):
     """10 hours of work. An on-demand machine that would be too late makes spot no less safe than none at all."""
     spot = case.offer("spot", 1.0, spot=True)
-    if late == "too slow":
+    if on_demand == "too slow":
         case.offer("slow", 0.1, gpu="SIM-S")
     job = case.job(rates={"SIM-M": 1.0, "SIM-S": 0.1}, deadline_at_ms=case.now + hours * 3_600_000)
     placed = case.decide(Demand(job, 36_000))
     assert (placed.offer_id, placed.chance is None) == (spot, sure)
-    words = {"nobody sells it": "no on-demand machine may be used", "too slow": "no on-demand machine is fast enough"}
-    assert (words[late] in placed.reason) == sure
+    words = {"none": "no on-demand machine may be used", "too slow": "no on-demand machine is fast enough"}
+    assert (words[on_demand] in placed.reason) == sure
 
 
 def test_a_budget_that_almost_pays_for_on_demand_is_not_spent_on_it_at_once(case):

@@ -98,15 +98,15 @@ def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(ca
 
 def test_a_job_may_come_to_cost_what_it_costs_on_a_cheaper_machine_that_is_only_away(case: DecisionCase) -> None:
     case.offer("dear", 2.0, spot=True)
-    case.offer("dearer", 2.1, spot=True)
+    case.offer("second", 2.1, spot=True)
     before = decided(case)
     case.happened(case.offer("cheap", 1.0, spot=True), "lost", 5)
     after = decided(case)
     assert after[0].offer_id == before[0].offer_id == "local/eu-1/eu-1a/dear/spot"
     assert before[0].cost_low_nano_usd > usd(1.8)
     assert after[0].cost_low_nano_usd < usd(1.2)
-    dearer = [next(each for each in found if "dearer" in each.offer_id) for found in (before, after)]
-    assert dearer[0].cost_low_nano_usd == dearer[1].cost_low_nano_usd  # of an offer that is not chosen, nothing changes
+    second = [next(each for each in found if "second" in each.offer_id) for found in (before, after)]
+    assert second[0].cost_low_nano_usd == second[1].cost_low_nano_usd  # only the chosen offer is concerned
 
 
 def decided(case: DecisionCase) -> tuple[Alternative, ...]:

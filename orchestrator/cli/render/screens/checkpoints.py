@@ -25,8 +25,8 @@ def listed(view: CheckpointList, screen: Screen) -> str:
         (
             each.name,
             str(each.step),
-            _mb(each.size_bytes),
-            _mb(each.new_bytes),
+            _size(each.size_bytes),
+            _size(each.new_bytes),
             "-" if each.loss is None else f"{each.loss:.6g}",
             str(each.ranks or "-"),
             instant(each.saved_at_ms),
@@ -49,15 +49,15 @@ def pruned(view: CheckpointsPruned, screen: Screen) -> str:
         return f"nothing to delete in {clean(view.place)}; {kept}"
     what = f"{len(view.deleted)} {'checkpoint' if len(view.deleted) == 1 else 'checkpoints'}"
     names = f": {', '.join(view.deleted)}" if view.deleted else ""
-    return blocks(screen(f"{done}: {what}, {_mb(view.freed_bytes)}{names}", "bold"), kept)
+    return blocks(screen(f"{done}: {what}, {_size(view.freed_bytes)}{names}", "bold"), kept)
 
 
 def exported(view: CheckpointExported, screen: Screen) -> str:
     """Which checkpoint was written where."""
-    said = f"wrote checkpoint {view.name} (step {view.step}) to {clean(view.path)}: {_mb(view.size_bytes)}"
+    said = f"wrote checkpoint {view.name} (step {view.step}) to {clean(view.path)}: {_size(view.size_bytes)}"
     how = 'torch.load(...)["model"]' if view.format == "torch" else "safetensors.torch.load_file(...)"
     return blocks(screen(said, "bold"), f"read it with {how}", *(f"skipped: {clean(each)}" for each in view.skipped))
 
 
-def _mb(size_bytes: int) -> str:
+def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1e3:,.1f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
