@@ -1,6 +1,7 @@
 """`convert`: a task file of SkyPilot or dstack becomes a job file."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -40,5 +41,7 @@ def convert(
         for problem in view.problems:
             if not problem.unsupported:  # a note says that already
                 out.note(f"before you submit: {problem}")
-        name = save or "the job file"
-        out.note(f"converted from {view.tool} into {name}; check it: tradewind plan {save or 'job.yaml'}")
+        if save is None:
+            out.note(f"converted from {view.tool}; to save it: tradewind convert {quote(str(file))} -o job.yaml")
+        else:
+            out.note(f"converted from {view.tool} into {save}; check it: tradewind plan {quote(str(save))}")

@@ -462,6 +462,16 @@ def test_what_a_stranger_wrote_steers_no_terminal(tradewind: Run, state: Path, p
     assert "no\\x1b[2Jbody" in failed.stderr
 
 
+def test_a_conversion_that_is_not_saved_says_how_to_save_it(tradewind: Run, tmp_path: Path) -> None:
+    task, job = tmp_path / "my task.yaml", tmp_path / "converted.yaml"
+    task.write_text("run: python train.py\n")
+    shown = tradewind("convert", str(task))
+    assert shown.stderr.endswith(f"to save it: tradewind convert '{task}' -o job.yaml\n")
+    saved = tradewind("convert", str(task), "-o", str(job))
+    assert saved.stderr.endswith(f"check it: tradewind plan {job}\n")
+    assert job.exists()
+
+
 def test_events_of_all_jobs_say_whose_they_are(tradewind: Run, past: Past) -> None:
     every, own = tradewind("events").stdout.splitlines(), tradewind("events", "conv").stdout.splitlines()
     assert [line for line in every if " gpt " in line]
