@@ -54,7 +54,7 @@ class TradewindGroup(Group):
     ) -> Any:
         """Parse the arguments, run the command and exit. Errors become one message and an exit code."""
         typed = list(sys.argv[1:] if args is None else args)
-        invocation = begin(typed)
+        invocation = begin(typed, self.commands)
         call = partial(super().main, typed, prog_name, complete_var, windows_expand_args=windows_expand_args, **extra)
         try:
             with watched_stdout():

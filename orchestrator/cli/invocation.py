@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -31,9 +32,11 @@ class Invocation:
     """What one command was asked and what it has to say. With `--output json` nothing of it goes to stderr, so that
     stdout and stderr together are still one document; an error and warnings are part of that."""
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, arguments: Sequence[str] = (), commands: Collection[str] = ()) -> None:
         self.command = shlex.join(["tradewind", *arguments])
         self.json = _wants_json(arguments)
+        self._state_folder = _state_folder(arguments)
+        self._named = re.compile(rf"\btradewind (?=(?:{'|'.join(map(re.escape, commands))})(?![\w-]))")
         self.stored = ""
         self._document: dict[str, Any] | None = None
         self._warnings: list[dict[str, Any]] = []
@@ -42,6 +45,13 @@ class Invocation:
     def is_stored(self, what: str) -> None:
         """`what`, a sentence, is true from now on, whatever becomes of this command."""
         self.stored = what
+
+    def here(self, text: str) -> str:
+        """`text`, whose commands act on the installation of this one when they are pasted: each of them names the state
+        folder that was typed."""
+        if not self._state_folder:
+            return text
+        return self._named.sub(lambda _: f"tradewind --state-dir {shlex.quote(self._state_folder)} ", text)
 
     def answer(self, view: View, *, stream: bool) -> None:
         """A result as JSON: one of a stream is written at once, in one line; else it is kept until the end."""
@@ -58,7 +68,7 @@ class Invocation:
     def warn(self, text: str, hint: str = "") -> None:
         """Something that failed and changes no exit code."""
         if self.json:
-            self._warnings.append({"message": text, "hint": hint})
+            self._warnings.append({"message": self.here(text), "hint": self.here(hint)})
         else:
             tell(f"warning: {text}" + (f"\nhint: {hint}" if hint else ""))
 
@@ -67,6 +77,7 @@ class Invocation:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exception(error)
         said = _error(error, code)
+        said |= {part: self.here(said[part]) for part in ("message", "hint")}
         if self.json and not isinstance(error, OutputError):  # for that one stdout is no place
             self._document = {**(self._document or {"schema": "tradewind/error/v1"}), "error": said}
             return code
@@ -99,9 +110,9 @@ class Invocation:
 _current: ContextVar[Invocation] = ContextVar("the command that runs")
 
 
-def begin(arguments: Sequence[str]) -> Invocation:
-    """A command begins."""
-    invocation = Invocation(arguments)
+def begin(arguments: Sequence[str], commands: Collection[str]) -> Invocation:
+    """A command begins; `commands` are the names of all that there are."""
+    invocation = Invocation(arguments, commands)
     _current.set(invocation)
     return invocation
 
@@ -109,6 +120,16 @@ def begin(arguments: Sequence[str]) -> Invocation:
 def current() -> Invocation:
     """The command that runs."""
     return _current.get()
+
+
+def _state_folder(arguments: Sequence[str]) -> str:
+    """The value of `--state-dir`, which stands before the command; "" if it was not typed."""
+    folder, rest = "", list(arguments)
+    while rest and rest[0].startswith("-"):
+        option, _, value = rest.pop(0).partition("=")
+        if option == "--state-dir":
+            folder = value or (rest.pop(0) if rest else "")
+    return folder
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -161,5 +182,7 @@ def tell(text: str) -> None:
     with suppress(OSError):
         if sys.stderr is not None:
             width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+            invocation = _current.get(None)
+            text = text if invocation is None else invocation.here(text)
             sys.stderr.write(fitted(shown(text), width) + "\n")
             sys.stderr.flush()

@@ -65,7 +65,8 @@ class Output:
         else:
             from orchestrator.cli.render import render
 
-            self.data(render(view, self.screen(sys.stdout), terminal=sys.stdout.isatty()))
+            text = render(view, self.screen(sys.stdout), terminal=sys.stdout.isatty())
+            self.data(text if stream else current().here(text))  # a stream may be what a job writes
 
     def name_no_job_file(self) -> None:
         """What was named is not a job file, so hints must not name it as one."""

@@ -151,6 +151,7 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
     from rich.live import Live
     from rich.text import Text
 
+    from orchestrator.cli.invocation import current
     from orchestrator.cli.render import render
 
     stream = sys.stdout if to_stdout else sys.stderr
@@ -161,7 +162,7 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
         """In characters that the terminal's encoding has."""
         screen = replace(out.screen(stream), width=console.size.width, height=console.size.height)
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        return render(view, screen).encode(encoding, "replace").decode(encoding)
+        return current().here(render(view, screen)).encode(encoding, "replace").decode(encoding)
 
     def show(view: WatchView) -> None:
         shown[:] = [view]

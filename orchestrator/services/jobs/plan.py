@@ -47,10 +47,10 @@ def preview(
     """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
     With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, and a cloud of the catalogue can, or could with more money; if asked for,
-    it also says what enabling each cloud would save. The age of the catalogue is measured by the clock `wall`. With
-    `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is not supported
-    yet, and UsageError if the environment lacks one of its secrets.
+    provider can ever run one of the jobs, whatever its budget, and a cloud of the catalogue can, or could with more
+    money; if asked for, it also says what enabling each cloud would save. The age of the catalogue is measured by the
+    clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
+    not supported yet, and UsageError if the environment lacks one of its secrets.
     """
     if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
@@ -64,7 +64,7 @@ def preview(
         view = planned(
             installation, new, only=None if all_jobs else [job.id for job in new], compared=True, traced=traced
         )
-        if anywhere is False or not new or not _hopeless(view):
+        if anywhere is False or not new or all(_lacks_money(view, decided) for decided in _hopeless(view)):
             return view
     elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced, compared=bool(anywhere))
     if anywhere:

@@ -114,6 +114,28 @@ def test_the_table_of_a_command_goes_to_stdout_without_colour(tradewind: Run, na
     assert "\x1b" not in result.output
 
 
+NAMING = (
+    *(READING[name] for name in ("nodes", "explain", "plan", "offers", "doctor", "store-check")),
+    ("queue",),
+    ("status", "no-such-job"),
+    ("status", "no-such-job", "--output", "json"),
+)
+
+
+@pytest.mark.parametrize("arguments", NAMING)
+def test_a_command_that_is_named_acts_on_the_state_folder_that_was_typed(
+    tradewind: Run, tmp_path: Path, state: Path, arguments: tuple[str, ...]
+) -> None:
+    """So that it can be pasted."""
+    other = tmp_path / "an other state"
+    state.rename(other)
+    result = tradewind("--state-dir", str(other), *arguments)
+    assert f"tradewind --state-dir '{other}' " in result.output
+    commands = "|".join(get_command(app).commands)  # type: ignore[attr-defined]
+    assert not re.findall(rf"\btradewind (?:{commands})(?![\w-]).*", result.output)
+    assert not state.exists()
+
+
 SIMULATED = ("queue", "status", "nodes", "explain", "report", "offers", "plan", "submit-dry-run")
 
 

@@ -34,11 +34,13 @@ WIDTHS = (70, 80, 100, 120)  # 70 is the least that tables are made for
 FIRST_SCREEN = 12
 LONG_NAME = "pretraining-of-a-small-model-2026"
 
+TIME_PARTS = ("billed time", "useful", "checkpoint", "lost work", "provisioning", "moves", "idle", "sum")
+
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "queue": (("queue", "--all"), ("name", "state", "done", "paid")),
     "status": (("status", "gpt"), ("run", "where", "state", "steps")),
     "nodes": (("nodes",), ("job", "state", "where", "up", "price", "cost", "training,")),
-    "report": (("report",), ("job", "paid", "+ saved", "= on-demand", "compared with", "billed time", "sum")),
+    "report": (("report",), ("job", "paid", "+ saved", "= on-demand", "compared with", *TIME_PARTS)),
     "plan": (("plan", "job.yaml"), ("cost", "finish", "runner-up", "changes if", "missing")),
     "plan all": (("plan", "--all"), ("job", "plan", "cost", "time")),
     "plan why": (("plan", "job.yaml", "--why"), ("where", "price", "reason", "picked by")),

@@ -240,6 +240,24 @@ def test_a_budget_that_buys_the_job_nowhere_is_the_reason_also_on_clouds_that_ar
     assert decided.chance is None
 
 
+def test_a_job_whose_budget_is_too_small_here_is_not_planned_for_clouds_that_are_not_enabled(
+    installation: Installation,
+) -> None:
+    """It could run here with more money, which is what `submit` says, too; elsewhere nothing can be started."""
+    poor = spec(steps=50_000_000)
+    (elsewhere,) = plan.preview(installation, [poor], anywhere=True, wall=VirtualClock(NOW)).decisions
+    (here,) = plan.preview(installation, [poor]).decisions
+    assert elsewhere.cost_nano_usd is not None
+    assert here.cost_nano_usd is not None
+    for share in (0.01, 0.3):
+        tight = replace(poor, budget_nano_usd=int(here.cost_nano_usd * share))
+        view = plan.preview(installation, [tight], anywhere=None, wall=VirtualClock(NOW))
+        assert not view.anywhere
+        with pytest.raises(InfeasibleError, match="would be enough") as refused:
+            plan.require_feasible(view)
+        assert "plan --anywhere" in refused.value.hint
+
+
 def test_a_plan_for_other_clouds_names_what_is_enabled_and_has_nothing_to_rent(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,15 +118,9 @@ KINDS = {
     "egress_estimate": "egress (estimate)",
     "correction": "corrections",
 }
-TIME_PARTS = (
+TIME_PARTS = (  # all of them at any width, because their sum is shown, too
     Column("billed time"),
-    numbers("useful"),
-    numbers("checkpoint", 4),
-    numbers("lost work", 1),
-    numbers("provisioning", 3),
-    numbers("migration", 2),
-    numbers("idle", 5),
-    numbers("sum"),
+    *map(numbers, ("useful", "checkpoint", "lost work", "provisioning", "moves", "idle", "sum")),
 )
 
 
