@@ -6,7 +6,8 @@ Everything that a user, a job or a feed wrote is made harmless here: control cha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
@@ -211,6 +212,13 @@ def moment(at_ms: int) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """A number with so many significant digits; "-" for None."""
     return "-" if value is None else f"{value:.{digits}g}"
+
+
+def told_apart(jobs: Iterable[JobView]) -> dict[str, str]:
+    """What to call each of these jobs, by id: its name, and its id where others have the same name."""
+    jobs = list(jobs)
+    named = Counter(job.name for job in jobs)
+    return {job.id: job.name if named[job.name] == 1 else f"{job.name} {job.id}" for job in jobs}
 
 
 def ways_to_know(file: str) -> str:

@@ -21,7 +21,7 @@ from typer.testing import Result
 from orchestrator.cli.app import app
 from orchestrator.cli.output import Output
 from orchestrator.cli.render import render
-from orchestrator.cli.render.screens.jobs import queue_row
+from orchestrator.cli.render.screens.jobs import queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, fitted, folded, progress, width_of
 from orchestrator.formats.documents import View
@@ -102,6 +102,23 @@ def _shown(run: Run, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[
     result = run(*arguments)
     assert result.exit_code in (0, 8), result.output
     return seen[-1], result.stdout
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_jobs_of_one_name_can_be_told_apart_in_every_table(
+    tradewind: Run, state: Path, past: Past, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        renamed = "UPDATE job SET name = 'gpt', spec = replace(spec, '\"conv\"', '\"gpt\"') WHERE id = ?"
+        connection.execute(renamed, (past.conv,))
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command in (("queue", "--all"), ("report",)):
+        shown = tradewind(*command).stdout
+        for table_ in shown.split("\n \n") if command == ("report",) else [shown]:
+            if "gpt" in table_:
+                assert past.conv in table_, table_
+                assert past.gpt in table_, table_
+        assert past.lstm not in shown
 
 
 def test_columns_in_the_environment_set_the_width(rich: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,5 +368,5 @@ def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
     cells += [(job("finished", 500, 500), "100%", "500/500 (100%)"), (job("failed", 5, 500), "1%", "5/500 (1%)")]
     cells += [(job("running", 7, None), "7 steps", "7"), (job("running", 0, 500), "0%", "0/500 (0%)")]
     for view, done, counted in cells:
-        assert queue_row(view)[2] == done
+        assert queue_rows([view])[0][2] == done
         assert progress(view) == counted

@@ -55,7 +55,7 @@ def decision(view: Decision, screen: Screen) -> str:
         _named("speed", _speed(view, screen)),
         _named("risk", _risk(view)),
         _named("changes", _changes(view)),
-        _named("left out", ", ".join(f"{each.count} by {each.topic}" for each in view.rejected[:6])),
+        _named("left out", ", ".join(f"{each.topic} ({each.count})" for each in view.rejected[:6])),
         _comparison(view, screen),
     )
 

@@ -21,6 +21,7 @@ from orchestrator.cli.render.text import (
     progress,
     rate,
     span,
+    told_apart,
     where,
 )
 from orchestrator.model import Event, Run
@@ -47,7 +48,7 @@ def queue(view: JobList, screen: Screen) -> str:
     """The table of jobs, or how many have ended if none is live."""
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
-    rows = [queue_row(job) for job in view.jobs]
+    rows = queue_rows(view.jobs)
     page = " on this page" if view.next_cursor is not None or "--cursor" in screen.command else ""
     total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}{page}, {amount(view.paid_nano_usd)} paid"
     return blocks(
@@ -58,10 +59,15 @@ def queue(view: JobList, screen: Screen) -> str:
     )
 
 
-def queue_row(job: JobView) -> tuple[str, ...]:
-    """A job in the columns of QUEUE."""
+def queue_rows(jobs: Sequence[JobView]) -> list[tuple[str, ...]]:
+    """Jobs in the columns of QUEUE."""
+    names = told_apart(jobs)
+    return [_queue_row(job, names[job.id]) for job in jobs]
+
+
+def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
     return (
-        job.name,
+        name,
         _state(job),
         _share(job),
         f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -12,6 +14,7 @@ from orchestrator.cli.render.text import (
     number,
     progress,
     span,
+    told_apart,
 )
 from orchestrator.ledger import TimeBreakdown
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
@@ -46,8 +49,9 @@ def report(view: ReportView, screen: Screen) -> str:
     """What each job cost and saved, in US dollars to the nano-dollar."""
     if not view.jobs:
         return "no jobs"
-    rows = [_row(row) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
-    parts = [(row.job.name, *_time_parts(row.time_breakdown)) for row in view.jobs]
+    names = told_apart(row.job for row in view.jobs)
+    rows = [_row(row, names[row.job.id]) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
+    parts = [(names[row.job.id], *_time_parts(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     entries = f"{view.entry_count} ledger entries"
     if len(kinds := view.kinds) > 1:
@@ -62,9 +66,9 @@ def report(view: ReportView, screen: Screen) -> str:
         " ",
         table(COMPARED, compared, screen),
         " ",
-        *(f"{clean(row.job.name)}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
-        *(f"{clean(row.job.name)}: {clean(row.verdict)}" for row in view.jobs),
-        *_notes(view),
+        *(f"{clean(names[row.job.id])}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
+        *(f"{clean(names[row.job.id])}: {clean(row.verdict)}" for row in view.jobs),
+        *_notes(view, names),
         " ",
         table(TIME_PARTS, parts, screen),
         " ",
@@ -101,10 +105,10 @@ def _count(sums: BaselineSum, view: ReportView) -> str:
     return f"{sums.jobs} of {len(view.jobs)}{so_far}"
 
 
-def _notes(view: ReportView) -> list[str]:
+def _notes(view: ReportView, names: Mapping[str, str]) -> list[str]:
     """Whose comparison was made again after its books had closed."""
     return [
-        f"{clean(row.job.name)}: version {row.version}, {clean(row.corrected)}"
+        f"{clean(names[row.job.id])}: version {row.version}, {clean(row.corrected)}"
         for row in view.jobs
         if row.corrected and not row.provisional
     ]
@@ -124,10 +128,10 @@ TIME_PARTS = (  # all of them at any width, because their sum is shown, too
 )
 
 
-def _row(row: JobReport) -> tuple[str, ...]:
+def _row(row: JobReport, name: str) -> tuple[str, ...]:
     job, against = row.job, row.against("same_machine")
     return (
-        job.name,
+        name,
         job.state,
         progress(job),
         str(job.runs),

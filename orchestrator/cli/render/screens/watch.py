@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.screens.jobs import QUEUE, queue_row
+from orchestrator.cli.render.screens.jobs import QUEUE, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -50,7 +50,7 @@ def watch(view: WatchView, screen: Screen) -> str:
         screen(f"cannot read the store: {clean(view.trouble)}", "red") if view.trouble else "",
         "" if view.control_plane else screen("no control plane is running here; start it: tradewind up", "yellow"),
         " ",
-        table(QUEUE, [queue_row(job) for job in jobs], screen) if jobs else "no live jobs",
+        table(QUEUE, queue_rows(jobs), screen) if jobs else "no live jobs",
         screen(f"{hidden} more: tradewind queue", "dim") if hidden else "",
         _prices(view, screen),
     )
