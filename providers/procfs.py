@@ -8,12 +8,23 @@ from pathlib import Path
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot (proc(5), field 22); None if it has ended or is a zombie."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in {"Z", "X", "x"} else int(fields[19])
+
+
+def process_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (SIGSTOP, Ctrl-Z) or a debugger, until it is continued."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in {"T", "t"}
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields after the command's name, from the process's state on; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the command name may itself contain parentheses
-    return None if fields[0] in {"Z", "X", "x"} else int(fields[19])
+    return stat.rpartition(")")[2].split()  # the command name may itself contain parentheses
 
 
 def own_children() -> set[int]:

@@ -32,7 +32,8 @@ MOST_EVENTS = 40
 class WatchView:
     """What was there at one look: at most `MOST_JOBS` jobs (`more`: there are others), and by id the `names` of those
     that the events are about. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
-    is why the store could not be read, and then the rest is of the look before."""
+    is why the store could not be read, and then the rest is of the look before; `unattended` as in ControlPlaneView
+    (empty: not so)."""
 
     kind: ClassVar[str] = "watch"
 
@@ -44,13 +45,14 @@ class WatchView:
     prices_to_ms: int
     events: tuple[Event, ...]
     control_plane: bool
+    unattended: tuple[str, ...]
     simulated: bool
     more: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
 
 
-NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, False)
+NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, (), False)
 
 
 class Watcher:
@@ -81,13 +83,15 @@ class Watcher:
             status = client.jobs.status(self._ref)
             at_ms, jobs, ended, more = status.at_ms, (status.job,), 0, False
         events = client.events.list(self._ref, limit=MOST_EVENTS).events
+        plane = client.control_plane.status()
         seen = replace(
             self._last,
             at_ms=at_ms,
             jobs=jobs,
             ended=ended,
             events=events,
-            control_plane=client.control_plane.status().running,
+            control_plane=plane.running,
+            unattended=plane.unattended or (),
             simulated=any(job.simulated for job in jobs),
             more=more,
             names=self._named(jobs, events),

@@ -31,12 +31,14 @@ def incidents(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) 
 
 
 def _control_plane(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
-    if open_jobs and not control_plane(installation).running:
-        told = "No control plane runs: jobs train on, but none is moved or booked."
+    unattended = control_plane(installation).unattended
+    if open_jobs and unattended is not None:
+        why, remedy = unattended
+        told = f"{why[0].upper()}{why[1:]}: jobs train on, but none is moved or booked."
         if newest := tx.events(limit=1, newest_first=True):
             age_h = max(0, installation.clock.now_ms() - newest[0].at_ms) / 3_600_000
             told += f" The newest event is {age_h:.1f} hours old."
-        yield Incident("error", told, "tradewind up")
+        yield Incident("error", told, remedy)
 
 
 def _jobs(open_jobs: Sequence[JobView]) -> Iterator[Incident]:

@@ -131,7 +131,8 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
-    """The control plane. `since_ms` is None if none runs."""
+    """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
+    its process is continued."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -139,6 +140,16 @@ class ControlPlaneView:
     pid: int | None
     host: str | None
     since_ms: int | None
+    stopped: bool = False
+
+    @property
+    def unattended(self) -> tuple[str, str] | None:
+        """Why jobs are neither watched, moved nor booked, and the command that changes it; None if they are."""
+        if not self.running:
+            return "no control plane is running here", "tradewind up"
+        if self.stopped:
+            return f"the control plane (process {self.pid}) is stopped", f"kill -CONT {self.pid}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

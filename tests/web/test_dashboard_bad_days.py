@@ -99,7 +99,7 @@ def test_without_a_control_plane_the_first_page_says_how_old_it_is(empty: Served
         tx.add_event(Event("ev_A", at_ms, "job.submitted", "submitted", "user:me", job.id))
     (incident,) = [each for each in empty.json("/overview.json")["incidents"] if each["level"] == "error"]
     assert incident["remedy"] == "tradewind up"
-    assert incident["what"].startswith("No control plane runs")
+    assert incident["what"].startswith("No control plane is running here")
     assert "The newest event is 30." in incident["what"]
     assert incident["what"].encode() in empty.get("/")[2]
 

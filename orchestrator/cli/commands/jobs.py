@@ -77,9 +77,10 @@ def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:
 
 
 def _warn_if_unattended(client: "Client", out: Output, something_runs: bool) -> None:
-    """Warn that jobs and machines are listed as they were when the last control plane stopped."""
-    if something_runs and not client.control_plane.status().running:
-        out.warn("no control plane is running here, so nothing is watched, moved or booked", "tradewind up")
+    """Warn that jobs and machines are listed as they were when the last control plane ended or was stopped."""
+    if something_runs and (unattended := client.control_plane.status().unattended) is not None:
+        why, remedy = unattended
+        out.warn(f"{why}, so nothing is watched, moved or booked", remedy)
 
 
 def status(

@@ -33,7 +33,7 @@ from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_a
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
-from providers.procfs import process_start
+from providers.procfs import process_start, process_stopped
 
 UP_TIMEOUT_S = 60.0
 START_TURN_TIMEOUT_S = 2 * UP_TIMEOUT_S
@@ -75,7 +75,11 @@ def started_once(
             running = control_plane(installation)
             if running is None:
                 return start()
-    progress(f"the control plane is already running (process {running.pid})")
+    stopped = bool(running.alive) and process_stopped(running.pid)
+    progress(
+        f"the control plane is already running (process {running.pid})"
+        + (f", but is stopped; to go on: kill -CONT {running.pid}" if stopped else "")
+    )
     return running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
+from providers.procfs import process_stopped
 
 BACKGROUND = "--background"
 """Argument of the process that `tradewind up` starts: it logs to a file and exits if another one leads."""
@@ -19,7 +20,8 @@ def control_plane(installation: Installation, *, watch: bool = False) -> Control
     leader = installation.store.leader(watch=watch)
     if leader is None or not may_act(leader):
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
-    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms)
+    stopped = bool(leader.alive) and process_stopped(leader.pid)  # a pid is valid only where `alive` is known
+    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, stopped)
 
 
 def may_act(leader: LeaderInfo) -> bool:

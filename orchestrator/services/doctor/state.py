@@ -42,6 +42,9 @@ def clock(installation: Installation) -> Check:
 def control_plane(installation: Installation) -> Check:
     """Whether a control plane runs, if jobs need one."""
     found = find_control_plane(installation, watch=True)
+    if found.stopped and found.unattended is not None:
+        why, remedy = found.unattended
+        return Check("control plane", "warn", f"{why}: jobs are neither watched, moved nor booked", remedy)
     if found.running:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")

@@ -42,12 +42,12 @@ def wait(
                     f"{view.name} is {view.state}, but its last machine is not fully booked yet",
                     hint=f"wait for its final cost, then: tradewind report {view.name}",
                 )
-            goes_on = control_plane(installation).running
+            unattended = control_plane(installation).unattended
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
                 hint=f"it keeps running; see: tradewind status {view.name}"
-                if goes_on
-                else "no control plane is running here; start it: tradewind up",
+                if unattended is None
+                else "; to go on: ".join(unattended),
             )
         installation.clock.sleep(POLL_WALL_S)
 

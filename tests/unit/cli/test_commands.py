@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +28,7 @@ from providers.local import LocalProvider
 from tests.unit.services.recorded_history import OTHER_SPOT, Past
 
 Run = Callable[..., Result]
+REPOSITORY = Path(__file__).parents[3]
 SNAPSHOT = Path(__file__).parent / "json_shapes.json"
 
 READING: dict[str, tuple[str, ...]] = {
@@ -273,6 +276,30 @@ def _a_control_plane_runs(state: Path) -> None:
     store = Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())
     assert store.campaign("test") is not None
     store.close()
+
+
+def test_a_control_plane_that_is_stopped_is_named_with_its_remedy(tradewind: Run, state: Path) -> None:
+    """By SIGSTOP, or by Ctrl-Z where it runs in the foreground: it holds the lead and does nothing."""
+    leads = f"import sys, pathlib, {__name__} as tests; tests._a_control_plane_runs(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", f"{leads}; print(flush=True); input()", str(state)]
+    shown = [("queue",), ("status", "conv"), ("doctor",), ("nodes",)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            assert not [typed for typed in shown if "is stopped" in tradewind(*typed).output]
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            for typed in (*shown, ("up",), ("wait", "conv", "--timeout", "0")):
+                said = " ".join(tradewind(*typed).output.split())
+                assert "is stopped" in said, typed
+                assert f"kill -CONT {process.pid}" in said, typed
+            assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["control_plane"]["stopped"]
+            process.send_signal(signal.SIGCONT)
+            os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+            assert not [typed for typed in shown if "is stopped" in tradewind(*typed).output]
+        finally:
+            process.kill()
 
 
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def control_plane(view: ControlPlaneView, screen: Screen) -> str:
     if not view.running:
         return "no control plane is running here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
-    return f"the control plane runs: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
+    state = "is stopped" if view.stopped else "runs"
+    return f"the control plane {state}: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
 
 
 def networks(view: NetworkList, screen: Screen) -> str:
