@@ -52,8 +52,8 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-unit: setup ## all tests that start no Ray and need no Terraform; many wait for processes, so three at a time keep two cores busy
-	$(BIN)/pytest -n 3 --dist loadfile -m "not ray" --ignore tests/infra $(ARGS)
+unit: setup ## all tests that start no Ray and need no Terraform; those on Ray, beside them, use what two at a time leave
+	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" --ignore tests/infra $(ARGS)
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
 	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)

@@ -49,7 +49,7 @@ from orchestrator.web.demo.opening import NOW_MS, demo_installation, generated
 from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
 from scripts.browser import REMEDY, find
-from tests.web.inspection import PAGES, on_a_telephone, paths, watched
+from tests.web.inspection import PAGES, complaints_on_a_telephone, paths, telephone, watched
 
 JOBS, ENTRIES, PRICES = 1000, 100_000, 1_000_000
 MISSING = "/jobs/nowhere"
@@ -121,7 +121,7 @@ def of_the_fleet(made: Installation, client: Client, how: Extent) -> list[Claim]
 
 def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim]:
     """The claims about pages in Chromium. What is wrong on a page is written to stderr."""
-    wrong, telephone, without, with_data = list[str](), list[str](), dict[str, int](), dict[str, int]()
+    wrong, narrow, without, with_data = list[str](), list[str](), dict[str, int](), dict[str, int]()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
         for number, (page, address) in enumerate(pages.items()):
@@ -132,14 +132,15 @@ def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim
                     with_data[page] = sum(seen.transferred.values())
                     without[page] = with_data[page] - data
                     wrong += [f"{page}: {each}" for each in seen.complaints()]
-            telephone += [f"{page}: {each}" for each in on_a_telephone(browser, address)]
+            with telephone(browser) as small:
+                narrow += [f"{page}: {each}" for each in complaints_on_a_telephone(small, address)]
         browser.close()
-    for each in (*wrong, *telephone):
+    for each in (*wrong, *narrow):
         print(each, file=sys.stderr)
     heavy, heaviest = max(without, key=lambda page: without[page]), max(with_data, key=lambda page: with_data[page])
     return [
         Claim(f"{len(pages)} pages: complaints of the console and of axe-core", len(wrong), "complaints", 0),
-        Claim("at 390 px: cut off, sideways, or under 12 px", len(telephone), "complaints", 0),
+        Claim("at 390 px: cut off, sideways, or under 12 px", len(narrow), "complaints", 0),
         Claim(f"transferred before chart data, largest page ({heavy})", without[heavy] / 1000, "kB", 150),
         Claim(f"transferred, largest page ({heaviest})", with_data[heaviest] / 1000, "kB", 250),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
@@ -21,6 +20,7 @@ from scripts.browser import REMEDY, find
 from tests.unit.services.recorded_history import HOUR_MS, record, submit_job
 from tests.web.dashboard import Served, small_fleet
 
+LIGHT = ("--disable-gpu", "--disable-site-isolation-trials")  # pages of one site need no process each
 HOSTILE = "<script>alert(1)</script>"
 EXACTLY = "document.querySelectorAll('data[title]').forEach(each => { each.textContent = each.title; })"
 """Amounts are shown to the cent, and exactly on hover: sums are checked on the latter."""
@@ -72,14 +72,17 @@ def browser() -> Iterator[Browser]:
     executable = find()
     assert executable is not None, f"the page tests need a browser: {REMEDY}"
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", *LIGHT])
         yield launched
         launched.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def opened(request: pytest.FixtureRequest, browser: Browser, view: ReportView, tmp_path: Path) -> Iterator[Opened]:
-    file = tmp_path / "report.html"
+@pytest.fixture(scope="module", params=["light", "dark"])
+def opened(
+    request: pytest.FixtureRequest, browser: Browser, view: ReportView, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Opened]:
+    """Loaded once in each theme: no test changes what it shows."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
     file.write_text(page(view), encoding="utf-8")
     context = browser.new_context(color_scheme=request.param, viewport={"width": 1180, "height": 900})
     context.set_default_timeout(10_000)

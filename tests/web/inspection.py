@@ -60,11 +60,17 @@ class Watched:
         self.said.append(dialog.message)
         dialog.dismiss()
 
+    def open(self, address: str) -> None:
+        """Go there; what was said and sent before is forgotten."""
+        self.said.clear()
+        self.transferred.clear()
+        self.page.goto(address)
+
     def complaints(self) -> list[str]:
         """All that is wrong with how it looks and what it says in a wide window. Changes what is loaded."""
         found = [f"wider than its card: {each}" for each in self.page.evaluate(_WIDER_THAN_ITS_CARD)]
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        result = self.page.evaluate("axe.run()")
+        result = self.page.evaluate("axe.run({resultTypes: ['violations'], preload: false})")
         found += [
             f"axe, {each['id']}: {[node['html'][:120] for node in each['nodes']][:3]}" for each in result["violations"]
         ]
@@ -92,6 +98,7 @@ def watched(browser: Browser, *, dark: bool = False) -> Iterator[Watched]:
         names: dict[str, str] = {}
         session = context.new_cdp_session(made.page)
         session.send("Network.enable")
+        session.send("Network.setCacheDisabled", {"cacheDisabled": True})
         session.on("Network.requestWillBeSent", lambda of: names.update({of["requestId"]: of["request"]["url"]}))
         session.on("Network.loadingFinished", lambda of: _count(made, names, of))
         yield made
@@ -99,19 +106,24 @@ def watched(browser: Browser, *, dark: bool = False) -> Iterator[Watched]:
         context.close()
 
 
-def on_a_telephone(browser: Browser, address: str) -> list[str]:
-    """All that is wrong with an address on a narrow screen, without scripts."""
+@contextmanager
+def telephone(browser: Browser) -> Iterator[Page]:
+    """An empty page on a narrow screen, without scripts."""
     context = browser.new_context(viewport={"width": TELEPHONE[0], "height": TELEPHONE[1]}, java_script_enabled=False)
     try:
-        page = context.new_page()
-        page.goto(address)
-        wide, least = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(_SMALLEST)
-        found = [f"cut off: {each}" for each in page.evaluate(_CUT_OFF)]
-        found += [] if wide <= TELEPHONE[0] else [f"the page is {wide} px wide"]
-        found += [] if least["size"] >= SMALLEST_PX else [f"{least['size']} px: {least['text'][:40]}"]
-        return found + ([] if page.locator("h1").count() == 1 else ["it has no title"])
+        yield context.new_page()
     finally:
         context.close()
+
+
+def complaints_on_a_telephone(page: Page, address: str) -> list[str]:
+    """All that is wrong with an address there."""
+    page.goto(address)
+    wide, least = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(_SMALLEST)
+    found = [f"cut off: {each}" for each in page.evaluate(_CUT_OFF)]
+    found += [] if wide <= TELEPHONE[0] else [f"the page is {wide} px wide"]
+    found += [] if least["size"] >= SMALLEST_PX else [f"{least['size']} px: {least['text'][:40]}"]
+    return found + ([] if page.locator("h1").count() == 1 else ["it has no title"])
 
 
 def _count(watched: Watched, names: dict[str, str], ended: dict[str, Any]) -> None:
