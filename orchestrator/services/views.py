@@ -132,7 +132,7 @@ class JobList:
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
     """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
-    its process is continued."""
+    its process is continued, and none can store anything where the disk of the state folder is full."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -141,10 +141,13 @@ class ControlPlaneView:
     host: str | None
     since_ms: int | None
     stopped: bool = False
+    disk_full: bool = False
 
     @property
     def unattended(self) -> tuple[str, str] | None:
         """Why jobs are neither watched, moved nor booked, and the command that changes it; None if they are."""
+        if self.disk_full:
+            return "the disk of the state folder is full", "tradewind doctor"
         if not self.running:
             return "no control plane is running here", "tradewind up"
         if self.stopped:

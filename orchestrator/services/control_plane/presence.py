@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
@@ -14,14 +16,19 @@ DOWN = "down:"
 """Prefix of the leader name of `tradewind down`, which leads while it ends everything and is not a control plane."""
 
 
+FULL_BYTES = 1_000_000
+"""With less free space than this, most of what a control plane stores finds no room."""
+
+
 def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
     """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
     seconds that it sends no heartbeat."""
     leader = installation.store.leader(watch=watch)
+    full = shutil.disk_usage(installation.state_dir).free < FULL_BYTES
     if leader is None or not may_act(leader):
-        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None)
+        return ControlPlaneView(running=False, pid=None, host=None, since_ms=None, disk_full=full)
     stopped = bool(leader.alive) and process_stopped(leader.pid)  # a pid is valid only where `alive` is known
-    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, stopped)
+    return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, stopped, full)
 
 
 def may_act(leader: LeaderInfo) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from orchestrator.services.control_plane.version import installed_version
 from providers.catalog.files import DATA
 from providers.clock import VirtualClock
 from providers.local import LocalProvider
+from tests.disks import mounted
 from tests.unit.services.recorded_history import OTHER_SPOT, Past
 
 Run = Callable[..., Result]
@@ -300,6 +302,25 @@ def test_a_control_plane_that_is_stopped_is_named_with_its_remedy(tradewind: Run
             assert not [typed for typed in shown if "is stopped" in tradewind(*typed).output]
         finally:
             process.kill()
+
+
+def test_a_full_disk_is_named_where_jobs_are_listed(tradewind: Run, state: Path, tmp_path: Path) -> None:
+    """Their states are the last that could be stored."""
+    small = tmp_path / "small"
+    small.mkdir()
+    with mounted(small, "size=30m"):
+        shutil.copytree(state, small / "state")
+        typed = ("--state-dir", str(small / "state"))
+        assert "is full" not in tradewind(*typed, "queue").output
+        with closing(sqlite3.connect(small / "state" / "tradewind.db")) as in_use:  # as by a control plane
+            in_use.execute("SELECT count(*) FROM job").fetchone()
+            with suppress(OSError), open(small / "other", "wb") as other:
+                while True:
+                    other.write(bytes(100_000))
+            for command in (("queue",), ("status", "conv"), ("nodes",)):
+                result = tradewind(*typed, *command)
+                assert result.exit_code == 0, result.output
+                assert "the disk of the state folder is full" in " ".join(result.output.split()), command
 
 
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
