@@ -214,11 +214,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def told_apart(jobs: Iterable[JobView]) -> dict[str, str]:
-    """What to call each of these jobs, by id: its name, and its id where others have the same name."""
-    jobs = list(jobs)
-    named = Counter(job.name for job in jobs)
-    return {job.id: job.name if named[job.name] == 1 else f"{job.name} {job.id}" for job in jobs}
+def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What to call each of these (id, name), by id: its name, and its id where others have the same name."""
+    names = dict(named)
+    count = Counter(names.values())
+    return {id_: name if count[name] == 1 else f"{name} {id_}" for id_, name in names.items()}
 
 
 def ways_to_know(file: str) -> str:

@@ -112,8 +112,9 @@ def test_jobs_of_one_name_can_be_told_apart_in_every_table(
         renamed = "UPDATE job SET name = 'gpt', spec = replace(spec, '\"conv\"', '\"gpt\"') WHERE id = ?"
         connection.execute(renamed, (past.conv,))
     monkeypatch.setenv("COLUMNS", str(width))
-    for command in (("queue", "--all"), ("report",)):
+    for command in (("queue", "--all"), ("report",), ("costs", "--by", "job")):
         shown = tradewind(*command).stdout
+        assert "gpt" in shown
         for table_ in shown.split("\n \n") if command == ("report",) else [shown]:
             if "gpt" in table_:
                 assert past.conv in table_, table_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, blocks, money, note_simulated, number
+from orchestrator.cli.render.text import Screen, blocks, money, note_simulated, number, told_apart
 from orchestrator.reports.costs import CostRow, CostView
 
 COLUMNS = (
@@ -22,7 +22,8 @@ def costs(view: CostView, screen: Screen) -> str:
     """Costs by group, the largest first; amounts to the cent, exact with --csv."""
     if not view.rows:
         return f"nothing was booked in {view.period}"
-    rows = [_cells(each) for each in (*view.rows, view.total)]
+    names = told_apart((row.key, row.name) for row in view.rows)
+    rows = [*(_cells(row, names[row.key]) for row in view.rows), _cells(view.total, view.total.name)]
     rest = f"{view.left_out} more groups cost {money(view.rest_nano_usd)}" if view.left_out else ""
     return blocks(
         screen(f"{view.period}, by {view.group_by}", "dim"),
@@ -33,10 +34,10 @@ def costs(view: CostView, screen: Screen) -> str:
     )
 
 
-def _cells(row: CostRow) -> tuple[str, ...]:
+def _cells(row: CostRow, name: str) -> tuple[str, ...]:
     hours, price = row.by_hours_nano_usd, row.by_price_nano_usd
     return (
-        row.name,
+        name,
         money(row.amount_nano_usd),
         number(row.machine_ms / 3_600_000),
         str(row.jobs),

@@ -61,7 +61,7 @@ def queue(view: JobList, screen: Screen) -> str:
 
 def queue_rows(jobs: Sequence[JobView]) -> list[tuple[str, ...]]:
     """Jobs in the columns of QUEUE."""
-    names = told_apart(jobs)
+    names = told_apart((job.id, job.name) for job in jobs)
     return [_queue_row(job, names[job.id]) for job in jobs]
 
 

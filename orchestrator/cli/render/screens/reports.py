@@ -49,7 +49,7 @@ def report(view: ReportView, screen: Screen) -> str:
     """What each job cost and saved, in US dollars to the nano-dollar."""
     if not view.jobs:
         return "no jobs"
-    names = told_apart(row.job for row in view.jobs)
+    names = told_apart((row.job.id, row.job.name) for row in view.jobs)
     rows = [_row(row, names[row.job.id]) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
     parts = [(names[row.job.id], *_time_parts(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
