@@ -162,6 +162,9 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     try:
         claims.check(installation, Within())  # as in `up`: a copied store names the original's process
         running = _of_this_host(control_plane(installation))
+        if running is not None and process_stopped(running.pid):
+            progress(f"continuing the control plane (process {running.pid}), which is stopped, so that it can end")
+            os.kill(running.pid, signal.SIGCONT)
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
         refused: list[ProviderError] | None = []

@@ -109,6 +109,25 @@ def test_a_leader_of_another_machine_is_ended_there_and_no_process_here_is_touch
     assert stranger.poll() is None
 
 
+def test_down_ends_a_control_plane_that_is_stopped_as_any_other(
+    config: Config, stranger: subprocess.Popen[bytes]
+) -> None:
+    """A stopped process gets no SIGTERM and pauses no job."""
+    open_installation(config).close()
+    own = leader.Process.own()
+    with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection, connection:
+        connection.execute(
+            "UPDATE leader SET holder = 'here/1', host = ?, realm = ?, pid = ?, pid_start = ?, since_ms = 1",
+            (own.host, own.realm, stranger.pid, process_start(stranger.pid)),
+        )
+    stranger.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WNOWAIT)
+    said: list[str] = []
+    lifecycle.down(config, progress=said.append)
+    assert stranger.wait() == -signal.SIGTERM  # not SIGKILL
+    assert any("which is stopped" in line for line in said)
+
+
 class NoSite:
     """A site that starts nothing: the machine only has to exist."""
 
