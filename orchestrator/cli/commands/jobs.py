@@ -238,10 +238,14 @@ def fetch(
         out.show(fetched)
         if fetched.missing:
             from orchestrator.errors import PartialFailure
+            from orchestrator.model import TERMINAL
 
+            ended = client.jobs.get(job).state in TERMINAL
             raise PartialFailure(
                 f"the job has not written: {', '.join(fetched.missing)}",
-                hint=f"it may still be running: tradewind status {job}",
+                hint=f"it has ended; what it did: tradewind logs {job}"
+                if ended
+                else f"it has not ended: tradewind status {job}",
             )
 
 

@@ -25,6 +25,8 @@ def syntax_error(text: str, error: yaml.MarkedYAMLError) -> YamlSyntaxError:
     if "quoted scalar" in context and "end of stream" in problem:
         quote = '"' if "double" in context else lines[begins.line - 1][begins.column - 1]
         return _error("this quote is never closed", f"add {quote} at the end of the value", begins)
+    if "flow" in context and line[at.column - 2 : at.column] == "${":
+        return _error('a value with "${...}" between brackets needs quotes', "put the value in quotes", at)
     if "flow" in context and problem.startswith("expected ',' or"):
         bracket = "[" if "sequence" in context else "{"
         return _error(f'this "{bracket}" is never closed', f'add "{_CLOSING[bracket]}"', begins)

@@ -31,6 +31,7 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
+from orchestrator.policy.telling.explain import span
 
 STAY, BY_ORDER = 1e-5, 1e-9
 """By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
@@ -326,14 +327,20 @@ def _on_time(question: Asked) -> None:
     slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
     if slower.size:
         slow = [
-            f"{question.demands[int(job)].job.name} (takes {jobs.steps[job] / jobs.rate[job].max() / 3600:.3g} h "
-            f"on its fastest offer, {max(jobs.deadline_s[job], 0) / 3600:.3g} h are left after its start)"
+            f"{question.demands[int(job)].job.name} (takes {span(jobs.steps[job] / jobs.rate[job].max())} "
+            f"on its fastest offer, {_left(jobs.deadline_s[job])})"
             for job in slower[:8]
         ]
         raise InfeasibleError(
             f"no offer meets the deadline of {', '.join(slow)}",
             hint="give them later deadlines, or allow faster offers",
         )
+
+
+def _left(seconds: float) -> str:
+    if seconds <= 0:
+        return f"and could start only {span(-seconds)} after the deadline"
+    return f"{span(seconds)} are left after its start"
 
 
 def less_late(question: Asked) -> Asked:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import reprlib
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from orchestrator.jobfile.program.arguments import misfit, settled
 from orchestrator.jobfile.program.entrypoint import entry_source
 from orchestrator.model import JobSpec
 from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.speed.children import ended_with_all
 from trainers.process.masking import Mask
 from trainers.spec import TrainerSpec
 
@@ -103,22 +102,12 @@ def trial_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerS
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> bool:
-    """Runs a child without a terminal, in its own session, which is ended with it. True if it ended in time."""
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    """Runs a child without a terminal, which ends with all that it started. True if it ended in time."""
+    with ended_with_all(command, subprocess.DEVNULL) as child:
+        try:
+            child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
     return True
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -23,6 +21,7 @@ from orchestrator.model import Job, JobSpec
 from orchestrator.perf import SORTS, InstanceKind, PerfBook, Work, kind_name, kind_of, program_of
 from orchestrator.services.jobs.plan import freshen
 from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.speed.children import ended_with_all
 from orchestrator.services.speed.entry_check import trial_spec, would_repeat
 from orchestrator.services.speed.views import ProfileRow, ProfileView
 from orchestrator.store import Tx
@@ -33,6 +32,7 @@ from trainers.profile import STEPS, TOO_FEW_STEPS, StepCounts
 
 TIMEOUT_S = 900.0
 _LOG_LINES = 20
+_MOST_SAID_BYTES = 1 << 20
 
 
 def profile(
@@ -160,31 +160,20 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
             str(folder / "counts"),
             *([] if memory_bytes is None else [str(memory_bytes)]),
         ]
-        # In its own session, so that everything that the program starts ends with it.
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            said, _ = child.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise PartialFailure(
-                f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
-                hint="profile it on a faster machine, or submit it: its first minutes on a machine measure the same",
-            ) from None
-        finally:
-            _end(child)
-        if child.returncode == 0:
+        # Its output goes to a file: a process that it leaves behind would keep a pipe open.
+        with open(folder / "said", "w+b") as said, ended_with_all(command, said) as child:
+            try:
+                code = child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                hint = "profile it on a faster machine, or submit it: its first minutes on a machine measure the same"
+                raise PartialFailure(
+                    f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s", hint=hint
+                ) from None
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID_BYTES))
+            last = said.read().decode(errors="replace")
+        if code == 0:
             return StepCounts.load(folder / "counts")
-        raise _failure(spec, child.returncode, said.decode(errors="replace"), folder)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the whole session, including processes that the program left behind."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()
+        raise _failure(spec, code, last, folder)
 
 
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:

@@ -351,7 +351,7 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (0, ("plan", "elsewhere.yaml", "--check"), ""),
     (6, ("submit", "elsewhere.yaml", "--dry-run"), "plan --anywhere"),
     (6, ("submit", "elsewhere.yaml", "--yes"), "plan --anywhere"),
-    (8, ("fetch", "partial"), "has not written"),
+    (8, ("fetch", "partial"), "it has ended; what it did: tradewind logs gpt"),
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
     (2, ("wait", "conv", "--timeout", "-1"), "greater than or equal to"),
     (2, ("events", "--limit", "-3"), "greater than or equal to"),

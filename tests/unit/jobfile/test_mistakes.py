@@ -87,6 +87,8 @@ SYNTAX = [
     ("name: x\nresources:\n  gpu: [A100, H100\nobjective: cheapest\n", 3, 8, '"[" is never closed'),
     ("name: x\ntrain: {script: train.py\nprobe: true\n", 2, 8, '"{" is never closed'),
     ("name: x\ncapacity: ]\n", 2, 11, "bracket"),
+    ("name: x\ntrain: {script: t-${matrix.lr}.py, steps: 5}\n", 2, 20, "value in quotes"),
+    ("name: x\ntrain: {script: t.py, args: [--lr, ${matrix.lr}]}\n", 2, 37, "value in quotes"),
     ("name: a: b\n", 1, 8, "in quotes"),
     ("name: @x\n", 1, 7, "in quotes"),
     ("name: x\nwhere: {regions: [eu-*, *-west]}\n", 2, 25, "in quotes"),

@@ -205,8 +205,10 @@ def test_deadlines_decide_who_gets_the_fast_machine(case: DecisionCase) -> None:
 
 def test_a_deadline_that_no_offer_meets_names_the_job(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
-    with pytest.raises(InfeasibleError, match=r"job-0.*fastest offer"):
-        planned(case, [job(case, 0, deadline_s=600.0)])
+    with pytest.raises(InfeasibleError, match=r"job-0 \(takes 1\.\d h on its fastest offer, \d+ min are left after"):
+        planned(case, [job(case, 0, deadline_s=1800.0)])
+    with pytest.raises(InfeasibleError, match=r"fastest offer, and could start only 2 min after the deadline"):
+        planned(case, [job(case, 0, deadline_s=-90.0)])
 
 
 def test_deadlines_that_quotas_do_not_allow_together_name_the_jobs_and_the_quota(case: DecisionCase) -> None:

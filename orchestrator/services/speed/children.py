@@ -1,0 +1,33 @@
+"""Processes that run a user's program on this host for a moment: all that the program started ends with them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from providers.errors import UnavailableError
+from providers.processes import kill_marked, mark
+
+
+@contextmanager
+def ended_with_all(command: Sequence[str], output: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process without a terminal, whose stdout and stderr go to `output`. At the end of the block it is killed, with
+    everything that it started, in whatever session and however it was detached."""
+    name = f"trial {secrets.token_hex(8)}"
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    mark(child.pid, name)
+    try:
+        yield child
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        with suppress(UnavailableError):  # one that waits for a device in the kernel; it has its signal
+            kill_marked(name)
