@@ -18,7 +18,7 @@ MEANINGS = {
     1: "an internal error, which is a bug; run the command again with `tradewind --debug ...`",
     2: "the command or an argument is not valid, or the command needs confirmation and stdin is not a terminal",
     3: "the job file, the configuration, a saved plan or a catalogue is not valid; all problems are listed with lines",
-    4: "no such job, run, plan, migration, offer or file",
+    4: "no such job, run, plan, migration, offer or file (a missing job file: 3)",
     5: "a failure of a provider, its credentials, the store, the site, a missing optional package, or a full disk",
     6: "infeasible: no offer meets the objective and the constraints",
     7: "the plan is stale: the market or the jobs have changed since; the message says how",

@@ -40,7 +40,7 @@ from orchestrator.store import CostFilter, JobFilter, JobSort
 
 
 class Reports:
-    """In every row and total: paid + saved = baseline."""
+    """In every row, and in the total of those compared: paid + saved = baseline."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -161,14 +161,16 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
             *([] if memory_bytes is None else [str(memory_bytes)]),
         ]
         # Its output goes to a file: a process that it leaves behind would keep a pipe open.
-        with open(folder / "said", "w+b") as said, ended_with_all(command, said) as child:
-            try:
-                code = child.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                hint = "profile it on a faster machine, or submit it: its first minutes on a machine measure the same"
-                raise PartialFailure(
-                    f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s", hint=hint
-                ) from None
+        with open(folder / "said", "w+b") as said:
+            with ended_with_all(command, said) as child:
+                try:
+                    code = child.wait(timeout_s)
+                except subprocess.TimeoutExpired:
+                    raise PartialFailure(
+                        f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
+                        hint="profile it on a faster machine, or submit it: "
+                        "its first minutes on a machine measure the same",
+                    ) from None
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID_BYTES))
             last = said.read().decode(errors="replace")
         if code == 0:
