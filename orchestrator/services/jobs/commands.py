@@ -33,7 +33,8 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if halted(tx, job) and not resuming:
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
-    return _accepted(installation, order, "pause", job, f"{job.name} will pause at its next step, with a checkpoint")
+    how = "before it starts" if job.state == "queued" else "at its next step, with a checkpoint"
+    return _accepted(installation, order, "pause", job, f"{job.name} will pause {how}")
 
 
 def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
@@ -86,7 +87,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
 def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Cancels a job permanently. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
-        job = _living(tx, ref)
+        job = _living(tx, ref, cancelled=True)
         order = tx.add_command("cancel", job.id, {}, caller.actor)
     return _accepted(
         installation, order, "cancel", job, f"{job.name} will end; its checkpoints, outputs and costs are kept"
@@ -109,10 +110,13 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
     return _accepted(installation, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
 
 
-def _living(tx: Tx, ref: str) -> Job:
+def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
+    """A job that has not ended and, unless `cancelled`, is not to be cancelled by the next control plane either."""
     job = tx.find_job(ref)
     if job.state in TERMINAL:
         raise UsageError(f"{job.name} is {job.state}", hint=f"see its result: tradewind report {job.name}")
+    if not cancelled and any(each.kind == "cancel" and each.job_id == job.id for each in tx.open_commands()):
+        raise UsageError(f"{job.name} is being cancelled", hint=f"see its state: tradewind status {job.name}")
     return job
 
 

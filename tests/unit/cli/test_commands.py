@@ -355,6 +355,7 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
     (2, ("wait", "conv", "--timeout", "-1"), "greater than or equal to"),
     (2, ("events", "--limit", "-3"), "greater than or equal to"),
+    (2, ("cancel", "gpt"), "gpt is finished"),
     (10, ("plan", "job.yaml", "--check"), ""),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -357,6 +358,23 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
         ("resume", past.conv, {}),
         ("cancel", past.conv, {}),
     ]
+
+
+def test_a_job_that_is_being_cancelled_takes_no_other_command(installation: Installation, past: Past) -> None:
+    """Also while no control plane has carried it out. To cancel it again changes nothing, so that is no mistake."""
+    assert commands.pause(installation, "lstm", caller=ME).message == "lstm will pause before it starts"
+    assert "at its next step, with a checkpoint" in commands.pause(installation, "conv", caller=ME).message
+    _state(installation, past.conv, "paused")
+    for _ in range(2):
+        commands.cancel(installation, "conv", caller=ME)
+    for command in (
+        partial(commands.pause, installation, "conv"),
+        partial(commands.resume, installation, "conv"),
+        partial(commands.migrate, installation, "conv", OTHER_SPOT),
+        partial(commands.set_budget, installation, "conv", "100"),
+    ):
+        with pytest.raises(UsageError, match="conv is being cancelled"):
+            command(caller=ME)
 
 
 def test_invalid_commands_are_refused(installation: Installation, past: Past) -> None:
