@@ -52,7 +52,7 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-unit: setup ## all tests that start no Ray and need no Terraform; those on Ray, beside them, use what two at a time leave
+unit: setup ## all tests that start no Ray and need no Terraform; two at a time, because the tests on Ray run beside them
 	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" --ignore tests/infra $(ARGS)
 
 site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves

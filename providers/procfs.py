@@ -19,7 +19,7 @@ def process_stopped(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields after the command's name, from the process's state on; None if there is no such process."""
+    """The fields of a process in proc(5), from the third, its state, on; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -40,7 +40,7 @@ Wherever a job is expected, pass the path of a [job file](job-file.md), a mappin
 `orchestrator.JobSpec`. Paths in a mapping are relative to the working folder.
 
 ```python
-plan = client.plans.create({"name": "gpt", "train": {"entry": "gpt:main", "steps": 350}, "resources": {"gpu": "H100"}})
+plan = client.plans.create({"name": "gpt", "train": {"entry": "gpt:main", "steps": 350}})
 for decision in plan.decisions:
     print(decision.offer_id, decision.cost_nano_usd, decision.finish_at_ms, decision.reason)
 job = client.jobs.submit(plan, token="nightly-2026-11-22")

@@ -36,7 +36,7 @@ class Invocation:
         self.command = shlex.join(["tradewind", *arguments])
         self.json = _wants_json(arguments)
         self._state_folder = _state_folder(arguments)
-        self._named = re.compile(rf"\btradewind (?=(?:{'|'.join(map(re.escape, commands))})(?![\w-]))")
+        self._commands = commands
         self.stored = ""
         self._document: dict[str, Any] | None = None
         self._warnings: list[dict[str, Any]] = []
@@ -51,7 +51,8 @@ class Invocation:
         folder that was typed."""
         if not self._state_folder:
             return text
-        return self._named.sub(lambda _: f"tradewind --state-dir {shlex.quote(self._state_folder)} ", text)
+        named = rf"\btradewind (?=(?:{'|'.join(map(re.escape, self._commands))})(?![\w-]))"
+        return re.sub(named, lambda _: f"tradewind --state-dir {shlex.quote(self._state_folder)} ", text)
 
     def answer(self, view: View, *, stream: bool) -> None:
         """A result as JSON: one of a stream is written at once, in one line; else it is kept until the end."""

@@ -32,8 +32,8 @@ MOST_EVENTS = 40
 class WatchView:
     """What was there at one look: at most `MOST_JOBS` jobs (`more`: there are others), and by id the `names` of those
     that the events are about. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
-    is why the store could not be read, and then the rest is of the look before; `unattended` as in ControlPlaneView
-    (empty: not so)."""
+    is why the store could not be read, and then the rest is of the look before; `to_go_on` is
+    that of ControlPlaneView."""
 
     kind: ClassVar[str] = "watch"
 
@@ -45,14 +45,14 @@ class WatchView:
     prices_to_ms: int
     events: tuple[Event, ...]
     control_plane: bool
-    unattended: tuple[str, ...]
+    to_go_on: str
     simulated: bool
     more: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
 
 
-NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, (), False)
+NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, "", False)
 
 
 class Watcher:
@@ -91,7 +91,7 @@ class Watcher:
             ended=ended,
             events=events,
             control_plane=plane.running,
-            unattended=plane.unattended or (),
+            to_go_on=plane.to_go_on,
             simulated=any(job.simulated for job in jobs),
             more=more,
             names=self._named(jobs, events),

@@ -154,6 +154,11 @@ class ControlPlaneView:
             return f"the control plane (process {self.pid}) is stopped", f"kill -CONT {self.pid}"
         return None
 
+    @property
+    def to_go_on(self) -> str:
+        """The same in one line; "" if jobs are attended to."""
+        return "; to go on: ".join(self.unattended or ())
+
 
 @dataclass(frozen=True, slots=True)
 class StatusView:

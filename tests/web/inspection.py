@@ -70,7 +70,7 @@ class Watched:
         """All that is wrong with how it looks and what it says in a wide window. Changes what is loaded."""
         found = [f"wider than its card: {each}" for each in self.page.evaluate(_WIDER_THAN_ITS_CARD)]
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        result = self.page.evaluate("axe.run({resultTypes: ['violations'], preload: false})")
+        result = self.page.evaluate("axe.run({resultTypes: ['violations']})")
         found += [
             f"axe, {each['id']}: {[node['html'][:120] for node in each['nodes']][:3]}" for each in result["violations"]
         ]

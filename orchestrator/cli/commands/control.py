@@ -97,8 +97,6 @@ def cancel(
     Checkpoints, outputs and costs are kept.
     """
     with session(ctx, output) as (client, out):
-        from orchestrator.model import TERMINAL
-
         if (job is None) == (group is None):
             raise UsageError("cancel takes a job or --group", hint="name one of the two")
         if job is not None and project is not None:
@@ -111,7 +109,7 @@ def cancel(
             _show(out, client.groups.cancel(found.id))
             return
         view = client.jobs.get(job)
-        ended = view.state in TERMINAL  # nothing to ask: the answer says so
+        ended = view.finished_at_ms is not None  # nothing to ask: the answer says so
         if not yes and not ended and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
             out.note("nothing was cancelled")
             raise typer.Exit(0)

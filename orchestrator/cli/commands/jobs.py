@@ -238,9 +238,8 @@ def fetch(
         out.show(fetched)
         if fetched.missing:
             from orchestrator.errors import PartialFailure
-            from orchestrator.model import TERMINAL
 
-            ended = client.jobs.get(job).state in TERMINAL
+            ended = client.jobs.get(job).finished_at_ms is not None
             raise PartialFailure(
                 f"the job has not written: {', '.join(fetched.missing)}",
                 hint=f"it has ended; what it did: tradewind logs {job}"

@@ -339,7 +339,7 @@ def _on_time(question: Asked) -> None:
 
 def _left(seconds: float) -> str:
     if seconds <= 0:
-        return f"and could start only {span(-seconds)} after the deadline"
+        return f"and cannot start until {span(-seconds)} after the deadline"
     return f"{span(seconds)} are left after its start"
 
 

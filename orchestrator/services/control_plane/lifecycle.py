@@ -28,7 +28,7 @@ from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, Usag
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
-from orchestrator.services.control_plane import background_log
+from orchestrator.services.control_plane import background_log, presence
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
@@ -75,11 +75,8 @@ def started_once(
             running = control_plane(installation)
             if running is None:
                 return start()
-    stopped = bool(running.alive) and process_stopped(running.pid)
-    progress(
-        f"the control plane is already running (process {running.pid})"
-        + (f", but is stopped; to go on: kill -CONT {running.pid}" if stopped else "")
-    )
+    said = presence.control_plane(installation).to_go_on
+    progress(said or f"the control plane is already running (process {running.pid})")
     return running
 
 

@@ -62,7 +62,7 @@ def collisions() -> Check:
         others = " ".join(sorted({other for found in foreign.values() for other in found}))
         fix = f"pip uninstall {others}; pip install --force-reinstall --no-deps tradewind"
         return Check("imports", "fail", "; ".join(clashes), fix)
-    return Check("imports", "ok", f"no other package has {', '.join(TOP_LEVELS)}")
+    return Check("imports", "ok", f"no other package provides {', '.join(TOP_LEVELS)}")
 
 
 def state_folder(config: Config) -> Check:

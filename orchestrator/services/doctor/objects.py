@@ -72,7 +72,7 @@ def orders(installation: Installation) -> Check:
         if isinstance(error.__cause__, UnreadableObject):
             raise
         return Check(ORDERS, "warn", f"not known: {error}", f'see "{NAME}"')
-    return Check(ORDERS, "ok", f"last given by control plane no. {epoch} here" if epoch else "none were given yet")
+    return Check(ORDERS, "ok", f"the last ones are of control plane no. {epoch}" if epoch else "none were given yet")
 
 
 def _declare(region: str) -> str:

@@ -42,12 +42,9 @@ def wait(
                     f"{view.name} is {view.state}, but its last machine is not fully booked yet",
                     hint=f"wait for its final cost, then: tradewind report {view.name}",
                 )
-            unattended = control_plane(installation).unattended
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
-                hint=f"it keeps running; see: tradewind status {view.name}"
-                if unattended is None
-                else "; to go on: ".join(unattended),
+                hint=control_plane(installation).to_go_on or f"it keeps running; see: tradewind status {view.name}",
             )
         installation.clock.sleep(POLL_WALL_S)
 

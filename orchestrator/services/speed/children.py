@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +24,7 @@ def ended_with_all(command: Sequence[str], output: IO[bytes] | int) -> Iterator[
     try:
         yield child
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
         child.wait()
         with suppress(UnavailableError):  # one that waits for a device in the kernel; it has its signal
             kill_marked(name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator.services.speed.children import ended_with_all
-from orchestrator.services.speed.entry_check import run_bounded
 from providers.procfs import process_start
 
 DETACHES = """
@@ -24,19 +23,11 @@ time.sleep(float(sys.argv[2]))
 @pytest.mark.parametrize("lasts_s", ["0", "77777"], ids=["ends by itself", "is cut off"])
 def test_processes_that_left_its_session_end_too(tmp_path: Path, lasts_s: str) -> None:
     pids = tmp_path / "pids"
+    os.mkfifo(pids)
     command = [sys.executable, "-S", "-c", DETACHES, str(pids), lasts_s]
     with open(tmp_path / "said", "wb") as said, ended_with_all(command, said) as child:
+        started = [int(pid) for pid in pids.read_text().split()]  # once it has written them
+        assert all(process_start(pid) is not None for pid in started)
         if lasts_s == "0":
             assert child.wait() == 0
-        else:
-            while not (pids.exists() and len(pids.read_text().split()) == 3):
-                assert child.poll() is None
-        started = [int(pid) for pid in pids.read_text().split()]
-        assert all(process_start(pid) is not None for pid in started)
     assert [process_start(pid) for pid in (child.pid, *started)] == [None] * 4
-
-
-def test_one_that_does_not_end_in_time_is_reported(tmp_path: Path) -> None:
-    assert not run_bounded([sys.executable, "-S", "-c", DETACHES, str(tmp_path / "pids"), "77777"], 0.5)
-    assert run_bounded([sys.executable, "-S", "-c", ""], 60.0)
-    assert subprocess.run(["pgrep", "-f", f"{tmp_path}/pids"], check=False).returncode == 1

@@ -361,7 +361,7 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
 
 
 def test_a_job_that_is_being_cancelled_takes_no_other_command(installation: Installation, past: Past) -> None:
-    """Also while no control plane has carried it out. To cancel it again changes nothing, so that is no mistake."""
+    """This also holds before a control plane has carried the cancellation out. Cancelling twice is allowed."""
     assert commands.pause(installation, "lstm", caller=ME).message == "lstm will pause before it starts"
     assert "at its next step, with a checkpoint" in commands.pause(installation, "conv", caller=ME).message
     _state(installation, past.conv, "paused")

@@ -58,7 +58,7 @@ def test_a_damaged_record_of_who_gives_orders_is_named(tmp_path: Path) -> None:
     given = SimpleNamespace(control_root=str(tmp_path / "control"), state_dir=tmp_path)
     assert objects.orders(cast(Any, given)).found == "none were given yet"
     raise_epoch(control_store(given.control_root), 7)
-    assert objects.orders(cast(Any, given)) == Check("orders", "ok", "last given by control plane no. 7 here")
+    assert objects.orders(cast(Any, given)) == Check("orders", "ok", "the last ones are of control plane no. 7")
     (tmp_path / "control/epoch").write_bytes(bytes(3))
     with pytest.raises(SiteError, match="control/epoch is damaged") as caught:
         objects.orders(cast(Any, given))

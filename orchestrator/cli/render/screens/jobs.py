@@ -131,11 +131,10 @@ def status(view: StatusView, screen: Screen) -> str:
     if view.migration is not None:
         move = view.migration
         migration = clean(f"moving to {move.offer_id}: step {move.step.value}, because {move.reason} ({move.id})")
-    unattended = view.control_plane.unattended
     return blocks(
         job(view.job, screen, unbooked_nano_usd=view.unbooked_nano_usd),
         screen(migration, "cyan") if migration else "",
-        "" if unattended is None else "; to go on: ".join(unattended),
+        view.control_plane.to_go_on,
         " ",
         _runs(view, screen),
         " ",

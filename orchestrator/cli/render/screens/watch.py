@@ -48,7 +48,7 @@ def watch(view: WatchView, screen: Screen) -> str:
     top = blocks(
         screen(head, "bold"),
         screen(f"cannot read the store: {clean(view.trouble)}", "red") if view.trouble else "",
-        screen("; to go on: ".join(view.unattended), "yellow"),
+        screen(view.to_go_on, "yellow"),
         " ",
         table(QUEUE, queue_rows(jobs), screen) if jobs else "no live jobs",
         screen(f"{hidden} more: tradewind queue", "dim") if hidden else "",
