@@ -259,6 +259,7 @@ class PlanView:
     catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
     those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
+    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner.
     """
 
     kind: ClassVar[str] = "plan"
@@ -279,6 +280,7 @@ class PlanView:
     not_rentable: tuple[NotRentable, ...] = ()
     no_offers: tuple[str, ...] = ()
     quotas: tuple[QuotaWorth, ...] = ()
+    missing_secrets: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

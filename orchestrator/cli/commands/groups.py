@@ -56,6 +56,7 @@ def submit_group(
 ) -> None:
     """Show the joint plan, ask, and submit all jobs or none; with `why`, also show what is decided about each job."""
     from orchestrator.services.jobs.code import remedy
+    from orchestrator.services.secrets.submission import require_secrets
 
     before = client.groups.submitted(file, token) if token is not None and not dry_run else None
     if before is None:
@@ -63,6 +64,8 @@ def submit_group(
             plan_group(client, out, file, why=why, what_if=())
             return
         spec = client.groups.load(file)
+        for each in spec.jobs:
+            require_secrets(each.spec)
         shown = out.format is Format.TABLE or (out.can_ask and not yes)
         if shown and why:
             out.name_no_job_file()

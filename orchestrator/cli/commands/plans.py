@@ -83,8 +83,12 @@ def submit(
             job = before
         else:
             spec = client.job_files.load(file)
-            if not dry_run and (unknown := client.job_files.check_entry(spec)) is not None:
-                out.warn(unknown)
+            if not dry_run:
+                from orchestrator.services.secrets.submission import require_secrets
+
+                require_secrets(spec)
+                if (unknown := client.job_files.check_entry(spec)) is not None:
+                    out.warn(unknown)
             plan = client.plans.create(spec)
             tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
             if tried is not None and tried.measured:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
@@ -258,6 +258,11 @@ def progress(job: JobView) -> str:
 def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
     """The note below simulated figures; empty where nothing is simulated."""
     return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
+
+
+def lacks_secrets(names: Sequence[str]) -> str:
+    """The note below a plan whose jobs cannot be submitted from this environment; empty for a plan of others."""
+    return f"to submit, export secrets that are missing or empty here: {', '.join(names)}" if names else ""
 
 
 def next_page(command: str, cursor: str | None, what: str = "next page") -> str:

@@ -10,7 +10,7 @@ from orchestrator.services.views import PlanView
 
 
 def decided_alone(installation: Installation, group: GroupSpec) -> PlanView:
-    """The decisions, in the order of the file. Raises SpecError, UsageError."""
+    """The decisions, in the order of the file. Raises SpecError."""
     make_ready(installation, group)
     jobs = new_jobs(installation, group)
     return planned(installation, jobs, only=[job.id for job in jobs], compared=True)

@@ -25,7 +25,7 @@ from orchestrator.services.groups.relaxing import with_ways_out
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
-from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.secrets.submission import missing_secrets
 from providers.money import usd
 
 LATE_MS = 1000
@@ -61,14 +61,14 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
     that cannot pay for the jobs, with the least that can; SpecError, UsageError.
     """
     make_ready(installation, group)
-    return planned_group(installation, group, new_jobs(installation, group), assumptions)
+    view = planned_group(installation, group, new_jobs(installation, group), assumptions)
+    return replace(view, missing_secrets=missing_secrets(each.spec for each in group.jobs))
 
 
 def make_ready(installation: Installation, group: GroupSpec) -> None:
-    """Check what a file alone does not tell, and poll prices that are old. Raises SpecError, UsageError."""
+    """Check what a file alone does not tell, and poll prices that are old. Raises SpecError."""
     for each in group.jobs:
         refuse_unsupported_fields(each.spec, each.spec.name)
-        require_secrets(each.spec)
     freshen(installation)
 
 

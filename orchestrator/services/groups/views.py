@@ -76,6 +76,7 @@ class GroupPlanView:
     `enough_budget_nano_usd`: the smallest budget of the group with which each job has enough.
 
     `stopped_after_s`: after so many seconds the solver was stopped, before it had the best plan; None: it was not.
+    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner.
     """
 
     kind: ClassVar[str] = "group-plan"
@@ -98,6 +99,7 @@ class GroupPlanView:
     supposed: tuple[str, ...] = ()  # the quotas that --what-if changed, such as "quota.aws.us-east-1.p5=384"
     without: Without | None = None
     stopped_after_s: float | None = None
+    missing_secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enablin
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.quotas import worth_of_quotas
 from orchestrator.services.rentable import Enabling, NotRentable
-from orchestrator.services.secrets.submission import require_secrets
+from orchestrator.services.secrets.submission import missing_secrets, require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import PollRecord, Tx
 from providers.clock import Clock, SystemClock
@@ -50,12 +50,25 @@ def preview(
     provider can ever run one of the jobs, whatever its budget, and a cloud of the catalogue can, or could with more
     money; if asked for, it also says what enabling each cloud would save. The age of the catalogue is measured by the
     clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
-    not supported yet, and UsageError if the environment lacks one of its secrets.
+    not supported yet.
     """
     if not specs and (anywhere or not all_jobs):
         raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
     for spec in specs:
-        _check(spec)
+        refuse_unsupported_fields(spec, spec.name)
+    view = _preview(installation, specs, all_jobs=all_jobs, anywhere=anywhere, traced=traced, wall=wall)
+    return replace(view, missing_secrets=missing_secrets(specs))
+
+
+def _preview(
+    installation: Installation,
+    specs: Sequence[JobSpec],
+    *,
+    all_jobs: bool,
+    anywhere: bool | None,
+    traced: bool,
+    wall: Clock,
+) -> PlanView:
     if not anywhere:
         freshen(installation)
     now = installation.clock.now_ms()
@@ -323,7 +336,8 @@ def require_accepted_risk(view: PlanView) -> None:
 
 
 def require_startable(view: PlanView) -> None:
-    """Raises InfeasibleError also for a plan about clouds that are not enabled: nothing can be started there."""
+    """Raises InfeasibleError also for a plan about clouds that are not enabled, since nothing can be started there;
+    UsageError if the environment lacks a secret of a new job."""
     require_feasible(view)
     if view.anywhere:
         names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
@@ -331,6 +345,8 @@ def require_startable(view: PlanView) -> None:
             f"{names}: this plan uses clouds that are not enabled: {clouds}",
             hint=f"{_how_to_rent(view)}, or relax the job file",
         )
+    for job in view.new_jobs:
+        require_secrets(job.spec)
 
 
 def _how_to_rent(view: PlanView) -> str:
@@ -395,11 +411,6 @@ def _offers(tx: Tx, provider: str) -> int:
 def _last_answer(tx: Tx, provider: str) -> PollRecord | None:
     good = (poll for poll in tx.polls(provider, 50) if poll.error is None)
     return max(good, key=lambda poll: poll.finished_ms, default=None)
-
-
-def _check(spec: JobSpec) -> None:
-    refuse_unsupported_fields(spec, spec.name)
-    require_secrets(spec)
 
 
 def _standby(placement: Placement) -> Standby | None:

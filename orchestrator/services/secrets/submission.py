@@ -17,12 +17,17 @@ from orchestrator.services.views import Accepted
 def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> None:
     """Raises UsageError if a secret of the job is missing in the environment, or empty: many CI systems set an unknown
     secret to an empty string."""
-    missing = [name for name in spec.train.secrets if not environment.get(name)]
-    if missing:
+    if missing := missing_secrets([spec], environment):
         raise UsageError(
             f"{spec.name} needs secrets that are missing or empty in the environment: {', '.join(missing)}",
             hint=f"export {missing[0]}=... and try again",
         )
+
+
+def missing_secrets(specs: Iterable[JobSpec], environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The secrets of the jobs that are missing or empty in the environment, each once."""
+    names = dict.fromkeys(name for spec in specs for name in spec.train.secrets)
+    return tuple(name for name in names if not environment.get(name))
 
 
 def from_environment(jobs: Iterable[Job], environment: Mapping[str, str] = os.environ) -> Given:

@@ -212,3 +212,24 @@ def test_on_a_terminal_code_with_a_secret_is_asked_about_before_the_job(
     assert b"id_rsa" in said
     assert b"Submit this job?" not in said
     assert b"2 files of" in said
+
+
+GROUP = """\
+group: pair
+defaults: {resources: {gpu: [V100]}, expected: {gpu: V100, steps_per_s: 4.5}}
+jobs: [{file: job.yaml}, {name: second, train: {entry: "train:main", steps: 100, secrets: [TW_KEY]}}]
+"""
+
+
+@pytest.mark.parametrize("file", ["job.yaml", "group.yaml"])
+def test_a_plan_needs_no_secrets_and_says_which_submit_needs(tradewind: Run, tmp_path: Path, file: str) -> None:
+    text = (tmp_path / "job.yaml").read_text().replace("steps: 500", "steps: 500, secrets: [TW_TOKEN, TW_KEY]")
+    (tmp_path / "job.yaml").write_text(text)
+    (tmp_path / "group.yaml").write_text(GROUP)
+    planned = tradewind("plan", file)
+    assert planned.exit_code == 0, planned.stderr
+    assert "to submit, export secrets that are missing or empty here: TW_TOKEN, TW_KEY" in planned.stdout
+    refused = tradewind("submit", file)
+    assert refused.exit_code == 2
+    assert "TW_TOKEN, TW_KEY" in refused.stderr
+    assert "prices" not in refused.stderr  # before the plan and the question

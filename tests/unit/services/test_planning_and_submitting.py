@@ -132,15 +132,24 @@ def test_a_job_that_only_lacks_capacity_now_is_queued(installation: Installation
     assert submit.submit(installation, view, caller=ME).state == "queued"
 
 
-def test_secrets_must_be_in_the_environment_and_unbuilt_fields_are_refused(
+def test_submitting_needs_the_secrets_and_planning_lists_those_that_are_missing(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = TrainSpec("train:main", None, {}, "/", {}, ("TW_TEST_SECRET",), 10, None)
     monkeypatch.delenv("TW_TEST_SECRET", raising=False)
+    without = plan.preview(installation, [spec(train=train)])
+    assert without.missing_secrets == ("TW_TEST_SECRET",)
     with pytest.raises(UsageError, match="TW_TEST_SECRET"):
-        plan.preview(installation, [spec(train=train)])
+        submit.submit(installation, without, caller=ME)
+    with pytest.raises(UsageError, match="TW_TEST_SECRET"):
+        apply.check(installation, without)
     monkeypatch.setenv("TW_TEST_SECRET", "hush")
-    assert "hush" not in repr(plan.preview(installation, [spec(train=train)]))
+    view = plan.preview(installation, [spec(train=train)])
+    assert view.missing_secrets == ()
+    assert "hush" not in repr(view)
+
+
+def test_unbuilt_fields_and_a_plan_for_nothing_are_refused(installation: Installation) -> None:
     with pytest.raises(SpecError, match="not supported yet"):
         plan.preview(installation, [spec(outputs=(OutputSpec("model", "best"),))])
     with pytest.raises(UsageError, match="nothing to plan"):

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from orchestrator.cli.render.screens.jobs import queue
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, amount, blocks, clean, instant, money, note_simulated, span, where
+from orchestrator.cli.render.text import (
+    Screen,
+    amount,
+    blocks,
+    clean,
+    instant,
+    lacks_secrets,
+    money,
+    note_simulated,
+    span,
+    where,
+)
 from orchestrator.services.groups.views import GroupPlanView, GroupView, PlannedJob, UnitWorth, Without
 from orchestrator.services.views import JobList
 from providers.offer import OfferId
@@ -46,6 +57,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         _sums(view),
         _short(view),
         _late(view),
+        lacks_secrets(view.missing_secrets),
         _quality(view),
         *(_worth(each) for each in view.worths[:SHOWN_WORTHS]),
         _compared(view, view.without) if view.without is not None else "",

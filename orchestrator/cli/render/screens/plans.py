@@ -18,6 +18,7 @@ from orchestrator.cli.render.text import (
     clean,
     fitted,
     instant,
+    lacks_secrets,
     machine,
     note_simulated,
     rate,
@@ -82,6 +83,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
+        lacks_secrets(view.missing_secrets),
         f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
