@@ -259,7 +259,8 @@ class PlanView:
     catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
     those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
-    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner.
+    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
+    the prices of `outdated` clouds are too old to be planned with; `prices collect` can collect new ones.
     """
 
     kind: ClassVar[str] = "plan"
@@ -281,6 +282,7 @@ class PlanView:
     no_offers: tuple[str, ...] = ()
     quotas: tuple[QuotaWorth, ...] = ()
     missing_secrets: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

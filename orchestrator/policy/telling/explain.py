@@ -59,6 +59,7 @@ MAY_PASS = frozenset(
     )
 )
 """The topics of rejections that may go away with time."""
+OLD_PRICE = _TOPIC[RejectionReason.STALE_PRICE]
 FOR_MONEY = _TOPIC[RejectionReason.BUDGET]
 """The topic of those that a larger budget would change."""
 
@@ -364,15 +365,16 @@ def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
 
 
 def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking) -> str:
-    """Why no offer can be used: the most common reason, the offer that comes closest, and the budget that would suffice
-    if that is what is missing."""
+    """Why no offer can be used: the most common reason, that of the offer that comes closest, and the budget that would
+    suffice if that is what is missing."""
     if not len(market):
         return "no offers are known"
-    most = rejections(ranking)[0]
-    nearest = nearest_miss(market, forecast, ranking)
+    (most, *others), nearest = rejections(ranking), nearest_miss(market, forecast, ranking)
+    last = _TOPIC[RejectionReason(int(ranking.rejection_reasons[nearest]))]
+    closer = "".join(f", {each.count} on {each.topic}" for each in others if each.topic == last)
     reason = why_rejected(demand, market, forecast, ranking, nearest)
     text = (
-        f"no offer fits: {most.count} of {len(market)} fail on {most.topic}; "
+        f"no offer fits: {most.count} of {len(market)} fail on {most.topic}{closer}; "
         f"nearest miss {market.ids[nearest]}: {reason}"
     )
     return (

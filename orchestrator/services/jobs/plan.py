@@ -16,7 +16,7 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import FOR_MONEY, MAY_PASS, NOT_MEASURED, Demand, MoveLimits, compare, decide, trace
+from orchestrator.policy import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.quotas import worth_of_quotas
@@ -146,7 +146,26 @@ def catalogue_plan(
         could_enable=instead,
         enabling=savings,
         saving_unknown=why_unknown,
+        outdated=_outdated(decisions, limits),
     )
+
+
+def _outdated(decisions: Iterable[Decision], limits: MoveLimits) -> tuple[str, ...]:
+    """The clouds whose prices can be collected and are so old that jobs wait for them."""
+    from orchestrator.prices.sources import SOURCES
+
+    waiting = [
+        each
+        for each in decisions
+        if each.offer_id is None and any(rejection.topic == OLD_PRICE for rejection in each.rejected)
+    ]
+    old = {
+        provider_of(choice.offer_id)
+        for decided in waiting
+        for choice in decided.choices
+        if choice.role == "no" and choice.price_age_s > limits.max_price_age_s
+    }
+    return tuple(sorted(old.intersection(SOURCES)))
 
 
 def _savings(

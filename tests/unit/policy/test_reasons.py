@@ -124,7 +124,7 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
     assert placement.action == "wait"
     assert placement.offer_id is None
     assert placement.reason == (
-        "no offer fits: 3 of 4 fail on region; nearest miss local/eu-1/eu-1a/dear/on_demand: "
+        "no offer fits: 3 of 4 fail on region, 1 on budget; nearest miss local/eu-1/eu-1a/dear/on_demand: "
         "would cost $10.42 over the budget; a budget of $52.43 would be enough"
     )
 

@@ -309,6 +309,22 @@ def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_r
     assert max(row.age_s or 0 for row in everything) > limit_s, "a list shows them, with their age"
 
 
+def test_a_job_that_waits_because_prices_are_too_old_names_how_many_and_the_command_that_collects_new_ones(
+    installation: Installation,
+) -> None:
+    wanted = spec(resources=Resources(gpus=(GpuRequest("A100-40GB", 8),)), capacity=("spot",), where=Where(("aws",)))
+    later = VirtualClock(NOW + 200 * DAY_S * 1000)
+    view = plan.preview(installation, [wanted], anywhere=True, wall=later)
+    (decided,) = view.decisions
+    assert decided.offer_id is None
+    left_out = {each.topic: each.count for each in decided.rejected}["old price"]
+    assert f", {left_out} on old price; nearest miss aws/" in decided.reason
+    assert view.outdated == ("aws",)
+    assert "tradewind prices collect --once --cloud aws" in rendered(view, Screen())
+    elsewhere = plan.preview(installation, [replace(wanted, where=Where(("lambda",)))], anywhere=True, wall=later)
+    assert elsewhere.outdated == ()  # no price is the reason
+
+
 def test_an_unknown_filter_value_is_refused_as_before(installation: Installation) -> None:
     view = plan.preview(installation, [spec(resources=Resources(gpus=(GpuRequest("SIM-L", 7),)))], anywhere=None)
     assert not view.anywhere

@@ -32,6 +32,7 @@ from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
+COLLECT = "tradewind prices collect --once"
 FIRST_SCREEN = 12  # rows of a terminal
 NAMED = 3  # jobs
 LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "could enable", "missing", "changes if")
@@ -84,6 +85,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         lacks_secrets(view.missing_secrets),
+        _outdated(view.outdated),
         f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
@@ -100,6 +102,12 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
     """What is configured and may not be rented, with the reasons and the remedies."""
     lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
     return "\n".join(["", "not rentable, although it is configured:", *lines]) if lines else ""
+
+
+def _outdated(clouds: Sequence[str]) -> str:
+    options = " ".join(f"--cloud {cloud}" for cloud in clouds)
+    names = " and ".join(clouds)
+    return f"too old to plan with: prices of {names}; collect new ones: {COLLECT} {options}" if clouds else ""
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:
