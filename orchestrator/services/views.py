@@ -81,7 +81,7 @@ class JobView:
     migrations: int
     steps_repeated: int
     simulated: bool
-    note: str  # the warnings, then the latest decision or event, in words
+    note: str  # what is requested, the warnings, then the latest decision or event, in words
     quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
     warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stuck at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried
@@ -89,6 +89,7 @@ class JobView:
     no_forecast: str = NOT_ASKED
     group_id: str | None = None
     group: str | None = None  # its name
+    requested: tuple[str, ...] = ()  # commands that no control plane has carried out yet, such as "cancel"
 
     @property
     def zone(self) -> str | None:

@@ -78,7 +78,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         if (why := over_group_budget(tx, job, nano_usd)) is not None:
             raise UsageError(why, hint="lower the budget of another job of the group first")
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
-    message = f"the budget of {job.name} is now {format_usd(nano_usd)}"
+    message = f"the budget of {job.name} becomes {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
         message += f"; to continue: tradewind resume {job.name}"
     return _accepted(installation, order, "budget", job, message)

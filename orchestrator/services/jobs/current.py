@@ -18,7 +18,8 @@ from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.jobs.objective import groups_of, objective_of
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import JobList, JobView, StatusView
-from orchestrator.store import GroupOutline, Interval, JobFacts, LedgerSum, Tx
+from orchestrator.store import Command, GroupOutline, Interval, JobFacts, LedgerSum, Tx
+from providers.money import format_usd
 from providers.offer import provider_of
 from providers.traits import traits_of
 
@@ -135,7 +136,8 @@ class JobRecord:
     """What is stored about a job.
 
     `booked` are its ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
-    its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer.
+    its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer;
+    `requested` are the commands that no control plane has carried out yet.
     """
 
     runs: Sequence[Run]
@@ -146,6 +148,7 @@ class JobRecord:
     newest: Event | None
     pause: Event | None
     reported: Mapping[str, Event]
+    requested: Sequence[Command]
 
     @property
     def paid_nano_usd(self) -> int:
@@ -178,6 +181,9 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     for each in tx.ledger_sums(ids):
         booked[each.job_id].append(each)
     alive = {job_id: run for job_id in ids if (run := current_run(runs[job_id])) is not None}
+    requested: dict[str | None, list[Command]] = {}
+    for command in tx.open_commands():
+        requested.setdefault(command.job_id, []).append(command)
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
@@ -192,6 +198,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             newest=newest.get(job_id),
             pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
             reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last
+            requested=requested.get(job_id, ()),
         )
         for job_id in ids
     }
@@ -230,11 +237,12 @@ def _view(
         migrations=len(moved(runs, known.migrations)),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
-        note="; ".join(dict.fromkeys([*warnings, _note(job, known)])),
+        note="; ".join(dict.fromkeys([*map(_request, known.requested), *warnings, _note(job, known)])),
         quarantine=facts.quarantine,
         warnings=warnings,
         group_id=job.group_id,
         group=None if group is None else group.name,
+        requested=tuple(dict.fromkeys(each.kind for each in known.requested)),
         **_foretold(said),
     )
 
@@ -263,6 +271,12 @@ def _warnings(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
     if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
         warnings.append("its loss is not a number")
     return tuple(warnings)
+
+
+def _request(command: Command) -> str:
+    amount, target = command.args.get("nano_usd"), command.args.get("offer_id")
+    about = f" of {format_usd(amount)}" if isinstance(amount, int) else f" to {target}" if target else ""
+    return f"{command.kind}{about} requested"
 
 
 def _note(job: Job, known: JobRecord) -> str:

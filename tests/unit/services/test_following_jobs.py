@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.render.screens.jobs import queue
+from orchestrator.cli.render.text import Screen
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.errors import (
     InfeasibleError,
@@ -360,6 +362,24 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
     ]
 
 
+def test_what_no_control_plane_has_carried_out_yet_is_shown(installation: Installation, past: Past) -> None:
+    assert "requested" not in queue(current.jobs(installation), Screen())
+    commands.set_budget(installation, "lstm", "200", caller=ME)
+    commands.migrate(installation, "conv", OTHER_SPOT, caller=ME)
+    for _ in range(2):
+        commands.cancel(installation, "lstm", caller=ME)
+    seen = {job.id: job for job in current.jobs(installation).jobs}
+    assert seen[past.lstm].requested == ("budget", "cancel")
+    assert seen[past.lstm].note.startswith("budget of $200.00 requested; cancel requested; ")
+    assert seen[past.conv].note.startswith(f"migrate to {OTHER_SPOT} requested; ")
+    shown = queue(current.jobs(installation), Screen(width=80))
+    assert "requested, not carried out yet: migrate conv, budget lstm, cancel lstm" in " ".join(shown.split())
+    with installation.store.write() as tx:
+        for command in tx.open_commands():
+            tx.close_command(command.id, "done")
+    assert all(job.requested == () for job in current.jobs(installation).jobs)
+
+
 def test_a_job_that_is_being_cancelled_takes_no_other_command(installation: Installation, past: Past) -> None:
     """This also holds before a control plane has carried the cancellation out. Cancelling twice is allowed."""
     assert commands.pause(installation, "lstm", caller=ME).message == "lstm will pause before it starts"
@@ -549,7 +569,7 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     installation: Installation, past: Past
 ) -> None:
     accepted = commands.set_budget(installation, "conv", "250 USD", caller=ME)
-    assert "conv is now $250.00" in accepted.message
+    assert "conv becomes $250.00" in accepted.message
     with installation.store.read() as tx:
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
     with pytest.raises(UsageError, match="already spent") as caught:

@@ -28,6 +28,7 @@ from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
 EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no heads: batches follow each other
+SHOWN_REQUESTS = 8
 QUEUE = (
     Column("name"),
     Column("state", state=True),
@@ -54,6 +55,7 @@ def queue(view: JobList, screen: Screen) -> str:
     return blocks(
         table(QUEUE, rows, screen),
         screen(total, "dim"),
+        _requests(view.jobs),
         screen(next_page(screen.command, view.next_cursor), "dim"),
         screen(note_simulated(view.simulated), "dim"),
     )
@@ -80,6 +82,14 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
         job.quarantine or job.note,
         job.id,
     )
+
+
+def _requests(jobs: Sequence[JobView]) -> str:
+    """What no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
+    asking = [(kind, job) for job in jobs for kind in job.requested]
+    names = ", ".join(f"{kind} {clean(job.name)}" for kind, job in asking[:SHOWN_REQUESTS])
+    more = f" and {len(asking) - SHOWN_REQUESTS} more" if len(asking) > SHOWN_REQUESTS else ""
+    return f"requested, not carried out yet: {names}{more}" if asking else ""
 
 
 def _share(job: JobView) -> str:
