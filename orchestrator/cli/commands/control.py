@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 budget = Commands(no_args_is_help=True, help="Set what a job may cost.")
 secrets = Commands(no_args_is_help=True, help="Give the control plane the secrets of a job.")
 
+ProjectOption = Annotated[
+    str | None, typer.Option(help="The project of the group, if several have one of that name.", show_default=False)
+]
 AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
 
 
@@ -58,19 +61,37 @@ def migrate(
         _show(out, client.jobs.migrate(job, to))
 
 
-def pause(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
-    """Pause a job: write a checkpoint and release the machine.
+def pause(
+    ctx: typer.Context,
+    job: OptionalJobArgument = None,
+    group: GroupOption = None,
+    project: ProjectOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Pause a job, or all jobs of a group: write a checkpoint and release the machine.
 
     Nothing is billed until `resume`.
     """
     with session(ctx, output) as (client, out):
-        _show(out, client.jobs.pause(job))
+        if (one := _job_or_group("pause", job, group, project)) is None:
+            _show(out, client.groups.pause(group or "", project=project))
+        else:
+            _show(out, client.jobs.pause(one))
 
 
-def resume(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
-    """Resume a paused job from its checkpoint, wherever it is best now."""
+def resume(
+    ctx: typer.Context,
+    job: OptionalJobArgument = None,
+    group: GroupOption = None,
+    project: ProjectOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Resume a paused job, or those of a group, from its checkpoint, wherever it is best now."""
     with session(ctx, output) as (client, out):
-        _show(out, client.jobs.resume(job))
+        if (one := _job_or_group("resume", job, group, project)) is None:
+            _show(out, client.groups.resume(group or "", project=project))
+        else:
+            _show(out, client.jobs.resume(one))
 
 
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
@@ -86,9 +107,7 @@ def cancel(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
     group: GroupOption = None,
-    project: Annotated[
-        str | None, typer.Option(help="The project of the group, if several have one of that name.", show_default=False)
-    ] = None,
+    project: ProjectOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -97,18 +116,14 @@ def cancel(
     Checkpoints, outputs and costs are kept.
     """
     with session(ctx, output) as (client, out):
-        if (job is None) == (group is None):
-            raise UsageError("cancel takes a job or --group", hint="name one of the two")
-        if job is not None and project is not None:
-            raise UsageError("--project is about --group", hint="leave it out; a job is named by its id or name")
-        if job is None:
+        if (one := _job_or_group("cancel", job, group, project)) is None:
             found = client.groups.get(group or "", project=project)
             if not yes and not out.confirm(f"Cancel the jobs of {found.name} that have not ended?"):
                 out.note("nothing was cancelled")
                 raise typer.Exit(0)
             _show(out, client.groups.cancel(found.id))
             return
-        view = client.jobs.get(job)
+        view = client.jobs.get(one)
         ended = view.finished_at_ms is not None  # nothing to ask: the answer says so
         if not yes and not ended and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
             out.note("nothing was cancelled")
@@ -124,6 +139,15 @@ def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TAB
     """
     with session(ctx, output) as (client, out):
         out.show(client.secrets.give(job))
+
+
+def _job_or_group(command: str, job: str | None, group: str | None, project: str | None) -> str | None:
+    """The job that a command is about; None if it is about a group."""
+    if (job is None) == (group is None):
+        raise UsageError(f"{command} takes a job or --group", hint="name one of the two")
+    if job is not None and project is not None:
+        raise UsageError("--project is about --group", hint="leave it out; a job is named by its id or name")
+    return job
 
 
 def _show(out: Output, accepted: "Accepted") -> None:

@@ -9,7 +9,7 @@ from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile import group as files
 from orchestrator.model import GroupSpec, Job
-from orchestrator.services.groups import alone, cancel, plan, submit
+from orchestrator.services.groups import alone, orders, plan, submit
 from orchestrator.services.groups.views import GroupPlanView, GroupView
 from orchestrator.services.views import Accepted, PlanView
 
@@ -92,4 +92,13 @@ class Groups:
     def cancel(self, group: str, *, project: str | None = None) -> Accepted:
         """Cancel all jobs of a group that have not ended. Raises NotFoundError, UsageError if all have, or if several
         projects have such a group."""
-        return cancel.cancel_group(self._session.installation, group, project, caller=self._session.caller)
+        return orders.cancel_group(self._session.installation, group, project, caller=self._session.caller)
+
+    def pause(self, group: str, *, project: str | None = None) -> Accepted:
+        """Pause all jobs of a group that are neither paused nor ended. Raises NotFoundError, UsageError if there is no
+        such job, or if several projects have such a group."""
+        return orders.pause_group(self._session.installation, group, project, caller=self._session.caller)
+
+    def resume(self, group: str, *, project: str | None = None) -> Accepted:
+        """Resume all paused jobs of a group. Raises as `pause`."""
+        return orders.resume_group(self._session.installation, group, project, caller=self._session.caller)

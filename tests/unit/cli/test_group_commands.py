@@ -1,4 +1,4 @@
-"""Group files on the command line: `plan`, `submit`, `queue --group`, `cancel --group`."""
+"""Group files on the command line: `plan`, `submit`; `queue`, `pause`, `resume` and `cancel` with `--group`."""
 
 from __future__ import annotations
 
@@ -160,8 +160,9 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
     assert tradewind("plan", "group.yaml", "--check").exit_code == 2
     assert tradewind("plan", "job.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
     assert tradewind("plan", "group.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
-    assert tradewind("cancel").exit_code == 2
-    assert tradewind("cancel", "fresh", "--group", "sweep").exit_code == 2
+    for command in ("cancel", "pause", "resume"):
+        assert tradewind(command).exit_code == 2
+        assert tradewind(command, "fresh", "--group", "sweep").exit_code == 2
     assert tradewind("queue", "--group", "sweep").exit_code == 4
     for command in (("profile", "group.yaml"), ("offers", "--for", "group.yaml")):
         refused = tradewind(*command)
@@ -190,6 +191,8 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     assert json.loads(again.stdout)["id"] == document["id"]
     listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
     assert [each["name"] for each in listed["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
+    assert "4 jobs of sweep will pause" in tradewind("pause", "--group", "sweep").stdout
+    assert "no job of sweep is left to resume" in tradewind("resume", "--group", "sweep").stderr
     assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
     text = tradewind("submit", "group.yaml", "--yes").stdout
     assert "budget $400.00" in text
@@ -200,9 +203,10 @@ def test_cancelling_needs_the_project_if_two_have_a_group_of_that_name(tradewind
     for project in ("alpha", "beta"):
         group.write_text(GROUP + f"project: {project}\n")
         ids[project] = json.loads(tradewind("submit", "group.yaml", "--yes", "--output", "json").stdout)["id"]
-    refused = tradewind("cancel", "--group", "sweep", "--yes")
-    assert refused.exit_code == 2
-    assert "several projects have a group sweep: alpha, beta" in refused.stderr
+    for command in (("cancel", "--yes"), ("pause",), ("resume",)):
+        refused = tradewind(*command, "--group", "sweep")
+        assert refused.exit_code == 2
+        assert "several projects have a group sweep: alpha, beta" in refused.stderr
     assert tradewind("cancel", "--group", ids["beta"], "--project", "alpha", "--yes").exit_code == 4
     assert tradewind("cancel", "fresh", "--project", "alpha", "--yes").exit_code == 2
     document = json.loads(

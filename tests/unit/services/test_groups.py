@@ -11,7 +11,7 @@ from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, Toke
 from orchestrator.installation import Installation
 from orchestrator.model import Expected, GpuRequest, GroupJob, GroupSpec, JobSpec
 from orchestrator.reports import job_list
-from orchestrator.services.groups.cancel import cancel_group
+from orchestrator.services.groups.orders import cancel_group, pause_group, resume_group
 from orchestrator.services.groups.plan import plan_group
 from orchestrator.services.groups.submit import prepared, submit_group, submitted_before
 from orchestrator.services.groups.views import GroupView
@@ -145,6 +145,28 @@ def test_the_queue_of_a_group_and_its_cancellation(installation: Installation) -
     assert current.jobs(installation, group="sweep").ended == 2
     with pytest.raises(UsageError):
         cancel_group(installation, "sweep", caller=ME)
+
+
+def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) -> None:
+    view = submitted(installation, group())
+    first, second = (each.id for each in view.jobs)
+    with pytest.raises(UsageError, match="no job of sweep is left to resume"):
+        resume_group(installation, "sweep", caller=ME)
+    with installation.store.write() as tx:
+        tx.set_job_state(first, "paused")
+    assert pause_group(installation, "sweep", caller=ME).job_ids == (second,)
+    paused = resume_group(installation, "sweep", caller=ME)
+    assert (paused.command, paused.job_ids) == ("resume", (first,))
+    assert paused.message.startswith("1 job of sweep will resume")
+    commands.cancel(installation, first, caller=ME)
+    with pytest.raises(UsageError, match="no job of sweep is left to resume"):
+        resume_group(installation, "sweep", caller=ME)
+    with installation.store.read() as tx:
+        assert [(each.kind, each.job_id) for each in tx.open_commands()] == [
+            ("pause", second),
+            ("resume", first),
+            ("cancel", first),
+        ]
 
 
 def test_a_job_ends_after_its_predecessors_and_a_chain_that_is_too_long_is_late(installation: Installation) -> None:
