@@ -160,9 +160,9 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
     assert tradewind("plan", "group.yaml", "--check").exit_code == 2
     assert tradewind("plan", "job.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
     assert tradewind("plan", "group.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
-    for command in ("cancel", "pause", "resume"):
-        assert tradewind(command).exit_code == 2
-        assert tradewind(command, "fresh", "--group", "sweep").exit_code == 2
+    for order in ("cancel", "pause", "resume"):
+        assert tradewind(order).exit_code == 2
+        assert tradewind(order, "fresh", "--group", "sweep").exit_code == 2
     assert tradewind("queue", "--group", "sweep").exit_code == 4
     for command in (("profile", "group.yaml"), ("offers", "--for", "group.yaml")):
         refused = tradewind(*command)
