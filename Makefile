@@ -17,11 +17,13 @@ demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
 # Tests on real Ray nodes and of Terraform wait most of the time, and types take one core, so they run beside the others;
-# what they say is shown after them.
+# what they say is shown after them. Collecting the tests once before that compiles all modules: else each
+# of the processes that run them would.
 test: setup packages lint contracts ## the whole gate
-	@$(MAKE) site > $(VENV)/site.log 2>&1 & site=$$!; \
+	@$(MAKE) types > $(VENV)/types.log 2>&1 & types=$$!; \
+	$(BIN)/pytest --collect-only -q > /dev/null 2>&1; \
+	$(MAKE) site > $(VENV)/site.log 2>&1 & site=$$!; \
 	$(MAKE) infra > $(VENV)/infra.log 2>&1 & infra=$$!; \
-	$(MAKE) types > $(VENV)/types.log 2>&1 & types=$$!; \
 	$(MAKE) unit; unit=$$?; \
 	wait $$types; types=$$?; cat $(VENV)/types.log; \
 	wait $$infra; infra=$$?; cat $(VENV)/infra.log; \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,8 @@ HEAD = "provider,region,zone,instance_type,gpu,gpu_count,capacity_type,price_per
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path, template: Path) -> Iterator[Store]:
+    shutil.copy(template, tmp_path / "tradewind.db")
     opened = Store.open(f"sqlite:///{tmp_path}/tradewind.db", VirtualClock(NOW))
     yield opened
     opened.close()

@@ -47,6 +47,21 @@ def test_two_stores_have_different_identities(tmp_path: Path, clock: VirtualCloc
         store.close()
 
 
+def test_a_second_store_uses_what_was_compiled_for_the_first(tmp_path: Path, clock: VirtualClock) -> None:
+    known = []
+    for name in "ab":
+        store = Store.open(f"sqlite:///{tmp_path}/{name}.db", clock)
+        with store.read() as tx:
+            assert tx.jobs() == []
+        with store.write() as tx:
+            tx.add_command("apply", None, {}, "user:me")
+        with store.read() as tx:
+            assert [each.kind for each in tx.open_commands()] == ["apply"]
+        store.close()
+        known.append(len(sqlite.COMPILED))
+    assert 0 < known[0] == known[1]
+
+
 def test_folders_are_made_and_nobody_else_may_read_the_file(tmp_path: Path, clock: VirtualClock) -> None:
     path = tmp_path / "deep" / "er" / "tradewind.db"
     Store.open(f"sqlite:///{path}", clock).close()
