@@ -25,6 +25,7 @@ BAD = {
     "/nothing": 404,
     "/jobs?skip=-1": 422,
     "/jobs?sort=random": 422,
+    "/jobs?state=asleep": 422,
     "/?month=2026-13": 400,
     "/?month=99999-01": 400,
     "/static/../../app.py": 404,

@@ -20,9 +20,10 @@ def supposed(market: Market, assumptions: Iterable[str]) -> Market:
         key, equals, text = assumption.partition("=")
         if not equals or not text.isdecimal():
             raise UsageError(f"{assumption!r} is not a valid assumption", hint=f"write {FORM}")
-        if not key.startswith("quota.") or key.count(".") < 3:
-            raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}")
         known = quotas(market)
+        if not key.startswith("quota.") or key.count(".") < 3:
+            listed = _listed([key_of(name) for name in known])
+            raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}{f'; {listed}' if listed else ''}")
         meant = [name for name in known if _is_named(name, key)] or [name for name in known if _covers(name, key)]
         if not meant:
             raise UsageError(f"there is no quota {key}", hint=_known(key, [key_of(name) for name in known]))
@@ -53,8 +54,12 @@ def _known(key: str, keys: list[str]) -> str:
     cloud = key.split(".")[1]
     if not near and not any(each.startswith(f"quota.{cloud}.") for each in keys):
         near = f"no quota of {cloud} is known: it has to be enabled (providers.enabled)"
-    listed = ", ".join(map(shlex.quote, keys[:6])) + (", ..." if len(keys) > 6 else "")
-    return "; ".join(each for each in (near, f"the quotas here: {listed}" if keys else "") if each)
+    return "; ".join(each for each in (near, _listed(keys)) if each)
+
+
+def _listed(keys: list[str]) -> str:
+    some = ", ".join(map(shlex.quote, keys[:6])) + (", ..." if len(keys) > 6 else "")
+    return f"the quotas here: {some}" if keys else ""
 
 
 def _is_named(name: QuotaName, key: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -12,7 +12,22 @@ from orchestrator.web.look import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
-STATES = tuple((name, name or "any") for name in ("", "open", "ended", *OPEN, "finished", "failed", "cancelled"))
+State = Literal[
+    "",
+    "open",
+    "ended",
+    "queued",
+    "starting",
+    "running",
+    "migrating",
+    "pausing",
+    "paused",
+    "cancelling",
+    "finished",
+    "failed",
+    "cancelled",
+]
+STATES = tuple((name, name or "any") for name in get_args(State))
 GROUPED = {"open": OPEN, "ended": ("finished", "failed", "cancelled")}
 MOST_SKIPPED = 10_000_000
 
@@ -25,7 +40,7 @@ def routes(site: Site) -> APIRouter:
     """`/jobs` and its twins."""
     router = APIRouter()
 
-    def read(q: str, state: str, project: str, group: str, sort: Sort, skip: int, limit: int) -> JobTable:
+    def read(q: str, state: State, project: str, group: str, sort: Sort, skip: int, limit: int) -> JobTable:
         states = GROUPED.get(state, (state,) if state else ())
         wanted = JobFilter(states=states, project=project or None, text=q, group=group or None)
         return site.client.reports.jobs(wanted, sort=sort, skip=skip, limit=limit)
@@ -34,7 +49,7 @@ def routes(site: Site) -> APIRouter:
     def page(
         request: Request,
         q: Text = "",
-        state: Text = "",
+        state: State = "",
         project: Text = "",
         group: Text = "",
         sort: Sort = "newest",
@@ -67,18 +82,20 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/jobs.json")
     def as_json(
-        q: Text = "", state: Text = "", project: Text = "", group: Text = "", sort: Sort = "newest", skip: Skip = 0
+        q: Text = "", state: State = "", project: Text = "", group: Text = "", sort: Sort = "newest", skip: Skip = 0
     ) -> Response:
         return json_twin(read(q, state, project, group, sort, skip, ROWS))
 
     @router.get("/jobs.csv", response_class=Csv)
-    def as_csv(q: Text = "", state: Text = "", project: Text = "", group: Text = "", sort: Sort = "newest") -> Response:
+    def as_csv(
+        q: Text = "", state: State = "", project: Text = "", group: Text = "", sort: Sort = "newest"
+    ) -> Response:
         return csv_twin(jobs_csv(read(q, state, project, group, sort, 0, 10_000)), "jobs")
 
     return router
 
 
-def _command(q: str, state: str, project: str, group: str) -> str:
+def _command(q: str, state: State, project: str, group: str) -> str:
     """The command that lists the same jobs; empty for filters that it does not have."""
     if q or state not in ("", "open"):
         return ""

@@ -153,6 +153,10 @@ def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
     assert (larger["quota"], larger["limit"], larger["instead_of"]) == ("quota.fake.us.P_instances", 3, 2)
     assert larger["cost_nano_usd"] == pytest.approx(2.06e9, rel=0.01)
     assert tradewind("plan", "group.yaml", "--what-if", f"{larger['quota']}={larger['limit']}").exit_code == 0
+    for key in ("quota.fake.us", "quota.fake.eu.P_instances"):
+        unknown = tradewind("plan", "group.yaml", "--what-if", f"{key}=3")
+        assert unknown.exit_code == 2
+        assert "the quotas here: quota.fake.us.P_instances" in " ".join(unknown.stderr.split())
 
 
 def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> None:
