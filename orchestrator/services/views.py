@@ -253,6 +253,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectMoney:
+    """A project whose budget does not pay for a plan: `spent_nano_usd` so far, and `cost_nano_usd` for its new jobs."""
+
+    project: str
+    budget_nano_usd: int
+    spent_nano_usd: int
+    cost_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
@@ -261,7 +271,8 @@ class PlanView:
     those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
     Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
-    the prices of `outdated` clouds are too old to be planned with; `prices collect` can collect new ones.
+    the prices of `outdated` clouds are too old to be planned with; `prices collect` can collect new ones. The budgets
+    of `short_projects` do not pay for their new jobs, which will be paused.
     """
 
     kind: ClassVar[str] = "plan"
@@ -284,6 +295,7 @@ class PlanView:
     quotas: tuple[QuotaWorth, ...] = ()
     missing_secrets: tuple[str, ...] = ()
     outdated: tuple[str, ...] = ()
+    short_projects: tuple[ProjectMoney, ...] = ()
 
     @property
     def changes(self) -> bool:

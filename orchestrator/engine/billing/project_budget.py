@@ -47,7 +47,7 @@ def project_spending(
 ) -> Spending:
     """The spending of a project on all machines of its jobs, and on more `beside` them (on an offer, and how many); the
     run `besides` does not count. The control plane looks again within `look_every_s` wall seconds."""
-    runs = [described(ctx, run) for run in _runs(tx, project) if run.id != besides]
+    runs = [described(ctx, run) for run in unsettled_runs_of(tx, project) if run.id != besides]
     coming = [((run.offer_id, *_also(tx, run)), run.nodes) for run in runs if run.billed_from_ms is None]
     if beside is not None:
         coming.append(((beside[0],), beside[1]))
@@ -96,7 +96,8 @@ def _spent_of(spent: int, budget: int) -> str:
     return f"{format_usd(spent, 4)} of its {format_usd(budget)} is spent"
 
 
-def _runs(tx: Tx, project: str) -> Sequence[Run]:
+def unsettled_runs_of(tx: Tx, project: str) -> Sequence[Run]:
+    """The runs of a project's jobs whose machines are not booked to their end yet."""
     runs = tx.unsettled_runs(left_out)  # one that cannot be read is repaired first (engine.jobs.quarantine)
     of = {job.id: job.project for job in tx.outlines_of({run.job_id for run in runs})}
     return [run for run in runs if of.get(run.job_id) == project]

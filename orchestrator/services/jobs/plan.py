@@ -19,6 +19,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, Demand, MoveLimits, compare, decide, trace
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.objective import objectives
+from orchestrator.services.jobs.project_money import project_money
 from orchestrator.services.jobs.quotas import worth_of_quotas
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import missing_secrets, require_secrets
@@ -240,22 +241,24 @@ def plan_view(
     """The view of a plan; `jobs` are the jobs in it."""
     placements = [placement for placement in plan.placements if placement.job_id in jobs]
     offers, decided_by = offers_shown(tx, placements), objectives(tx, jobs.values())
+    decisions = tuple(
+        replace(
+            decision(jobs[each.job_id], each, offers, decided_by[each.job_id]),
+            also=_also(installation, jobs[each.job_id], each),
+        )
+        for each in placements
+    )
     return PlanView(
         id=plan.id,
         at_ms=plan.at_ms,
         price_age_s=price_age_s(installation, tx, now_ms),
         simulated=plan.simulated,
-        decisions=tuple(
-            replace(
-                decision(jobs[each.job_id], each, offers, decided_by[each.job_id]),
-                also=_also(installation, jobs[each.job_id], each),
-            )
-            for each in placements
-        ),
+        decisions=decisions,
         plan=plan,
         new_jobs=tuple(new),
         not_rentable=not_rentable(tx, installation.providers),
         no_offers=tuple(name for name in sorted(installation.providers) if not _offers(tx, name)),
+        short_projects=project_money(installation, tx, new, decisions, now_ms),
     )
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.render.screens.plans import plan as rendered
+from orchestrator.cli.render.text import Screen
+from orchestrator.config import load_config
 from orchestrator.errors import (
     InfeasibleError,
     LimitError,
@@ -327,3 +330,27 @@ def test_a_token_that_is_none_is_refused(installation: Installation, token: str)
         submit.submit(installation, plan.preview(installation, [spec("gpt")]), token=token, caller=ME)
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+def test_a_project_whose_budget_does_not_pay_for_the_new_jobs_is_named_with_what_is_left(
+    installation: Installation, past: Past
+) -> None:
+    with installation.store.read() as tx:
+        spent = tx.project_nano_usd("vision")
+    (decided,) = plan.preview(installation, [spec(project="vision")]).decisions
+    assert decided.cost_nano_usd is not None
+    assert spent > 0
+
+    def shown(budget_usd: float, project: str = "vision") -> str:
+        table = {"projects": {"vision": {"budget": budget_usd}}, "state_dir": str(installation.state_dir)}
+        config = load_config({**table, "providers.enabled": "fake"}, environ={}, cwd=installation.state_dir)
+        view = plan.preview(replace(installation, config=config), [spec(project=project)])
+        for each in view.short_projects:
+            assert each.cost_nano_usd == pytest.approx(decided.cost_nano_usd, rel=1e-3)
+        return " ".join(rendered(view, Screen()).split())
+
+    enough = (spent + decided.cost_nano_usd) / 1e9
+    assert "project vision" not in shown(enough * 2)
+    assert re.search(r"project vision has \$0\.00 left, less than the \$[\d.]+ of this plan", shown(spent / 2e9))
+    assert "raise projects.vision.budget" in shown(enough * 0.9)
+    assert "project" not in shown(0.01, project="another")

@@ -28,7 +28,7 @@ from orchestrator.cli.render.text import (
     where,
 )
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
-from orchestrator.services.views import Choice, Decision, Explanation, PlanView
+from orchestrator.services.views import Choice, Decision, Explanation, PlanView, ProjectMoney
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
@@ -86,6 +86,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
+        *map(_short, view.short_projects),
         f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
@@ -108,6 +109,14 @@ def _outdated(clouds: Sequence[str]) -> str:
     options = " ".join(f"--cloud {cloud}" for cloud in clouds)
     names = " and ".join(clouds)
     return f"too old to plan with: prices of {names}; collect new ones: {COLLECT} {options}" if clouds else ""
+
+
+def _short(money: ProjectMoney) -> str:
+    left = max(money.budget_nano_usd - money.spent_nano_usd, 0)
+    return (
+        f"project {clean(money.project)} has {amount(left)} left, less than the {amount(money.cost_nano_usd)} of this "
+        f"plan: jobs will be paused; to change that, raise projects.{clean(money.project)}.budget"
+    )
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:
