@@ -115,7 +115,7 @@ def _short(money: ProjectMoney) -> str:
     left = max(money.budget_nano_usd - money.spent_nano_usd, 0)
     return (
         f"project {clean(money.project)} has {amount(left)} left, less than the {amount(money.cost_nano_usd)} of this "
-        f"plan: jobs will be paused; to change that, raise projects.{clean(money.project)}.budget"
+        f"plan, so its jobs will be paused; to avoid that, raise projects.{clean(money.project)}.budget in tradewind.toml"
     )
 
 
