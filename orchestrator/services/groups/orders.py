@@ -15,9 +15,9 @@ from orchestrator.store import Tx
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
-    """Pause the jobs of a group (of `project`, if one is given) that are neither paused nor ended. Those that run save a
-    checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups of this
-    name."""
+    """Pause the jobs of a group (of `project`, if one is given) that are neither paused nor ended. Those that run save
+    a checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups of
+    this name."""
     effect = "will pause; what runs saves a checkpoint first"
     return _order(installation, "pause", ref, project, lambda tx, job: not halted(tx, job), effect, caller)
 

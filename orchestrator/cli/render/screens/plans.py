@@ -112,10 +112,10 @@ def _outdated(clouds: Sequence[str]) -> str:
 
 
 def _short(money: ProjectMoney) -> str:
-    left = max(money.budget_nano_usd - money.spent_nano_usd, 0)
+    name, left = clean(money.project), amount(max(money.budget_nano_usd - money.spent_nano_usd, 0))
     return (
-        f"project {clean(money.project)} has {amount(left)} left, less than the {amount(money.cost_nano_usd)} of this "
-        f"plan, so its jobs will be paused; to avoid that, raise projects.{clean(money.project)}.budget in tradewind.toml"
+        f"project {name} has {left} left, less than the {amount(money.cost_nano_usd)} of this plan, so its jobs will "
+        f"be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
     )
 
 
