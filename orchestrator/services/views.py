@@ -81,7 +81,7 @@ class JobView:
     migrations: int
     steps_repeated: int
     simulated: bool
-    note: str  # what is requested, the warnings, then the latest decision or event, in words
+    note: str  # the warnings, the latest decision or event, then what is requested, in words
     quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
     warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stuck at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried

@@ -73,10 +73,8 @@ def pause(
     Nothing is billed until `resume`.
     """
     with session(ctx, output) as (client, out):
-        if (one := _job_or_group("pause", job, group, project)) is None:
-            _show(out, client.groups.pause(group or "", project=project))
-        else:
-            _show(out, client.jobs.pause(one))
+        one = _job_or_group("pause", job, group, project)
+        _show(out, client.jobs.pause(one) if one is not None else client.groups.pause(group or "", project=project))
 
 
 def resume(
@@ -88,10 +86,8 @@ def resume(
 ) -> None:
     """Resume a paused job, or those of a group, from its checkpoint, wherever it is best now."""
     with session(ctx, output) as (client, out):
-        if (one := _job_or_group("resume", job, group, project)) is None:
-            _show(out, client.groups.resume(group or "", project=project))
-        else:
-            _show(out, client.jobs.resume(one))
+        one = _job_or_group("resume", job, group, project)
+        _show(out, client.jobs.resume(one) if one is not None else client.groups.resume(group or "", project=project))
 
 
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:

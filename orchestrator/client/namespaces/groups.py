@@ -95,10 +95,10 @@ class Groups:
         return orders.cancel_group(self._session.installation, group, project, caller=self._session.caller)
 
     def pause(self, group: str, *, project: str | None = None) -> Accepted:
-        """Pause all jobs of a group that are neither paused nor ended. Raises NotFoundError, UsageError if there is no
-        such job, or if several projects have such a group."""
+        """Pause the jobs of a group that are not paused and have not ended. Raises NotFoundError; UsageError if no such
+        job is left, or if several projects have a group of that name."""
         return orders.pause_group(self._session.installation, group, project, caller=self._session.caller)
 
     def resume(self, group: str, *, project: str | None = None) -> Accepted:
-        """Resume all paused jobs of a group. Raises as `pause`."""
+        """Resume the paused jobs of a group. Raises the same errors as `pause`."""
         return orders.resume_group(self._session.installation, group, project, caller=self._session.caller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
@@ -10,8 +10,9 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.jobs.commands import being_cancelled, may_pause
 from orchestrator.services.views import Accepted
-from orchestrator.store import Tx
+from orchestrator.store import Command, Tx
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -19,13 +20,21 @@ def pause_group(installation: Installation, ref: str, project: str | None = None
     a checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups of
     this name."""
     effect = "will pause; what runs saves a checkpoint first"
-    return _order(installation, "pause", ref, project, lambda tx, job: not halted(tx, job), effect, caller)
+
+    def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
+        return may_pause(tx, job, waiting) and not being_cancelled(job, waiting)
+
+    return _order(installation, "pause", ref, project, wanted, effect, caller)
 
 
 def resume_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
     """Resume the paused jobs of a group. Raises as `pause_group`."""
     effect = "will resume from their checkpoints, each on the offer that is best then"
-    return _order(installation, "resume", ref, project, halted, effect, caller)
+
+    def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
+        return halted(tx, job) and not being_cancelled(job, waiting)
+
+    return _order(installation, "resume", ref, project, wanted, effect, caller)
 
 
 def cancel_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -39,7 +48,7 @@ def _order(
     kind: str,
     ref: str,
     project: str | None,
-    wanted: Callable[[Tx, Job], bool],
+    wanted: Callable[[Tx, Job, Sequence[Command]], bool],
     effect: str,
     caller: Caller,
 ) -> Accepted:
@@ -50,8 +59,8 @@ def _order(
             raise UsageError(
                 f"all jobs of {group.name} have ended", hint=f"list them: tradewind queue --all --group {group.id}"
             )
-        ending = {each.job_id for each in tx.open_commands() if each.kind == "cancel"} if kind != "cancel" else set()
-        jobs = [job for job in living if job.id not in ending and wanted(tx, job)]
+        waiting = tx.open_commands()
+        jobs = [job for job in living if wanted(tx, job, waiting)]
         if not jobs:
             raise UsageError(
                 f"no job of {group.name} is left to {kind}", hint=f"list them: tradewind queue --group {group.id}"

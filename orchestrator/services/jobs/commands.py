@@ -6,6 +6,8 @@ because the job may have changed in between; a refusal is raised as the matching
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.jobs.pausing import halted
@@ -18,7 +20,7 @@ from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
-from orchestrator.store import Tx
+from orchestrator.store import Command, Tx
 from providers.money import format_usd
 
 ANSWER_WALL_S = 2.0
@@ -29,8 +31,7 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Pauses a job: it saves a checkpoint and its machine is ended. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
-        resuming = any(each.kind == "resume" and each.job_id == job.id for each in tx.open_commands())
-        if halted(tx, job) and not resuming:
+        if not may_pause(tx, job, tx.open_commands()):
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
     how = "before it starts" if job.state == "queued" else "at its next step, with a checkpoint"
@@ -110,12 +111,27 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
     return _accepted(installation, order, "migrate", job, f"{job.name} will move from {current.offer_id} to {target}")
 
 
+def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
+    """Whether a job that has not ended is neither paused nor pausing, or one of the `waiting` commands resumes it, which
+    no control plane has carried out yet."""
+    return not halted(tx, job) or _is_among(waiting, "resume", job)
+
+
+def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
+    """Whether one of the `waiting` commands cancels the job."""
+    return _is_among(waiting, "cancel", job)
+
+
+def _is_among(waiting: Sequence[Command], kind: str, job: Job) -> bool:
+    return any(each.kind == kind and each.job_id == job.id for each in waiting)
+
+
 def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
     """A job that has not ended and, unless `cancelled`, is not to be cancelled by the next control plane either."""
     job = tx.find_job(ref)
     if job.state in TERMINAL:
         raise UsageError(f"{job.name} is {job.state}", hint=f"see its result: tradewind report {job.name}")
-    if not cancelled and any(each.kind == "cancel" and each.job_id == job.id for each in tx.open_commands()):
+    if not cancelled and being_cancelled(job, tx.open_commands()):
         raise UsageError(f"{job.name} is being cancelled", hint=f"see its state: tradewind status {job.name}")
     return job
 

@@ -137,7 +137,7 @@ class JobRecord:
 
     `booked` are its ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
     its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer;
-    `requested` are the commands that no control plane has carried out yet.
+    `requested` are the commands that no control plane has carried out yet, the newest of each kind.
     """
 
     runs: Sequence[Run]
@@ -181,9 +181,9 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     for each in tx.ledger_sums(ids):
         booked[each.job_id].append(each)
     alive = {job_id: run for job_id in ids if (run := current_run(runs[job_id])) is not None}
-    requested: dict[str | None, list[Command]] = {}
-    for command in tx.open_commands():
-        requested.setdefault(command.job_id, []).append(command)
+    requested: dict[str | None, dict[str, Command]] = {}
+    for command in tx.open_commands():  # a later one of the same kind counts instead
+        requested.setdefault(command.job_id, {})[command.kind] = command
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
@@ -198,7 +198,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             newest=newest.get(job_id),
             pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
             reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last
-            requested=requested.get(job_id, ()),
+            requested=tuple(requested.get(job_id, {}).values()),
         )
         for job_id in ids
     }
@@ -237,12 +237,12 @@ def _view(
         migrations=len(moved(runs, known.migrations)),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
-        note="; ".join(dict.fromkeys([*map(_request, known.requested), *warnings, _note(job, known)])),
+        note="; ".join(dict.fromkeys([*warnings, _note(job, known), *map(_request, known.requested)])),
         quarantine=facts.quarantine,
         warnings=warnings,
         group_id=job.group_id,
         group=None if group is None else group.name,
-        requested=tuple(dict.fromkeys(each.kind for each in known.requested)),
+        requested=tuple(each.kind for each in known.requested),
         **_foretold(said),
     )
 

@@ -20,7 +20,7 @@ def require_secrets(spec: JobSpec, environment: Mapping[str, str] = os.environ) 
     if missing := missing_secrets([spec], environment):
         raise UsageError(
             f"{spec.name} needs secrets that are missing or empty in the environment: {', '.join(missing)}",
-            hint=f"export {missing[0]}=... and try again",
+            hint=f"export {' '.join(f'{name}=...' for name in missing)} and try again",
         )
 
 

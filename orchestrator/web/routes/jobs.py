@@ -6,29 +6,16 @@ from typing import Annotated, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
+from orchestrator.model import TERMINAL, JobState
 from orchestrator.reports.job_list import ROWS, JobTable, jobs_csv
 from orchestrator.store import JobFilter
 from orchestrator.web.look import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
-OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
-State = Literal[
-    "",
-    "open",
-    "ended",
-    "queued",
-    "starting",
-    "running",
-    "migrating",
-    "pausing",
-    "paused",
-    "cancelling",
-    "finished",
-    "failed",
-    "cancelled",
-]
+State = Literal["", "open", "ended", JobState]
 STATES = tuple((name, name or "any") for name in get_args(State))
-GROUPED = {"open": OPEN, "ended": ("finished", "failed", "cancelled")}
+ENDED = tuple(name for name in get_args(JobState) if name in TERMINAL)
+GROUPED = {"open": tuple(name for name in get_args(JobState) if name not in TERMINAL), "ended": ENDED}
 MOST_SKIPPED = 10_000_000
 
 Text = Annotated[str, Query(max_length=200)]

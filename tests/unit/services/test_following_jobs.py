@@ -364,14 +364,17 @@ def test_orders_are_written_for_the_control_plane(installation: Installation, pa
 
 def test_what_no_control_plane_has_carried_out_yet_is_shown(installation: Installation, past: Past) -> None:
     assert "requested" not in queue(current.jobs(installation), Screen())
-    commands.set_budget(installation, "lstm", "200", caller=ME)
+    for dollars in ("150", "200"):
+        commands.set_budget(installation, "lstm", dollars, caller=ME)
     commands.migrate(installation, "conv", OTHER_SPOT, caller=ME)
     for _ in range(2):
         commands.cancel(installation, "lstm", caller=ME)
     seen = {job.id: job for job in current.jobs(installation).jobs}
     assert seen[past.lstm].requested == ("budget", "cancel")
-    assert seen[past.lstm].note.startswith("budget of $200.00 requested; cancel requested; ")
-    assert seen[past.conv].note.startswith(f"migrate to {OTHER_SPOT} requested; ")
+    assert seen[past.lstm].note.endswith("; budget of $200.00 requested; cancel requested")
+    assert seen[past.conv].note.endswith(f"; migrate to {OTHER_SPOT} requested")
+    _state(installation, past.lstm, "paused")
+    assert explain.explain(installation, "lstm").headline.startswith("lstm is paused")
     (shown,) = [
         line
         for line in queue(current.jobs(installation), Screen(width=80)).splitlines()

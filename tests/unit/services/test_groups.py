@@ -158,14 +158,20 @@ def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) ->
     paused = resume_group(installation, "sweep", caller=ME)
     assert (paused.command, paused.job_ids) == ("resume", (first,))
     assert paused.message.startswith("1 job of sweep will resume")
-    commands.cancel(installation, first, caller=ME)
-    with pytest.raises(UsageError, match="no job of sweep is left to resume"):
-        resume_group(installation, "sweep", caller=ME)
+    again = pause_group(installation, "sweep", caller=ME)
+    assert set(again.job_ids) == {first, second}, "it takes back a resume that waits for a control plane"
+    for ref in (first, second):
+        commands.cancel(installation, ref, caller=ME)
+    for order in (pause_group, resume_group):
+        with pytest.raises(UsageError, match="no job of sweep is left to"):
+            order(installation, "sweep", caller=ME)
     with installation.store.read() as tx:
         assert [(each.kind, each.job_id) for each in tx.open_commands()] == [
             ("pause", second),
             ("resume", first),
+            *(("pause", job_id) for job_id in again.job_ids),
             ("cancel", first),
+            ("cancel", second),
         ]
 
 
