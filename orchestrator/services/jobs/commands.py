@@ -112,8 +112,8 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
 
 
 def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-    """Whether a job that has not ended is neither paused nor pausing, or one of the `waiting` commands resumes it, which
-    no control plane has carried out yet."""
+    """Whether a job that has not ended is neither paused nor pausing, or is resumed by one of the `waiting` commands,
+    which no control plane has carried out yet."""
     return not halted(tx, job) or _is_among(waiting, "resume", job)
 
 
