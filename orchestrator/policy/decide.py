@@ -156,6 +156,7 @@ def considered(
         reserved=demand.reserved,
         target=None if move is None else market.row(move.to),
         setup_s=demand.setup_s,
+        rent=demand.rent,
     )
     return filtered, forecast_of(demand, filtered.pool, perf, running)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from orchestrator.market import Location
 from orchestrator.model import Job, Reason
@@ -11,6 +12,24 @@ from providers.offer import provider_of
 TIME_TOLERANCE = 0.03
 """`fastest` counts finishes up to this share later than the earliest as equally early: the last percent of speed often
 costs several times as much, and is less than the uncertainty of a measured speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RentLimits:
+    """The most machines that a job may ever have at once, and the most that they may cost together in nano-USD per
+    hour, whatever else is rented. `machines_by` and `rate_by` are the settings that say so."""
+
+    machines: float = inf
+    nano_usd_per_hour: float = inf
+    machines_by: str = ""
+    rate_by: str = ""
+
+    def allow(self, machines: int, nano_usd_per_hour: float) -> bool:
+        """Whether a job may have that many machines at this price of all together."""
+        return machines <= self.machines and nano_usd_per_hour <= self.nano_usd_per_hour
+
+
+NO_RENT_LIMITS = RentLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +47,8 @@ class Demand:
     `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now; `reserved` are
     the offers that other jobs have now, in their turns. The job may stay on one where it runs. `priority`: who competes
     with jobs of a lower one comes first. `project_weight`: the part of its project of the time of machines that jobs
-    share; None where no project has one, and each job counts by its own weight.
+    share; None where no project has one, and each job counts by its own weight. `rent`: what its machines may be and
+    cost at most.
     """
 
     job: Job
@@ -47,6 +67,7 @@ class Demand:
     reserved: tuple[str, ...] = ()
     priority: int = 0
     project_weight: float | None = None
+    rent: RentLimits = NO_RENT_LIMITS
 
     @property
     def gap_s(self) -> float:

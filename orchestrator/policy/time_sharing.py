@@ -171,6 +171,7 @@ def _contender(
         excluded=[offer_id for offer_id, _ in demand.excluded],
         target=None,
         setup_s=demand.setup_s,
+        rent=demand.rent,
     ).rejection_reasons
     holds = None if past.on is None else way_of[past.on]
     able = np.array([any(reasons[row] in TAKEN for row in rows) for rows in ways])

@@ -10,8 +10,8 @@ from orchestrator.errors import UsageError
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL
 from orchestrator.services.jobs.current import job_views
+from orchestrator.services.jobs.forecasts import recorded
 from orchestrator.services.views import JobView
 from orchestrator.store import JobFilter, JobSort
 
@@ -54,8 +54,7 @@ def job_table(
         ids, count = tx.job_ids_page(wanted, sort, limit, max(0, skip))
         by_id = {job.id: job for job in tx.outlines_of(ids)}
         chosen = [by_id[job_id] for job_id in ids if job_id in by_id]
-        open_ones = [job.id for job in chosen if job.state not in TERMINAL]
-        views = job_views(installation, tx, chosen, tx.job_forecasts(open_ones, 0))
+        views = job_views(installation, tx, chosen, recorded(tx, chosen))
         states = tx.job_state_counts()
     return JobTable(
         installation.clock.now_ms(), views, count, max(0, skip), any(view.simulated for view in views), states

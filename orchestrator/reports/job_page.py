@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from orchestrator.errors import RowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Alternative, Entry, Event, JobForecast, Migration, Placement, Plan, Run
+from orchestrator.model import Alternative, Entry, Event, JobForecast, Migration, Placement, Plan, Run
 from orchestrator.reports import report as reports
 from orchestrator.reports.views import JobReport
+from orchestrator.services.jobs.forecasts import recorded
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import decision, offers_shown
 from orchestrator.services.views import Decision
@@ -90,7 +91,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         job = tx.outline(job_id)
         facts = tx.job_facts(job_id)
         plans = _plans(tx, job_id)
-        forecast = tx.job_forecasts([job_id], 0).get(job_id)
+        forecast = recorded(tx, [job]).get(job_id)
         runs = [each.run for each in row.runs]
         about = _facts(tx, runs, view.migrations, {at.id: at.placements[0] for at in plans}, now)
         newest = plans[-1] if plans else None
@@ -119,7 +120,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
 
 def _with_forecast(row: JobReport, forecast: object) -> JobReport:
     """The report with the control plane's last forecast, if the report had no newer one."""
-    if row.job.state in TERMINAL or row.job.forecast is not None or not isinstance(forecast, JobForecast):
+    if row.job.forecast is not None or not isinstance(forecast, JobForecast):
         return row
     return replace(row, job=replace(row.job, forecast=forecast, no_forecast=""))
 

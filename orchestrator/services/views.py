@@ -31,6 +31,7 @@ from orchestrator.model import (
     Trace,
 )
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
+from orchestrator.services.shortfalls import FullLimit, ProjectMoney
 from providers.bucket import Bucket
 from providers.money import about_usd
 from providers.network import Network
@@ -103,6 +104,13 @@ class JobView:
         if self.state == "finished":
             return 1.0
         return min(self.step / self.total_steps, 1.0) if self.total_steps else None
+
+    @property
+    def percent_done(self) -> str:
+        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; "" if it is not known."""
+        if self.state == "finished" or not self.total_steps:
+            return "" if self.done is None else "100%"
+        return f"{min(100 * self.step // self.total_steps, 100)}%"
 
     @property
     def to_go(self) -> str:
@@ -253,16 +261,6 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectMoney:
-    """A project whose budget does not pay for a plan: `spent_nano_usd` so far, and `cost_nano_usd` for its new jobs."""
-
-    project: str
-    budget_nano_usd: int
-    spent_nano_usd: int
-    cost_nano_usd: int
-
-
-@dataclass(frozen=True, slots=True)
 class PlanView:
     """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
@@ -272,7 +270,8 @@ class PlanView:
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
     Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
     the prices of `outdated` clouds are too old to be planned with; `prices collect` can collect new ones. The budgets
-    of `short_projects` do not pay for their new jobs, which will be paused.
+    of `short_projects` do not pay for their new jobs, which will be paused. `full_limits` have no room for all new jobs
+    at once: some of them wait until other jobs end.
     """
 
     kind: ClassVar[str] = "plan"
@@ -296,6 +295,7 @@ class PlanView:
     missing_secrets: tuple[str, ...] = ()
     outdated: tuple[str, ...] = ()
     short_projects: tuple[ProjectMoney, ...] = ()
+    full_limits: tuple[FullLimit, ...] = ()
 
     @property
     def changes(self) -> bool:

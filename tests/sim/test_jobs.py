@@ -11,6 +11,7 @@ from orchestrator.engine.context import FAULT_KEY, REPORTED_AGAIN_S
 from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Resources, Step, Where
+from orchestrator.services.jobs import current
 from providers.base import LaunchSpec
 from providers.errors import TimedOutError
 from providers.money import usd
@@ -219,6 +220,17 @@ def test_no_more_instances_than_the_limits_allow_and_the_reason_is_reported_once
     check_truth(home)
 
 
+def test_while_a_job_waits_for_a_limit_nobody_forecasts_its_end(install: Install) -> None:
+    home = install(overrides={"limits.max_instances": 1})
+    for number in range(2):
+        home.submit(f"job-{number}", steps=4000)
+    home.until(lambda: any(view.state == "running" for view in current.jobs(home.installation).jobs))
+    home.run_for(20)
+    said = {view.state: view.to_go for view in current.jobs(home.installation).jobs}
+    assert said["queued"] == "it is not known when it can start"
+    assert said["running"].startswith("$")
+
+
 @pytest.mark.parametrize("limit", [{"limits.max_instances": 2}, {"limits.max_usd_per_hour": 2.1}])
 def test_a_job_that_lost_its_machine_gets_the_next_one_before_new_jobs(
     install: Install, limit: dict[str, object]
@@ -256,7 +268,7 @@ def test_no_more_money_per_hour_than_the_limits_allow(install: Install) -> None:
     home.run_for(30)
     assert home.job(job).state == "queued"
     assert not home.cloud.bills()
-    assert "limits.max_usd_per_hour (0.5)" in home.events(job, "job.waits")[0].message
+    assert "$1.00/h is more than limits.max_usd_per_hour ($0.50)" in home.events(job, "job.waits")[0].message
     home.cloud.set_price(CHEAP.id, usd("0.40"))
     home.settle()
     assert home.job(job).state == "finished"

@@ -251,7 +251,7 @@ def progress(job: JobView) -> str:
     if not job.total_steps or job.done is None:
         return str(job.step)
     uncounted = job.state == "finished" and job.step < job.total_steps
-    share = job.state if uncounted else f"{job.done:.0%}"
+    share = job.state if uncounted else job.percent_done
     return f"{job.step}/{job.total_steps} ({share})"
 
 

@@ -11,6 +11,7 @@ from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.bucket_places import bucket_region
 from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.rent_limits import rent_limits
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import may_change_place
@@ -88,7 +89,7 @@ def inputs(
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
-        demands.append(standing(kept(replace(demand, checkpoint_bytes=size_bytes), config), config))
+        demands.append(as_configured(replace(demand, checkpoint_bytes=size_bytes), config))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
@@ -97,18 +98,19 @@ def inputs(
     return Inputs(seen, book, tuple(demands), running)
 
 
-def kept(demand: Demand, config: Config) -> Demand:
-    """The demand with where the job's checkpoints are kept."""
+def as_configured(demand: Demand, config: Config) -> Demand:
+    """The demand with what the settings say: where its checkpoints are kept, what it may rent, and what its project
+    gives it: its priority, and its weight if projects have any."""
     root = str(config.store_root)
-    region = bucket_region(config, demand.job.spec.checkpoint.to or root)
-    return replace(demand, store_root=root, bucket_region=region)
-
-
-def standing(demand: Demand, config: Config) -> Demand:
-    """The demand with what the job's project gives it: its priority, and its weight if projects have any."""
     projects, own = config.projects, config.projects.of(demand.job.project)
-    priority = priority_of(own.priority, projects.highest_priority, demand.idle_s)
-    return replace(demand, priority=priority, project_weight=own.weight if projects.tables else None)
+    return replace(
+        demand,
+        store_root=root,
+        bucket_region=bucket_region(config, demand.job.spec.checkpoint.to or root),
+        priority=priority_of(own.priority, projects.highest_priority, demand.idle_s),
+        project_weight=own.weight if projects.tables else None,
+        rent=rent_limits(config, demand.job.project),
+    )
 
 
 def profiled_bytes(book: PerfBook, job: Job) -> int:

@@ -11,11 +11,13 @@ from math import inf
 
 from orchestrator.engine.billing.project_budget import over_project_budget
 from orchestrator.engine.context import Context, Standing
+from orchestrator.engine.inputs.rent_limits import Limits, limits_of, rent_limits
 from orchestrator.engine.jobs.reserved import is_later
+from orchestrator.engine.migration.rented import rented
 from orchestrator.errors import LimitError
-from orchestrator.model import Job, Run
+from orchestrator.model import Job
 from orchestrator.store import Tx
-from providers.money import NANO_USD, format_usd
+from providers.money import format_usd
 
 KEPT_S = 20.0
 """Wall seconds for which a place is kept for a job that was refused one. It asks again sooner, if it still can."""
@@ -26,30 +28,11 @@ LAST: Standing = (-inf, False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """The limits of the installation (`name` "limits") or of a project; inf: none. `nano_usd` is per hour."""
-
-    name: str
-    machines: float
-    usd: float
-    project: str | None = None
-
-    @property
-    def nano_usd(self) -> float:
-        return self.usd * NANO_USD
-
-    def allow(self, job: Job, price: int) -> bool:
-        """Whether a job may ever have machines at this price each."""
-        nodes = job.spec.resources.nodes
-        return nodes <= self.machines and nodes * price <= self.nano_usd
-
-
-@dataclass(frozen=True, slots=True)
-class _Rented:
+class _Room:
     """What is rented within some limits: machines, and at most how much they cost (nano-USD per hour). `prices` of
     offers; `first`: jobs for which places are kept, with what a machine costs them and why they come first."""
 
-    limits: _Limits
+    limits: Limits
     machines: int
     rate: int
     prices: Mapping[str, int]
@@ -62,7 +45,7 @@ def check_limits(
     """Check the limits of the installation and of the job's project before the job rents its machines there; the run
     `besides` does not count. What is kept for jobs of a higher `standing` does. Raises LimitError if a limit would be
     passed."""
-    for each in _rented(ctx, tx, job, [offer_id], besides, standing):
+    for each in _rooms(ctx, tx, job, [offer_id], besides, standing):
         _check(each, job, offer_id)
     _check_budget(ctx, tx, job, offer_id, besides)
 
@@ -73,58 +56,50 @@ def within_limits(
     """Those of these offers on which the job may rent machines without passing a limit; each by itself."""
     if not offers:
         return ()
-    rented, found = list(_rented(ctx, tx, job, offers, besides, FIRST)), list[str]()
+    rooms, found = list(_rooms(ctx, tx, job, offers, besides, FIRST)), list[str]()
     for offer_id in offers:
         with suppress(LimitError):
-            for each in rented:
+            for each in rooms:
                 _check(each, job, offer_id)
             _check_budget(ctx, tx, job, offer_id, besides)
             found.append(offer_id)
     return tuple(found)
 
 
-def _rented(
+def _rooms(
     ctx: Context, tx: Tx, job: Job, offers: Sequence[str], besides: str | None, standing: Standing
-) -> Iterator[_Rented]:
+) -> Iterator[_Room]:
     """Within the limits of the installation, and of the job's project if it has any."""
-    hidden: list[str] = []  # unreadable runs may have a machine, too
-    up = [run for run in tx.unsettled_runs(lambda job_id, _error: hidden.append(job_id)) if run.id != besides]
+    config = ctx.installation.config
     kept = {job_id: offer for job_id, offer in _kept(ctx, standing).items() if job_id != job.id}
-    others = _wanted(tx, up)
-    named = {*offers, *kept.values(), *(each for run in up for each in (run.offer_id, *others.get(run.id, ())))}
-    prices = {point.offer_id: point.nano_usd_per_hour for point in tx.payable_as_of(ctx.now_ms, named)}
-    dearest = {run.id: max(prices.get(each, 0) for each in (run.offer_id, *others.get(run.id, ()))) for run in up}
+    now = rented(tx, ctx.now_ms, config, [*offers, *kept.values()], besides)
     wants = [
-        (ctx.work.jobs[job_id], prices.get(offer, 0), _why_first(ctx.places[job_id][2], standing))
+        (ctx.work.jobs[job_id], now.prices.get(offer, 0), _why_first(ctx.places[job_id][2], standing))
         for job_id, offer in kept.items()
     ]
-    of = {}
-    if ctx.installation.config.projects.tables:
-        of = {each.id: each.project for each in tx.outlines_of({*hidden, *(run.job_id for run in up)})}
 
-    def within(limits: _Limits, first: Sequence[tuple[Job, int, str]]) -> _Rented:
-        mine = [run for run in up if limits.project is None or of.get(run.job_id) == limits.project]
-        unread = [each for each in hidden if limits.project is None or of.get(each) in (limits.project, None, "")]
-        rate = sum(_machines_left(run) * dearest[run.id] for run in mine)
+    def within(limits: Limits, first: Sequence[tuple[Job, int, str]]) -> _Room:
         # a job that wants more than the limits can ever allow does not hold up others
-        waiting = tuple(each for each in first if limits.allow(each[0], each[1]))
-        return _Rented(limits, sum(map(_machines_left, mine)) + len(unread), rate, prices, waiting)
+        waiting = tuple(
+            (each, price, why)
+            for each, price, why in first
+            if rent_limits(config, each.project).allow(_nodes(each), _nodes(each) * price)
+        )
+        return _Room(limits, *now.within(limits), now.prices, waiting)
 
     def held_up(each: Job) -> bool:
         """Whether a job has no room in its project: it does not hold up the jobs of others."""
-        limits = _of_project(ctx, each.project)
         try:
-            if limits is not None:
-                _check(within(limits, ()), each, kept[each.id])
+            for own in list(limits_of(config, each.project))[1:]:
+                _check(within(own, ()), each, kept[each.id])
             _check_budget(ctx, tx, each, kept[each.id], None)
         except LimitError:
             return True
         return False
 
-    whole = ctx.installation.config.limits
-    everybody = _Limits("limits", whole.max_instances, whole.max_usd_per_hour)
+    everybody, *own = limits_of(config, job.project)
     yield within(everybody, [each for each in wants if not held_up(each[0])])
-    if (limits := _of_project(ctx, job.project)) is not None:
+    for limits in own:
         yield within(limits, [each for each in wants if each[0].project == job.project])
 
 
@@ -132,33 +107,24 @@ def _why_first(its: Standing, other: Standing) -> str:
     return "which has a higher priority" if its[0] > other[0] > -inf else "which trained before"
 
 
-def _of_project(ctx: Context, name: str) -> _Limits | None:
-    own = ctx.installation.config.projects.of(name)
-    if own.max_instances is None and own.max_usd_per_hour is None:
-        return None
-    machines = inf if own.max_instances is None else own.max_instances
-    return _Limits(
-        f"projects.{name}", machines, inf if own.max_usd_per_hour is None else own.max_usd_per_hour, project=name
-    )
-
-
-def _check(rented: _Rented, job: Job, offer_id: str) -> None:
-    limits, first, nodes = rented.limits, rented.first, job.spec.resources.nodes
+def _check(room: _Room, job: Job, offer_id: str) -> None:
+    limits, first, nodes = room.limits, room.first, _nodes(job)
     comes_first = f", and {first[0][0].name}, {first[0][2]}, comes first" if first else ""
-    if rented.machines + sum(each.spec.resources.nodes for each, _, _ in first) + nodes > limits.machines:
-        wanted, up = "" if nodes == 1 else f", and {nodes} more are wanted", rented.machines
+    if room.machines + sum(_nodes(each) for each, _, _ in first) + nodes > limits.machines:
+        wanted, up = "" if nodes == 1 else f", and {nodes} more are wanted", room.machines
         raise LimitError(
             f"{limits.name}.max_instances is reached ({up} of {limits.machines} machines{wanted}{comes_first})",
-            hint=f"raise {limits.name}.max_instances in tradewind.toml, or wait",
+            hint=f"raise {limits.name}.max_instances in tradewind.toml" + ", or wait" * (nodes <= limits.machines),
         )
-    rate = rented.rate + nodes * rented.prices.get(offer_id, 0)
-    if rate + sum(each.spec.resources.nodes * price for each, price, _ in first) > limits.nano_usd:
+    own = nodes * room.prices.get(offer_id, 0)
+    rate = room.rate + own
+    if rate + sum(_nodes(each) * price for each, price, _ in first) > limits.nano_usd:
         much = f"{format_usd(rate)}/h, more than {limits.name}.max_usd_per_hour ({limits.usd:g})"
         reached = f"{limits.name}.max_usd_per_hour is reached{comes_first}"
-        used = f"; {format_usd(rented.rate)}/h of it is used" if rented.rate else ""
+        used = f"; {format_usd(room.rate)}/h of it is used" if room.rate else ""
         raise LimitError(
             f"this would cost {much}{used}" if rate > limits.nano_usd else reached,
-            hint=f"raise {limits.name}.max_usd_per_hour in tradewind.toml, or wait",
+            hint=f"raise {limits.name}.max_usd_per_hour in tradewind.toml" + ", or wait" * (own <= limits.nano_usd),
         )
 
 
@@ -185,13 +151,5 @@ def _kept(ctx: Context, standing: Standing) -> dict[str, str]:
     return {job_id: offer_id for job_id, (_, offer_id, own) in ctx.places.items() if own > standing}
 
 
-def _wanted(tx: Tx, up: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    """By run, the further offers of a launch that is under way: it may land on the dearest."""
-    waiting = {run.job_id: run.id for run in up if run.instance_id is None}
-    moves = tx.migrations_of(list(waiting), open=True) if waiting else {}
-    return {move.target_run_id: move.also for each in moves.values() for move in each if move.also}
-
-
-def _machines_left(run: Run) -> int:
-    """How many machines of a run are or may be up."""
-    return sum(each.billed_to_ms is None for each in run.machines)
+def _nodes(job: Job) -> int:
+    return job.spec.resources.nodes

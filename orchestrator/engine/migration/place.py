@@ -29,6 +29,9 @@ from orchestrator.store import Tx
 from providers.offer import provider_of
 from providers.together import together
 
+START_UNKNOWN = "it is not known when it can start"
+"""Why there is no forecast for a job that waits for something other than an offer."""
+
 
 def place(ctx: Context, turns: Turns) -> bool:
     """Decide over those jobs whose turn it is. Returns whether a migration was opened."""
@@ -211,7 +214,7 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
         current = snapshot.current_run(tx.runs(job_id=job.id))
         reported = tx.events(job_id=job.id, kinds=("job.missing_secrets",), limit=1, newest_first=True)
         if job.state == "queued":
-            _report_waiting(ctx, tx, job, missing)
+            _hold(ctx, tx, job, missing)
         elif current is not None and not (reported and reported[0].run_id == current.id):
             message = f"keeps training, but cannot restart elsewhere: it {missing}"
             ctx.event(tx, "job.missing_secrets", message, job, run=current)
@@ -227,7 +230,7 @@ def _waits_for_others(ctx: Context, job: Job) -> bool:
             predecessors.fail(ctx, tx, job, why)
             return True
         if (why := predecessors.waits_for(tx, job)) is not None:
-            _report_waiting(ctx, tx, job, why)
+            _hold(ctx, tx, job, why)
             return True
     return False
 
@@ -237,10 +240,10 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         return False
     assert placement.offer_id is not None
     if (others := predecessors.waits_for(tx, job)) is not None:  # a plan that somebody applies does not know
-        _report_waiting(ctx, tx, job, others, plan)
+        _hold(ctx, tx, job, others, plan)
         return False
     if (missing := ctx.secrets.missing(job)) is not None:
-        _report_waiting(ctx, tx, job, missing, plan)
+        _hold(ctx, tx, job, missing, plan)
         return False
     runs = tx.runs(job_id=job.id)
     current, before = snapshot.current_run(runs), [run for run in runs if run.training_from_ms is not None]
@@ -250,7 +253,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     except LimitError as error:
         if job.state == "queued":
             keep_a_place(ctx, job, placement.offer_id, standing)
-        _report_waiting(ctx, tx, job, f"{error}: {error.hint}", plan)
+        _hold(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
     leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
     to_finish = placement.cost_nano_usd or 0
@@ -259,7 +262,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
             tx.add_plan(plan)
             pause(ctx, tx, job, None, f"{refusal}, then tradewind resume {job.name}", actor=ACTOR)
         else:
-            _report_waiting(ctx, tx, job, refusal, plan)
+            _hold(ctx, tx, job, refusal, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
     source = current if current is not None else max(before, key=lambda run: run.generation, default=None)
@@ -337,6 +340,13 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
         pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
     elif job.state == "queued":
         _report_waiting(ctx, tx, job, why_later(ctx, job) or placement.reason, plan, placement.again_at_ms)
+
+
+def _hold(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
+    """Report once why a job waits for something other than an offer: nobody knows when it can start."""
+    if job.state == "queued":
+        tx.put_forecasts({job.id: START_UNKNOWN}, ctx.now_ms)
+    _report_waiting(ctx, tx, job, reason, plan)
 
 
 def _report_waiting(

@@ -8,6 +8,7 @@ computed once per decision.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from orchestrator.market import Listing, Market
 from orchestrator.market.lazily import lazily
 from orchestrator.model import Alternative, JobSpec, Resources, Where
-from orchestrator.policy.demand import MoveLimits
+from orchestrator.policy.demand import NO_RENT_LIMITS, MoveLimits, RentLimits
 from orchestrator.policy.ranking.pool import Pool, Rows
 from providers.hardware import GPUS
 from providers.offer import CapacityType
@@ -48,13 +49,14 @@ class RejectionReason(IntEnum):
     NO_PRICE = 12
     DOUBTED_PRICE = 13
     STALE_PRICE = 14
-    QUOTA_IN_USE = 15
-    MACHINES_IN_USE = 16
-    NO_CAPACITY = 17
-    FAILED_LATELY = 18
-    RESERVED = 19
-    DEADLINE = 20
-    BUDGET = 21
+    RENT_LIMIT = 15
+    QUOTA_IN_USE = 16
+    MACHINES_IN_USE = 17
+    NO_CAPACITY = 18
+    FAILED_LATELY = 19
+    RESERVED = 20
+    DEADLINE = 21
+    BUDGET = 22
 
 
 NONE = np.int8(0)
@@ -94,6 +96,7 @@ _OVERLOOKED_WHERE_IT_IS = (
     RejectionReason.TOO_FEW_MACHINES,
     RejectionReason.DOUBTED_PRICE,
     RejectionReason.STALE_PRICE,
+    RejectionReason.RENT_LIMIT,
     RejectionReason.QUOTA_IN_USE,
     RejectionReason.MACHINES_IN_USE,
     RejectionReason.NO_CAPACITY,
@@ -199,6 +202,7 @@ class Filter:
         self._now[market.older_than(limits.max_price_age_s)] = RejectionReason.STALE_PRICE
         self._now[market.doubted] = RejectionReason.DOUBTED_PRICE
         self._now[~market.priced] = RejectionReason.NO_PRICE
+        self._highest = float(market.price[market.priced].max(initial=0))
         self._known: dict[object, Filtered] = {}
         self._reasons: dict[object, RejectionReasons] = {}
 
@@ -213,26 +217,28 @@ class Filter:
         reserved: tuple[str, ...] = (),
         target: int | None = None,
         setup_s: float = 0.0,
+        rent: RentLimits = NO_RENT_LIMITS,
     ) -> Filtered:
         """The rejection reason of each offer, NONE where there is none.
 
         The offer that the job runs on (`current`) and the one that it is moving to (`target`) are not rejected for a
-        stale or doubted price, missing capacity or a quota: the job has the first at its price, and renting shows what
-        the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to lack; empty if
-        unknown. `home` is the provider where the job has been already; `excluded` are ids of offers that failed it
-        lately, and `reserved` those that other jobs have now. The job may stay on a reserved offer where it runs.
+        stale or doubted price, missing capacity, a quota or `rent`: the job has the first at its price, and renting
+        shows what the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to
+        lack; empty if unknown. `home` is the provider where the job has been already; `excluded` are ids of offers that
+        failed it lately, and `reserved` those that other jobs have now. The job may stay on a reserved offer where it
+        runs. `rent` is what it may rent at most.
 
         Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
         simulated offers only if no real one fits. `setup_s` (see Demand) rejects nothing; it is passed on to the pool.
         """
         listing = self._market.listing
         simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
-        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated, reserved)
+        key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated, reserved, rent)
         filtered = self._known.get((key, setup_s))
         if filtered is None:
             reasons = self._reasons.get(key)
             if reasons is None:
-                reasons = self._reasons[key] = self._rejections(spec, shortfalls, simulated, reserved)
+                reasons = self._reasons[key] = self._rejections(spec, shortfalls, simulated, reserved, rent)
             filtered = self._known[key, setup_s] = Filtered(self._market, reasons, setup_s=setup_s)
         had = [row for row in (current, target) if row is not None]
         failed = [row for row in map(self._market.row, excluded) if row is not None and row not in had]
@@ -249,7 +255,12 @@ class Filter:
         return Filtered(self._market, rejection_reasons, current, target, setup_s, counted=counts)
 
     def _rejections(
-        self, spec: JobSpec, shortfalls: Sequence[int], simulated: bool | None, reserved: tuple[str, ...]
+        self,
+        spec: JobSpec,
+        shortfalls: Sequence[int],
+        simulated: bool | None,
+        reserved: tuple[str, ...],
+        rent: RentLimits,
     ) -> RejectionReasons:
         listing = self._market.listing
         key = (spec.resources, spec.where, spec.capacity, shortfalls, simulated)
@@ -264,6 +275,10 @@ class Filter:
         if reserved:
             rows = [row for row in map(self._market.row, reserved) if row is not None]
             found[rows] = np.where(found[rows] == NONE, np.int8(RejectionReason.RESERVED), found[rows])
+        if not rent.allow(spec.resources.nodes, self._highest):
+            limit = np.int8(RejectionReason.RENT_LIMIT)
+            over = self._market.price > (rent.nano_usd_per_hour if rent.allow(spec.resources.nodes, 0) else -math.inf)
+            found[over & ((found == NONE) | (found > limit))] = limit
         return found
 
     def _now_for(self, machines: int) -> RejectionReasons:

@@ -141,7 +141,9 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
 
 def _filtered(demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Filtered:
     shortfalls = perf.shortfalls(demand.job, market.listing.kinds)
-    return Filter(market, limits)(demand.job.spec, None, shortfalls=shortfalls, setup_s=demand.setup_s)
+    return Filter(market, limits)(
+        demand.job.spec, None, shortfalls=shortfalls, setup_s=demand.setup_s, rent=demand.rent
+    )
 
 
 def _wanting(demand: Demand, spec: JobSpec) -> Demand:

@@ -36,6 +36,7 @@ _TOPIC = {
     RejectionReason.NO_PRICE: "unknown price",
     RejectionReason.DOUBTED_PRICE: "doubtful price",
     RejectionReason.STALE_PRICE: "old price",
+    RejectionReason.RENT_LIMIT: "your limits",
     RejectionReason.QUOTA_IN_USE: "your quota, in use",
     RejectionReason.MACHINES_IN_USE: "your machines, in use",
     RejectionReason.NO_CAPACITY: "no capacity",
@@ -62,6 +63,8 @@ MAY_PASS = frozenset(
 OLD_PRICE = _TOPIC[RejectionReason.STALE_PRICE]
 FOR_MONEY = _TOPIC[RejectionReason.BUDGET]
 """The topic of those that a larger budget would change."""
+OVER_LIMITS = _TOPIC[RejectionReason.RENT_LIMIT]
+"""The topic of those that a higher limit of the installation or of the project would change."""
 
 
 NOT_MEASURED = "not measured yet"
@@ -102,6 +105,8 @@ def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ra
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
             return "other jobs have their turns there now"
+        case RejectionReason.RENT_LIMIT:
+            return _over_rent_limits(demand, market, row)
         case rejection_reason:
             kind = market.listing.kinds[int(market.listing.kind[row])]
             short = max(forecast.perf.shortfalls(demand.job, (kind,)), default=0)
@@ -160,6 +165,15 @@ def why_unfit(
             return f"{sign} {span((market.at - int(market.backed_off_at[row])) / 1000)} ago"
         case _:
             raise ValueError(f"{rejection_reason.name} depends on more than the offer")
+
+
+def _over_rent_limits(demand: Demand, market: Market, row: int) -> str:
+    rent, nodes, price = demand.rent, demand.nodes, int(market.price[row])
+    if nodes > rent.machines:
+        wanted = "the job wants a machine" if nodes == 1 else f"the job wants {nodes} machines"
+        return f"{wanted}, {rent.machines_by} is {rent.machines}"
+    much = f"{format_usd(price)}/h" + (f" for {nodes} machines" if nodes > 1 else "")
+    return f"{much} is more than {rent.rate_by} ({format_usd(round(rent.nano_usd_per_hour))})"
 
 
 def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:

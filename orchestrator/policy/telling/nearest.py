@@ -28,6 +28,8 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
         return int(rows[np.argmin(forecast.mid.cost[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.DEADLINE:
         return int(rows[np.argmin(forecast.mid.seconds[np.searchsorted(forecast.pool.rows, rows)])])
+    if last == RejectionReason.RENT_LIMIT:
+        return int(rows[np.argmin(market.price[rows])])
     if last == RejectionReason.GPU_MEMORY:
         gaps = np.array([_memory_gap(kind, forecast) for kind in market.listing.kinds])
         return int(rows[np.argmin(gaps[market.listing.kind[rows]])])

@@ -21,11 +21,28 @@ FRESH_S, FRESH_WALL_S = 900.0, 15.0
 """How long a forecast is used, in market seconds; at least as many real seconds if the market's clock runs faster. A
 price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
+_UNDECIDED = "the control plane has not decided about it yet"
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
 def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
     """The current forecast of each job, or the reason why there is none, by job id."""
+    now_ms, factor = installation.clock.now_ms(), installation.clock.factor
+    found = dict(recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
+    asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
+    found.update(dict.fromkeys(asked, _UNREADABLE))
+    try:
+        found.update(_decided(installation, tx, asked))
+    except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
+        for job_id in asked:
+            with suppress(UnreadableRowError):
+                found.update(_decided(installation, tx, [job_id]))
+    return found
+
+
+def recorded(tx: Tx, jobs: Iterable[Job], since_ms: int = 0) -> Mapping[str, JobForecast | str]:
+    """The forecast of the control plane's last decision about each job, if it was made at `since_ms` or later, or the
+    reason why there is none, by job id."""
     found: dict[str, JobForecast | str] = {}
     quarantined = {each.job_id for each in tx.quarantined()}
     for job in jobs:
@@ -34,17 +51,8 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
         elif job.id in quarantined:
             found[job.id] = "it is in quarantine"
         else:
-            found[job.id] = _UNREADABLE if job.state in _PLACED else f"it is {job.state}"
-    waiting = [job_id for job_id, said in found.items() if said == _UNREADABLE]
-    now_ms, factor = installation.clock.now_ms(), installation.clock.factor
-    found.update(tx.job_forecasts(waiting, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
-    asked = [job_id for job_id in waiting if found[job_id] == _UNREADABLE]
-    try:
-        found.update(_decided(installation, tx, asked))
-    except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
-        for job_id in asked:
-            with suppress(UnreadableRowError):
-                found.update(_decided(installation, tx, [job_id]))
+            found[job.id] = _UNDECIDED if job.state in _PLACED else f"it is {job.state}"
+    found.update(tx.job_forecasts([job_id for job_id, said in found.items() if said == _UNDECIDED], since_ms))
     return found
 
 

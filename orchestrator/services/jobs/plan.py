@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from orchestrator.engine.inputs.snapshot import inputs, kept, limits, profiled_bytes
+from orchestrator.engine.inputs.snapshot import as_configured, inputs, limits, profiled_bytes
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.migration.standby import best_standby, standby_cost
@@ -16,11 +16,23 @@ from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
-from orchestrator.policy import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, Demand, MoveLimits, compare, decide, trace
+from orchestrator.policy import (
+    FOR_MONEY,
+    MAY_PASS,
+    NOT_MEASURED,
+    OLD_PRICE,
+    OVER_LIMITS,
+    Demand,
+    MoveLimits,
+    compare,
+    decide,
+    trace,
+)
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.project_money import project_money
 from orchestrator.services.jobs.quotas import worth_of_quotas
+from orchestrator.services.jobs.room import full_limits
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import missing_secrets, require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
@@ -102,7 +114,8 @@ def catalogue_plan(
         perf = perf_book(tx, installation.clock.now_ms(), [job.id for job in new])
     config = installation.config
     demands = [
-        kept(Demand(job, job.spec.train.steps, checkpoint_bytes=profiled_bytes(perf, job)), config) for job in new
+        as_configured(Demand(job, job.spec.train.steps, checkpoint_bytes=profiled_bytes(perf, job)), config)
+        for job in new
     ]
     limits = catalogue_limits(installation.config)
     plan = decide(demands, market, perf, {}, limits=limits, complete=True)
@@ -259,6 +272,7 @@ def plan_view(
         not_rentable=not_rentable(tx, installation.providers),
         no_offers=tuple(name for name in sorted(installation.providers) if not _offers(tx, name)),
         short_projects=project_money(installation, tx, new, decisions, now_ms),
+        full_limits=full_limits(installation, tx, new, decisions, now_ms),
     )
 
 
@@ -334,7 +348,8 @@ def require_feasible(view: PlanView) -> None:
         reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons),
-            hint=("raise the budget" if money else "relax these")
+            hint="raise that limit in tradewind.toml, or " * any(each.topic == OVER_LIMITS for each in decided.rejected)
+            + ("raise the budget" if money else "relax these")
             + " in the job file"
             + ("" if view.anywhere else ", or try plan --anywhere"),
         )

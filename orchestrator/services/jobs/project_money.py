@@ -10,7 +10,8 @@ from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.billing.project_budget import unsettled_runs_of
 from orchestrator.installation import Installation
 from orchestrator.model import Job
-from orchestrator.services.views import Decision, ProjectMoney
+from orchestrator.services.shortfalls import ProjectMoney
+from orchestrator.services.views import Decision
 from orchestrator.store import Tx
 from providers.money import usd
 

@@ -58,7 +58,7 @@ def rank_for_job(
         elsewhere = catalogue_market(now_ms, without=installation.providers, heard=heard)
         size_bytes = snapshot.profiled_bytes(perf, job)
         new = replace(job, submitted_at_ms=now_ms)
-        there = snapshot.kept(Demand(new, spec.train.steps, checkpoint_bytes=size_bytes), installation.config)
+        there = snapshot.as_configured(Demand(new, spec.train.steps, checkpoint_bytes=size_bytes), installation.config)
         markets.append((elsewhere, catalogue_limits(installation.config), there))
     found: list[tuple[tuple[float, ...], OfferRow]] = []
     unfit: Counter[str] = Counter()

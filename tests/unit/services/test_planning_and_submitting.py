@@ -354,3 +354,53 @@ def test_a_project_whose_budget_does_not_pay_for_the_new_jobs_is_named_with_what
     assert re.search(r"project vision has \$0\.00 left, less than the \$[\d.]+ of this plan", shown(spent / 2e9))
     assert "raise projects.vision.budget" in shown(enough * 0.9)
     assert "project" not in shown(0.01, project="another")
+
+
+def limited(installation: Installation, **settings: object) -> Installation:
+    table = {"state_dir": str(installation.state_dir), "providers.enabled": "fake", **settings}
+    config = load_config(table, environ={}, cwd=installation.state_dir)
+    return replace(installation, config=config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"limits.max_instances": 0}, "the job wants a machine, limits.max_instances is 0"),
+        ({"projects": {"vision": {"max_instances": 0}}}, "the job wants a machine, projects.vision.max_instances is 0"),
+        ({"limits.max_usd_per_hour": 0.05}, "/h is more than limits.max_usd_per_hour ($0.05)"),
+    ],
+)
+def test_a_job_that_the_limits_never_allow_is_refused_with_the_setting(
+    installation: Installation, settings: dict[str, object], named: str
+) -> None:
+    there = limited(installation, **settings)
+    view = plan.preview(there, [spec(project="vision")])
+    (decided,) = view.decisions
+    assert (decided.action, decided.offer_id) == ("wait", None)
+    assert named in decided.reason
+    with pytest.raises(InfeasibleError) as caught:
+        submit.submit(there, view, caller=ME)
+    assert named in str(caught.value)
+    assert caught.value.hint.startswith("raise that limit in tradewind.toml, or relax these in the job file")
+    with installation.store.read() as tx:
+        assert tx.jobs() == []
+
+
+def test_a_plan_says_which_limit_has_no_room_for_all_its_jobs_at_once(installation: Installation) -> None:
+    three = [spec(f"job-{number}", project="vision") for number in range(3)]
+
+    def full(**settings: object) -> dict[str, tuple[int, int, int]]:
+        view = plan.preview(limited(installation, **settings), three)
+        assert all(each.action == "place" for each in view.decisions)
+        text = " ".join(rendered(view, Screen()).split())
+        assert all(f"{each.setting} is " in text for each in view.full_limits)
+        return {each.setting: (each.most, each.used, each.wanted) for each in view.full_limits}
+
+    assert full() == {}
+    assert full(**{"limits.max_instances": 3}) == {}
+    assert full(**{"limits.max_instances": 2}) == {"limits.max_instances": (2, 0, 3)}
+    assert full(projects={"vision": {"max_instances": 1}}) == {"projects.vision.max_instances": (1, 0, 3)}
+    assert full(projects={"speech": {"max_instances": 1}}) == {}
+    ((most, used, wanted),) = full(**{"limits.max_usd_per_hour": 3.0}).values()
+    assert (most, used) == (usd(3), 0)
+    assert wanted > most

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.model import JobSpec
+from orchestrator.model import JobForecast, JobSpec
+from orchestrator.reports.job_list import job_table
+from orchestrator.reports.job_page import job_page
 from orchestrator.services.jobs.current import jobs
 from orchestrator.services.jobs.forecasts import FRESH_S, forecasts
 from providers.fake import Behaviour, default_catalog
@@ -49,3 +51,21 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
         anew = forecasts(home.installation, tx, tx.jobs())
     assert anew.keys() == before.keys()
     assert all(said != before[job_id] for job_id, said in anew.items())
+
+
+def test_a_paused_job_has_no_forecast_anywhere(home: SimulatedInstallation) -> None:
+    """The last decision's forecast was for a job that goes on."""
+    first = home.read(lambda tx: tx.jobs())[0]
+    home.ask("pause", first)
+    for _ in range(20):
+        home.tick(2.0)
+    assert home.job(first).state == "paused"
+    assert isinstance(home.read(lambda tx: tx.job_forecasts([first.id], 0))[first.id], JobForecast)
+    listed = {
+        "queue": jobs(home.installation).jobs,
+        "dashboard": job_table(home.installation).jobs,
+        "page": (job_page(home.installation, first.id).report.job,),
+    }
+    for where, views in listed.items():
+        (view,) = [each for each in views if each.id == first.id]
+        assert (view.forecast, view.no_forecast) == (None, "it is paused"), where

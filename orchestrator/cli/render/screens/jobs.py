@@ -93,7 +93,7 @@ def _requests(jobs: Sequence[JobView]) -> str:
 
 
 def _share(job: JobView) -> str:
-    return f"{job.step} steps" if job.done is None else f"{job.done:.0%}"
+    return job.percent_done or f"{job.step} steps"
 
 
 def _state(job: JobView) -> str:

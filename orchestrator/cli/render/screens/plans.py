@@ -28,7 +28,8 @@ from orchestrator.cli.render.text import (
     where,
 )
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
-from orchestrator.services.views import Choice, Decision, Explanation, PlanView, ProjectMoney
+from orchestrator.services.shortfalls import FullLimit, ProjectMoney
+from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
@@ -87,6 +88,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
         *map(_short, view.short_projects),
+        *map(_full, view.full_limits),
         f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
@@ -117,6 +119,16 @@ def _short(money: ProjectMoney) -> str:
         f"project {name} has {left} left, less than the {amount(money.cost_nano_usd)} of this plan, so its jobs will "
         f"be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
     )
+
+
+def _full(limit: FullLimit) -> str:
+    setting = clean(limit.setting)
+    if limit.of_money:
+        most, used, wanted = (f"{amount(each)}/h" for each in (limit.most, limit.used, limit.wanted))
+    else:
+        most, used, wanted = str(limit.most), f"{limit.used} machine{'s' * (limit.used != 1)}", str(limit.wanted)
+    in_use = f"{used} in use, " if limit.used else ""
+    return f"{setting} is {most}: {in_use}{wanted} {'more ' * bool(limit.used)}wanted, so jobs wait until others end"
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:

@@ -110,7 +110,7 @@ def _events(view: WatchView, screen: Screen, room: int | None) -> list[str]:
 
 def job_line(job: JobView) -> str:
     """One job on one line, for a log."""
-    share = f" step {job.step}" if job.done is None else f" {job.done:.0%}"
+    share = f" {job.percent_done}" if job.percent_done else f" step {job.step}"
     place = f" on {job.zone} at {rate(job.nano_usd_per_hour)}" if job.zone is not None else ""
     return f"{clean(job.name)} {job.state}{share}{place}, {amount(job.paid_nano_usd)} paid"
 

@@ -1,0 +1,31 @@
+"""What settings leave too little of for a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectMoney:
+    """A project whose budget does not pay for a plan: `spent_nano_usd` so far, and `cost_nano_usd` for its new jobs."""
+
+    project: str
+    budget_nano_usd: int
+    spent_nano_usd: int
+    cost_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class FullLimit:
+    """A limit on machines, or on nano-USD per hour, that has no room for all new jobs of a plan at once: `used` counts
+    what is rented now, and `wanted` what they want besides."""
+
+    setting: str
+    most: int
+    used: int
+    wanted: int
+
+    @property
+    def of_money(self) -> bool:
+        """Whether it limits what machines cost."""
+        return self.setting.endswith("max_usd_per_hour")

@@ -1,0 +1,88 @@
+"""What a job may ever rent, whatever else is rented: no offer beyond that is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.model import FASTEST, Resources
+from orchestrator.policy import Demand
+from orchestrator.policy.demand import RentLimits
+from providers.money import usd
+from tests.unit.policy.conftest import DecisionCase
+
+MACHINES, RATE = "projects.vision.max_instances", "limits.max_usd_per_hour"
+RATES = {"SIM-S": 1.0, "SIM-L": 8.0}
+
+
+def limits(*, machines: float = 16, dollars: float = 100.0) -> RentLimits:
+    return RentLimits(machines, usd(dollars), MACHINES, RATE)
+
+
+def test_the_best_offer_within_the_limits_is_chosen_and_the_plan_says_why_not_a_better_one(case: DecisionCase) -> None:
+    best, within = case.offer("large", 4.0, gpu="SIM-L"), case.offer("small", 1.0, gpu="SIM-S")
+    demand = Demand(case.job(rates=RATES, objective=FASTEST), 36_000)
+    assert case.decide(demand).offer_id == best
+    placement = case.decide(replace(demand, rent=limits(dollars=3.0)))
+    assert (placement.action, placement.offer_id) == ("place", within)
+    reasons = {each.offer_id: each.reason for each in placement.alternatives}
+    assert reasons[best] == "$4.00/h is more than limits.max_usd_per_hour ($3.00)"
+    assert [(each.topic, each.count) for each in placement.rejected] == [("your limits", 1)]
+
+
+def test_the_price_of_all_machines_together_counts(case: DecisionCase) -> None:
+    offer = case.offer("small", 2.0)
+    gang = Demand(case.job(resources=Resources(nodes=2)), 36_000)
+    assert case.decide(replace(gang, rent=limits(dollars=4.0))).offer_id == offer
+    placement = case.decide(replace(gang, rent=limits(dollars=3.99)))
+    assert placement.action == "wait"
+    assert placement.reason.endswith("$4.00/h for 2 machines is more than limits.max_usd_per_hour ($3.99)")
+
+
+def test_of_offers_beyond_the_limit_the_cheapest_is_named(case: DecisionCase) -> None:
+    case.offer("large", 4.0)
+    cheapest = case.offer("small", 2.0)
+    case.offer("middle", 3.0)
+    reason = case.decide(Demand(case.job(), 36_000, rent=limits(dollars=1.0))).reason
+    assert f"nearest miss {cheapest}: $2.00/h is more than" in reason
+
+
+def test_more_machines_than_the_limit_fit_nowhere_and_the_setting_is_named(case: DecisionCase) -> None:
+    case.offer("small", 2.0)
+    gang = Demand(case.job(resources=Resources(nodes=3)), 36_000)
+    placement = case.decide(replace(gang, rent=limits(machines=2)))
+    assert placement.action == "wait"
+    assert placement.reason.endswith("the job wants 3 machines, projects.vision.max_instances is 2")
+    one = case.decide(Demand(case.job("job_2"), 36_000, rent=limits(machines=0)))
+    assert one.reason.endswith("the job wants a machine, projects.vision.max_instances is 0")
+
+
+def test_a_job_that_runs_stays_where_it_is_if_the_price_passes_the_limit(case: DecisionCase, settled) -> None:
+    here = case.offer("small", 2.0)
+    case.offer("large", 9.0)
+    placement = case.decide(Demand(case.job(), 360_000, 10, rent=limits(dollars=1.0)), settled(here))
+    assert (placement.action, placement.offer_id) == ("stay", here)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 20.0), st.sampled_from(["SIM-S", "SIM-L"]), st.booleans()), min_size=1, max_size=8
+    ),
+    st.integers(1, 3),
+    st.floats(0.05, 40.0),
+    st.integers(0, 3),
+)
+def test_law_no_offer_beyond_the_limits_is_ever_chosen_and_one_within_them_is(offers, nodes, dollars, machines):
+    case = DecisionCase()
+    prices = {
+        case.offer(f"o{number}", round(price, 2), gpu=gpu, spot=spot): usd(round(price, 2))
+        for number, (price, gpu, spot) in enumerate(offers)
+    }
+    job = case.job(rates=RATES, resources=Resources(nodes=nodes))
+    rent = limits(machines=machines, dollars=dollars)
+    placement = case.decide(Demand(job, 36_000, rent=rent))
+    fit = [each for each, price in prices.items() if nodes <= machines and nodes * price <= usd(dollars)]
+    assert (placement.offer_id in fit) if fit else placement.offer_id is None
