@@ -93,7 +93,7 @@ def resume(
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
     """Change a job's budget; it must be more than what is spent.
 
-    Use `tradewind resume` to continue a job that was paused because of its budget.
+    Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """
     with session(ctx, output) as (client, out):
         _show(out, client.jobs.set_budget(job, usd))
