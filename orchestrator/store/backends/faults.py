@@ -127,6 +127,11 @@ def invalidates_connections(error: Exception, *, reading: bool) -> bool:
     return not _fault(error, reading=reading).sound
 
 
+def of_disk(error: Exception) -> bool:
+    """True if a disk is full or fails: it does not matter what was to be read or written."""
+    return _fault(error) in (_FULL, _BROKEN_DISK)
+
+
 def too_many_clients(error: Exception) -> bool:
     """True if a server refused a connection because it has too many."""
     return _fault(error) is _TOO_MANY
