@@ -155,8 +155,13 @@ def _keep_root(installation: Installation) -> None:
     installation.prepare_control()
     if former != root:
         partial = path.with_suffix(f".{os.getpid()}.tmp")
-        write_privately(partial, root)
-        partial.replace(path)
+        try:
+            write_privately(partial, root)
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            hint = "free some space, or check the disk; then: tradewind doctor"
+            raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _former_root(path: Path) -> str:

@@ -321,6 +321,15 @@ def test_a_full_disk_is_named_where_jobs_are_listed(tradewind: Run, state: Path,
                 result = tradewind(*typed, *command)
                 assert result.exit_code == 0, result.output
                 assert "the disk of the state folder is full" in " ".join(result.output.split()), command
+            checks = json.loads(tradewind(*typed, "doctor", "--output", "json").stdout)["checks"]
+            (store,) = [each for each in checks if each["name"] == "store"]
+            assert store["state"] == "fail"
+            assert "the disk is full, so nothing can be stored" in store["found"]
+            assert store["fix"].startswith("free some space at ")
+            started = tradewind(*typed, "up")
+            assert started.exit_code == 5, started.output
+            assert "No space left on device" in started.stderr
+            assert "hint: free some space" in started.stderr
 
 
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
