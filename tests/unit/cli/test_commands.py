@@ -332,6 +332,25 @@ def test_a_full_disk_is_named_where_jobs_are_listed(tradewind: Run, state: Path,
             assert "hint: free some space" in started.stderr
 
 
+def test_a_read_only_state_folder_is_called_that_and_a_copy_of_it_can_be_read(
+    tradewind: Run, state: Path, tmp_path: Path
+) -> None:
+    sealed, copy = tmp_path / "sealed", tmp_path / "copy"
+    sealed.mkdir()
+    with mounted(sealed, "size=30m"):
+        shutil.copytree(state, sealed / "state")
+        subprocess.run(["mount", "-o", "remount,ro", str(sealed)], check=True)
+        for command in ("queue", "up", "offers"):
+            refused = tradewind("--state-dir", str(sealed / "state"), command)
+            assert refused.exit_code == 5
+            assert f"error: the state folder {sealed / 'state'} is read-only" in refused.stderr
+            assert "hint: make it writable; to look only, copy it: cp -r" in refused.stderr
+        missing = tradewind("--state-dir", str(sealed / "new"), "queue")
+        assert f"the state folder {sealed / 'new'} cannot be created: Read-only file system" in missing.stderr
+        subprocess.run(["cp", "-r", str(sealed / "state"), str(copy)], check=True)
+    assert "conv" in tradewind("--state-dir", str(copy), "queue").stdout
+
+
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
     page = tradewind("report", "--html", "out.html")
     assert (page.exit_code, page.stdout) == (0, "")
