@@ -6,7 +6,9 @@ same market time.
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 import threading
 import time
 from collections.abc import Mapping
@@ -122,10 +124,7 @@ def open_installation(config: Config, *, starts: bool = False) -> Installation:
     try:
         private_folder(config.state_dir)
     except OSError as error:
-        raise StoreError(
-            f"the state folder {config.state_dir} cannot be created: {error.strerror}",
-            hint="set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a writable folder",
-        ) from error
+        raise _unusable(config.state_dir, error) from error
     before = _other_factor(config)
     if before is not None and not (starts and _is_idle(config, before)):
         raise _refused(config, before)
@@ -137,6 +136,17 @@ def open_installation(config: Config, *, starts: bool = False) -> Installation:
             installation.close()
             raise
     return installation
+
+
+def _unusable(folder: Path, error: OSError) -> StoreError:
+    """What is wrong with a state folder, and the remedy."""
+    if error.errno == errno.EROFS and folder.is_dir():
+        copy = f"cp -r {shlex.quote(str(folder))} COPY; tradewind --state-dir COPY queue"
+        hint = f"make it writable; to look only, copy it: {copy}"
+        return StoreError(f"the state folder {folder} is read-only, and every command writes there", hint=hint)
+    failed = "written" if folder.is_dir() else "created"
+    hint = "set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a writable folder"
+    return StoreError(f"the state folder {folder} cannot be {failed}: {error.strerror}", hint=hint)
 
 
 def _keep_root(installation: Installation) -> None:
@@ -155,8 +165,13 @@ def _keep_root(installation: Installation) -> None:
     installation.prepare_control()
     if former != root:
         partial = path.with_suffix(f".{os.getpid()}.tmp")
-        write_privately(partial, root)
-        partial.replace(path)
+        try:
+            write_privately(partial, root)
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            hint = "free some space, or check the disk; then: tradewind doctor"
+            raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _former_root(path: Path) -> str:

@@ -26,7 +26,7 @@ def format_usd(nano_usd: int, places: int = 2) -> str:
 
 
 def about_usd(nano_usd: int) -> str:
-    """An estimate, with as many places as say something: `$12.29`, below a dollar `$0.1365`."""
+    """An amount in a sentence, with as many places as say something: `$12.29`, below a dollar `$0.1365`."""
     return format_usd(nano_usd, 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4)
 
 

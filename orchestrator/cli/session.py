@@ -39,7 +39,7 @@ OptionalJobArgument = Annotated[
 GroupOption = Annotated[
     str | None,
     typer.Option(
-        "--group", help="Only of this group: its name or id.", autocompletion=complete.groups, show_default=False
+        "--group", help="Only jobs of this group: its name or id.", autocompletion=complete.groups, show_default=False
     ),
 ]
 OutputOption = Annotated[Format, typer.Option("--output", help="Format of the result on stdout.")]

@@ -25,7 +25,7 @@ from orchestrator.config.settings import (
 )
 from orchestrator.config.store_url import url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
-from orchestrator.config.values import FieldErrors, Setting
+from orchestrator.config.values import FieldErrors, Setting, typed
 from orchestrator.errors import Problem, SpecError, did_you_mean, one_edit_apart
 from providers.traits import traits_of
 
@@ -165,7 +165,7 @@ def _near(name: str) -> str:
 
 
 def _read(setting: Setting, given: _Given) -> object:
-    value = setting.read(given.value)
+    value = setting.read(given.value) if given.file is None else typed(setting.read, given.value)
     if isinstance(value, Path):
         return Path(os.path.abspath(given.base_dir / os.path.expanduser(value)))
     return value.below(given.base_dir) if isinstance(value, PriceSources | OwnedHosts) else value

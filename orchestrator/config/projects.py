@@ -9,18 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from orchestrator.config.values import FieldErrors, Read, number, whole
+from orchestrator.config.values import FieldErrors, Read, number, typed, whole
 from orchestrator.errors import did_you_mean
 from providers.money import usd
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as in a job file
 _PRIORITIES = 1000
-
-
-def _priority(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _PRIORITIES:
-        raise ValueError(f"must be a whole number from {-_PRIORITIES} to {_PRIORITIES}")
-    return value
 
 
 def _dollars(value: object) -> float:
@@ -36,7 +30,7 @@ _READERS: Mapping[str, Read] = {
     "max_instances": whole(0),
     "max_usd_per_hour": _dollars,
     "budget": _dollars,
-    "priority": _priority,
+    "priority": whole(-_PRIORITIES, _PRIORITIES),
 }
 
 
@@ -111,7 +105,7 @@ def _project(name: str, table: object, problems: list[tuple[str, str, str]]) -> 
             problems.append((f"{name}.{key}", "unknown setting", known))
             continue
         try:
-            values[key] = _READERS[key](given)
+            values[key] = typed(_READERS[key], given)
         except ValueError as error:
             problems.append((f"{name}.{key}", str(error), ""))
     return Project(**values)  # type: ignore[arg-type]  # as its readers return them

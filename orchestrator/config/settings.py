@@ -18,7 +18,20 @@ from typing import Any, Literal
 from orchestrator.config.clouds import AwsProvider, AzureProvider, GcpProvider
 from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.projects import Projects, read_projects
-from orchestrator.config.values import Setting, names, number, one_of, path, root, setting, text, url, whole, yes_no
+from orchestrator.config.values import (
+    LAST_PORT,
+    Setting,
+    names,
+    number,
+    one_of,
+    path,
+    root,
+    setting,
+    text,
+    url,
+    whole,
+    yes_no,
+)
 from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
@@ -253,7 +266,7 @@ class Web:
         None,
         "The control plane serves the dashboard on this port of 127.0.0.1, read-only (docs/dashboard.md). Needs "
         "`tradewind[web]`.",
-        whole(1),
+        whole(1, LAST_PORT),
         "8420",
         "none: only `tradewind dashboard` serves it",
     )

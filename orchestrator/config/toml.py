@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.paths import NoFileError, opened_file
 from orchestrator.errors import Problem, SpecError
 
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
@@ -42,12 +43,14 @@ class TomlFile:
 def read_toml(path: Path, shown: str) -> TomlFile | None:
     """Read a file, called `shown` in messages; None if it does not exist. Raises SpecError."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        with opened_file(path) as file:
+            text = file.read().decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SpecError([Problem(shown, 0, 0, "", f"cannot be read: {reason}")]) from None
+        hint = "put a file in its place" if isinstance(error, NoFileError) else ""
+        raise SpecError([Problem(shown, 0, 0, "", f"cannot be read: {reason}", hint)]) from None
     import tomllib  # slow to import, and most commands find no file
 
     try:

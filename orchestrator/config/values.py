@@ -13,6 +13,11 @@ from orchestrator.config.paths import why_no_path
 from trainers.errors import StoreNotFound
 from trainers.objects.services import place_of
 
+LAST_PORT = 65535
+_PORT = re.compile(
+    r"postgresql[^:]*://(?:[^:/]*(?::[^@]*)?@)?+(?:\[[^/?]+\]|[^/:?]+)?:([^/?]+)"
+)  # as SQLAlchemy reads it
+
 Read = Callable[[object], object]
 """Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
 
@@ -43,6 +48,15 @@ class Setting:
         return "TRADEWIND_" + self.name.upper().replace(".", "_")
 
 
+def typed(read: Read, value: object) -> object:
+    """What `read` makes of a value of TOML or JSON, where only text has quotes: numbers, true and false have none."""
+    found = read(value)
+    if isinstance(value, str) and isinstance(found, int | float):
+        shown = str(found).lower() if isinstance(found, bool) else value.strip()
+        raise ValueError(f"must be {shown}, without quotes")
+    return found
+
+
 def text(value: object) -> str:
     """Text that is not empty."""
     if isinstance(value, str) and value.strip() and "\0" not in value:
@@ -63,6 +77,9 @@ def url(value: object) -> str:
     given = text(value)
     if not re.match(r"(sqlite|postgresql)(\+\w+)?://", given):
         raise ValueError('must be a database URL, such as "postgresql://user@host/tradewind"')
+    named = _PORT.match(given)
+    if named and not (re.fullmatch(r"\d{1,5}", named[1], re.ASCII) and 1 <= int(named[1]) <= LAST_PORT):
+        raise ValueError(f"must have a whole number from 1 to {LAST_PORT} as its port")
     return given
 
 
@@ -111,14 +128,16 @@ def one_of(*words: str) -> Read:
     return read
 
 
-def whole(least: int) -> Read:
-    """A reader of whole numbers from `least` on."""
+def whole(least: int, most: int | None = None) -> Read:
+    """A reader of whole numbers from `least` on, to `most` if that is given."""
 
     def read(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-            raise ValueError(f"must be a whole number, at least {least}")
+        largest = 2**63 - 1 if most is None else most
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= largest:
+            allowed = f", at least {least}" if most is None else f" from {least} to {most}"
+            raise ValueError(f"must be a whole number{allowed}")
         return value
 
     return read

@@ -22,7 +22,7 @@ from orchestrator.engine.migration.place import apply
 from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
-from providers.money import NANO_USD, format_usd
+from providers.money import NANO_USD, about_usd, format_usd
 
 _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
@@ -151,14 +151,14 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
         raise UsageError("a budget must be more than 0 and at most 1,000,000,000 USD")
     spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
     if wanted <= spent:
-        raise UsageError(f"{job.name} has already spent {format_usd(spent, 4)}; its budget must be more than that")
+        raise UsageError(f"{job.name} has already spent {about_usd(spent)}; its budget must be more than that")
     if (why := over_group_budget(tx, job, wanted)) is not None:
         raise UsageError(why)
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)
     was = "none before" if before is None else f"before: {format_usd(before)}"
-    message = f"the budget is now {format_usd(wanted)} ({was}; {format_usd(spent, 4)} spent so far)"
+    message = f"the budget is now {format_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
     if job.state in ("pausing", "paused"):
         message += f"; to continue: tradewind resume {job.name}"
     ctx.event(tx, "job.budget", message, job, actor=command.actor, before_nano_usd=before, nano_usd=wanted)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import nearest
 from orchestrator.jobfile.schema import JobFile, Section, TrainSection
-from orchestrator.jobfile.source.source_map import Loc, dotted
+from orchestrator.jobfile.source.source_map import Loc
 
 TRAIN = "train: {script: train.py}"
 _WRITE: Mapping[str, str] = {
@@ -76,7 +76,9 @@ def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
         return f"write {instead}" if instead else "a job file has no such field; delete it"
     if (meant := meant_field(loc, besides)) is None:
         return f"valid fields: {', '.join(fields)}"
-    return f'did you mean "{dotted(meant) if len(meant) != len(loc) else meant[-1]}"?'
+    if meant[:-1] == loc[:-1]:
+        return f'did you mean "{meant[-1]}"?'
+    return f"it belongs {f'in {meant[0]}' if meant[:-1] else 'at the top level'}, such as {_shown(_written(meant))}"
 
 
 def meant_field(loc: Loc, besides: Iterable[str] = ()) -> Loc | None:
@@ -84,10 +86,11 @@ def meant_field(loc: Loc, besides: Iterable[str] = ()) -> Loc | None:
     fields, word = _beside(loc, besides), _folded(loc)
     if word in fields:
         return (*loc[:-1], word)
-    if word not in _WRITE and (near := nearest(str(loc[-1]), fields)):
-        return (*loc[:-1], near)
     sections = _sections().items()
-    return next(((*section, word) for section, model in sections if word in model.model_fields), None)
+    if elsewhere := next(((*section, word) for section, model in sections if word in model.model_fields), None):
+        return elsewhere
+    near = nearest(str(loc[-1]), fields) if word not in _WRITE else ""
+    return (*loc[:-1], near) if near else None
 
 
 def _folded(loc: Loc) -> str:
@@ -114,7 +117,22 @@ def example_hint(loc: Loc, model: type[Section] = JobFile) -> str:
         if section is None:
             break
         model = section
-    return f"write it like {json.dumps(found)}" if '"' not in found else f"write it like {found}" if found else ""
+    return f"write it like {_shown(found)}" if found else ""
+
+
+def _shown(text: str) -> str:
+    """What to write, in quotes where it has none itself."""
+    return text if '"' in text else json.dumps(text)
+
+
+def _written(loc: Loc) -> str:
+    """A field with an example, in its section: `train: {steps: 20000}`."""
+    model = _sections()[tuple(part for part in loc[:-1] if isinstance(part, str))]
+    field = f"{loc[-1]}: {_example(model.model_fields[str(loc[-1])])}"
+    if len(loc) == 1:
+        return field
+    listed = get_origin(JobFile.model_fields[str(loc[0])].annotation) is tuple
+    return f"{loc[0]}: [{{{field}}}]" if listed else f"{loc[0]}: {{{field}}}"
 
 
 def _example(field: FieldInfo) -> str:

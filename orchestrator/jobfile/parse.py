@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
-import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.config.paths import NoFileError, opened_file
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
@@ -61,17 +60,15 @@ def load_job(
 def read_text(path: str | Path) -> str:
     """The text of a regular file. Raises SpecError where it is none, cannot be read or is not UTF-8."""
     try:
-        with open(path, "rb", opener=_opened_at_once) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(LARGEST_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
+        with opened_file(path) as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = _similar(Path(path)) if isinstance(error, FileNotFoundError) else ""
+        if isinstance(error, NoFileError):
+            hint = "save the text as a file, and give the path of that"
         problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "check the path")
         raise SpecError([problem]) from None
-    if not stat.S_ISREG(mode):
-        wrong, hint = "cannot be read: it is a pipe or a device", "save the text as a file, and give the path of that"
-        raise SpecError([Problem(str(path), 0, 0, "", wrong, hint)])
     if len(content) > LARGEST_FILE_BYTES:
         raise _too_large(content.decode("utf-8", "replace"), path)
     try:
@@ -81,11 +78,6 @@ def read_text(path: str | Path) -> str:
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
         raise SpecError([problem]) from None
-
-
-def _opened_at_once(path: str, flags: int) -> int:
-    """Without waiting for somebody who writes to a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _similar(path: Path) -> str:

@@ -31,7 +31,7 @@ _DURATION_FACTORS = {
     for unit in units
 }
 _MONEY = re.compile(
-    r"(?P<sign>-?)\s*\$?\s*(?P<number>\d{1,3}(?:,\d{3})+|\d{1,15})(?P<part>\.\d{1,9})?\s*(?:USD|\$)?",
+    r"(?P<sign>-?)\s*\$?\s*(?P<number>\d{1,3}(?:,\d{3})+|\d{1,15})(?P<part>\.\d{1,100})?\s*(?:USD|\$)?",
     re.ASCII | re.IGNORECASE,
 )
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
@@ -166,6 +166,7 @@ def parse_deadline(value: object) -> tuple[float | None, int | None]:
 
 def parse_money(value: object) -> int:
     """`"250 USD"`, `"$1,250.50"`, `250` -> nano-USD, more than 0. Raises BadValueError."""
+    part = ""
     if isinstance(value, int) and not isinstance(value, bool):
         amount = Decimal(max(-1, min(value, MAX_USD + 1)))  # Decimal refuses numbers of thousands of digits
     elif isinstance(value, float) and math.isfinite(value):
@@ -176,8 +177,15 @@ def parse_money(value: object) -> int:
             raise BadValueError(
                 f"{quoted(value)} is not an amount of money", 'write it in US dollars, such as "250 USD"'
             )
-        amount = Decimal(match["sign"] + match["number"].replace(",", "") + (match["part"] or ""))
-    if not Decimal("1e-9") <= amount <= MAX_USD:
+        part = match["part"] or ""
+        amount = Decimal(match["sign"] + match["number"].replace(",", "") + part)
+    if 0 < amount < Decimal("1e-9"):
+        raise BadValueError(
+            f"{quoted(value)} is less than the smallest amount, 0.000000001 USD", "write a larger amount"
+        )
+    if len(part.rstrip("0")) > len(".000000001"):
+        raise BadValueError(f"{quoted(value)} has parts of the smallest amount, 0.000000001 USD", "write fewer digits")
+    if not 0 < amount <= MAX_USD:
         raise BadValueError("must be more than 0 and at most 1,000,000,000 USD")
     return usd(amount)
 

@@ -141,7 +141,8 @@ class JobList:
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
     """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
-    its process is continued, and none can store anything where the disk of the state folder is full."""
+    its process is continued, and none can store anything where the disk of the state folder is full. `ended`: by the
+    `down` that tells it."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -151,6 +152,7 @@ class ControlPlaneView:
     since_ms: int | None
     stopped: bool = False
     disk_full: bool = False
+    ended: bool = False
 
     @property
     def unattended(self) -> tuple[str, str] | None:

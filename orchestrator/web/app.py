@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -71,9 +73,24 @@ def create_app(site: Site) -> FastAPI:
     if site.token:
         app.include_router(actions.routes(site))
     app.include_router(live.routes(site))
+    parameters: dict[str, set[str]] = {}
+
+    def require_known(request: Request) -> None:
+        page = _page_of(request.scope["route"])
+        for name in request.query_params:
+            if name not in parameters[page]:
+                known = f"there are {', '.join(sorted(parameters[page]))}" if parameters[page] else "it has none"
+                words = f"there is no such parameter of {page}; {known}"
+                raise RequestValidationError([{"loc": ("query", name), "msg": words}])
+
     readable = [Depends(site.client.store.require_current)]  # it may be upgraded while the dashboard runs
+    readable.append(Depends(require_known))
     for each in (overview, jobs, job, costs, market, work):
-        app.include_router(each.routes(site), dependencies=readable)
+        router = each.routes(site)
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                parameters.setdefault(_page_of(route), set()).update(_parameters(route))
+        app.include_router(router, dependencies=readable)
     app.include_router(frame.routes())
 
     def failed(request: Request, error: Exception) -> Response:
@@ -83,6 +100,21 @@ def create_app(site: Site) -> FastAPI:
     for kind in (TradewindError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, failed)
     return app
+
+
+def _page_of(route: APIRoute) -> str:
+    """The page that a route shows, or whose twin it is: that has its parameters."""
+    return route.path.removesuffix(".json").removesuffix(".csv")
+
+
+def _parameters(route: APIRoute) -> Iterator[str]:
+    """What may follow `?` in the address of a route."""
+    for each in route.dependant.query_params:
+        model = each.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from model.model_fields
+        else:
+            yield each.alias
 
 
 class _Guard:

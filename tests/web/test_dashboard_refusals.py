@@ -26,6 +26,10 @@ BAD = {
     "/jobs?skip=-1": 422,
     "/jobs?sort=random": 422,
     "/jobs?state=asleep": 422,
+    "/jobs?limit=-1": 422,
+    "/jobs?cursor=zzz": 422,
+    "/costs?colour=red": 422,
+    "/health?x=1": 422,
     "/?month=2026-13": 400,
     "/?month=99999-01": 400,
     "/static/../../app.py": 404,
@@ -43,6 +47,13 @@ def test_an_address_that_makes_no_sense_has_a_page_that_says_so(fleet: Served, p
     assert headers["content-type"].startswith("text/html")
     assert b"<h1>" in body
     assert b"Traceback" not in body
+
+
+def test_a_parameter_that_a_page_does_not_have_is_named_beside_those_that_it_has(fleet: Served) -> None:
+    _, _, body = fleet.get("/jobs.json?limit=-1")
+    told = "limit: there is no such parameter of /jobs; there are group, project, q, skip, sort, state"
+    assert json.loads(body)["error"]["message"] == told
+    assert fleet.get("/jobs.csv?skip=100&sort=name")[0] == 200  # as the page links to its twins
 
 
 def test_the_twins_answer_errors_as_documents(fleet: Served) -> None:

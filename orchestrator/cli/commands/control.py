@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import (
     CONTROL,
-    GroupOption,
     JobArgument,
     OptionalJobArgument,
     OutputOption,
@@ -24,8 +24,18 @@ if TYPE_CHECKING:
 budget = Commands(no_args_is_help=True, help="Set what a job may cost.")
 secrets = Commands(no_args_is_help=True, help="Give the control plane the secrets of a job.")
 
+OrderedGroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="In place of JOB: the name or id of a group, for all of its jobs that have not ended.",
+        autocompletion=complete.groups,
+        show_default=False,
+    ),
+]
 ProjectOption = Annotated[
-    str | None, typer.Option(help="The project of the group, if several have one of that name.", show_default=False)
+    str | None,
+    typer.Option(help="With --group: its project, if several have a group of that name.", show_default=False),
 ]
 AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
 
@@ -64,7 +74,7 @@ def migrate(
 def pause(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
-    group: GroupOption = None,
+    group: OrderedGroupOption = None,
     project: ProjectOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -80,7 +90,7 @@ def pause(
 def resume(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
-    group: GroupOption = None,
+    group: OrderedGroupOption = None,
     project: ProjectOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -93,7 +103,7 @@ def resume(
 def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
     """Change a job's budget; it must be more than what is spent.
 
-    Use `tradewind resume` to continue a job that was paused because of its budget.
+    Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """
     with session(ctx, output) as (client, out):
         _show(out, client.jobs.set_budget(job, usd))
@@ -102,7 +112,7 @@ def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output
 def cancel(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
-    group: GroupOption = None,
+    group: OrderedGroupOption = None,
     project: ProjectOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
@@ -142,7 +152,10 @@ def _job_or_group(command: str, job: str | None, group: str | None, project: str
     if (job is None) == (group is None):
         raise UsageError(f"{command} takes a job or --group", hint="name one of the two")
     if job is not None and project is not None:
-        raise UsageError("--project is about --group", hint="leave it out; a job is named by its id or name")
+        raise UsageError(
+            "--project says whose group --group means, and no group is named",
+            hint="leave it out: the job's name or id is enough",
+        )
     return job
 
 

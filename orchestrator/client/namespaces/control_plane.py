@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.client.session import Session
@@ -42,8 +43,8 @@ class ControlPlane:
 
         `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane. Raises SiteError.
         """
-        lifecycle.down(self._session.config, progress=progress, force=force, keep_jobs=keep_jobs)
-        return self.status()
+        ended = lifecycle.down(self._session.config, progress=progress, force=force, keep_jobs=keep_jobs)
+        return replace(self.status(), ended=ended)
 
 
 class Secrets:

@@ -13,7 +13,7 @@ from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.billing.charges import GB, Usage
-from providers.money import format_usd
+from providers.money import about_usd, format_usd
 from providers.offer import location_of
 
 MEASURE_EVERY_S = 10.0  # wall, until the size is known
@@ -57,7 +57,7 @@ def _tell(ctx: Context, tx: Tx, job: Job, target: Run, usage: Usage) -> None:
     ctx.event(
         tx,
         "egress.estimated",
-        f"fetching the checkpoint ({size_gb:.3g} GB) from {where} costs about {format_usd(amount, 4)}: an estimate by "
+        f"fetching the checkpoint ({size_gb:.3g} GB) from {where} costs about {about_usd(amount)}: an estimate by "
         f"the list price of the catalogue, {format_usd(rate, 4)} per GB, which {usage.moved_from[0]} bills",
         job,
         run=target,

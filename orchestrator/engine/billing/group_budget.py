@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.model import TERMINAL, Job
 from orchestrator.store import Tx
-from providers.money import format_usd
+from providers.money import about_usd, format_usd
 
 
 def divided(
@@ -51,6 +51,6 @@ def over_group_budget(tx: Tx, job: Job, wanted_nano_usd: int) -> str | None:
         return None
     left = max(whole - taken, 0)
     return (
-        f"{job.name} may have at most {format_usd(left, 4)}: the other jobs of its group have the rest of its "
+        f"{job.name} may have at most {about_usd(left)}: the other jobs of its group have the rest of its "
         f"{format_usd(whole)} budget"
     )

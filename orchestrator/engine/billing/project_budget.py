@@ -25,7 +25,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
-from providers.money import format_usd, usd
+from providers.money import about_usd, format_usd, usd
 from providers.offer import CapacityType
 
 
@@ -79,21 +79,21 @@ def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: 
     reserve = then.release + then.stop + brought
     return (
         f"the rest of the budget of project {job.project} does not cover another machine; "
-        f"{_spent_of(then.spent, budget)}, and {format_usd(reserve, 4)} would be reserved to end its machines"
+        f"{_spent_of(then.spent, budget)}, and {about_usd(reserve)} would be reserved to end its machines"
     )
 
 
 def why_paused(job: Job, budget: int, now: Spending) -> str:
     """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
     return (
-        f"project {job.project}: {_spent_of(now.spent, budget)}; {format_usd(now.release + now.stop, 4)} is reserved "
+        f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.release + now.stop)} is reserved "
         f"to save checkpoints and end its machines; to continue: raise projects.{job.project}.budget in "
         f"tradewind.toml, then tradewind resume {job.name}"
     )
 
 
 def _spent_of(spent: int, budget: int) -> str:
-    return f"{format_usd(spent, 4)} of its {format_usd(budget)} is spent"
+    return f"{about_usd(spent)} of its {format_usd(budget)} is spent"
 
 
 def unsettled_runs_of(tx: Tx, project: str) -> Sequence[Run]:

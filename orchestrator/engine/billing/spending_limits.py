@@ -17,7 +17,7 @@ from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
-from providers.money import format_usd
+from providers.money import about_usd, format_usd
 from providers.offer import CapacityType, location_of, provider_of
 
 LOOK_EVERY_S = 0.5  # wall
@@ -99,7 +99,7 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     with ctx.installation.store.read() as tx:
         price = job.spec.resources.nodes * price_now(tx, offer_id, ctx.now_ms)
         brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
-    egress = f", and bringing its checkpoint there costs {format_usd(brought, 4)}" if brought else ""
+    egress = f", and bringing its checkpoint there costs {about_usd(brought)}" if brought else ""
     if leaves is not None:
         two = refuses_second(ctx, job, leaves, price, brought)
         return None if two is None else two + egress
@@ -148,7 +148,7 @@ def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | Non
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
     """How a message about the budget begins."""
-    return f"${spent_nano_usd / 1e9:.4f} of its {format_usd(budget_nano_usd)} budget is spent"
+    return f"{about_usd(spent_nano_usd)} of its {format_usd(budget_nano_usd)} budget is spent"
 
 
 def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:
@@ -157,12 +157,12 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     assert budget is not None
     reserve = now.release + now.stop
     why = spent_of(now.spent, budget)
-    why += f"; {format_usd(reserve, 4)} is reserved to save a checkpoint and end its machines"
+    why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is None:
         return f"{why}; to continue: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
     cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
-    more = f"finishing at the present speed and price costs about {format_usd(rest, 4)} more"
+    more = f"finishing at the present speed and price costs about {about_usd(rest)} more"
     order = f"tradewind budget set {job.name} {cents / 100:.2f}, then tradewind resume {job.name}"
     return f"{why}; {more}; to continue: {order}"
 

@@ -15,7 +15,7 @@ from orchestrator.engine.migration import same_machine, wasted
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, JobState, Migration, Plan, Run, RunState, Step
 from orchestrator.store import Tx
-from providers.money import format_usd
+from providers.money import about_usd
 
 MOVING: tuple[JobState, ...] = ("starting", "migrating")
 MAY_HAVE_STANDBY: tuple[JobState, ...] = ("queued", "starting", "running", "migrating")  # may have a standby
@@ -192,7 +192,7 @@ def count_failure(
         spent = wasted.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
         tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
         after = f"{tries} (another would fail the same way)" if permanent else tries
-        message = f"failed {after}; {format_usd(spent, 4)} spent: {in_short(error)}"
+        message = f"failed {after}; {about_usd(spent)} spent: {in_short(error)}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
     ctx.event(tx, "run.failed", attempt_failed(job, failures, error), job, run=run, failures=failures)

@@ -17,7 +17,7 @@ from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.model import Event, Job, Migration, Run
 from orchestrator.store import Tx
-from providers.money import format_usd
+from providers.money import about_usd
 
 MOST_IN_A_ROW = 5
 """After so many wasted placements in a row the job is paused; after so many standbys it runs without one."""
@@ -101,7 +101,7 @@ def count(
     ctx.event(
         tx,
         kind,
-        f"unused {what} number {number} in a row, {format_usd(spent, 4)} spent: {why}",
+        f"unused {what} number {number} in a row, {about_usd(spent)} spent: {why}",
         job,
         run=run,
         migration=migration,
@@ -123,7 +123,7 @@ def pause_job(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     latest = in_a_row(tx, job.id, "placement.wasted")
     spent = spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
     reason = (
-        f"{len(latest)} machines in a row were rented but never trained, for {format_usd(spent, 4)}. "
+        f"{len(latest)} machines in a row were rented but never trained, for {about_usd(spent)}. "
         f"Last reason: {latest[0].why}. Likely cause: {_CHANGE[latest[0].cause].format(job=job.name)}. "
         f"Then run: tradewind resume {job.name}"
     )

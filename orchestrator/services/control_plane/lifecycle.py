@@ -35,6 +35,7 @@ from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
 from providers.procfs import process_start, process_stopped
 
+MOST_NAMED = 8  # jobs, in one line
 UP_TIMEOUT_S = 60.0
 START_TURN_TIMEOUT_S = 2 * UP_TIMEOUT_S
 PAUSE_TIMEOUT_S = 60.0
@@ -146,8 +147,8 @@ def environment_to_keep(installation: Installation, environment: Mapping[str, st
     }
 
 
-def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> None:
-    """Ends the control plane and, unless `keep_jobs`, everything that runs here.
+def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> bool:
+    """Ends the control plane and, unless `keep_jobs`, everything that runs here. Returns whether one was ended.
 
     Jobs are first paused with a checkpoint; with `force` they are not. The cost of machines until now is booked. While
     machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile; if
@@ -165,8 +166,10 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
         refused: list[ProviderError] | None = []
+        ended = False
         while True:
             if running is not None:
+                ended = True
                 progress(f"ending the control plane (process {running.pid})")
                 _end_process(running.pid)
             if not keep_jobs:
@@ -181,6 +184,7 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
                 f"machines may still run: {'; '.join(map(str, refused))}",
                 hint="run `tradewind down` again, or `tradewind up`: the control plane ends them as soon as possible",
             )
+        return ended
     finally:
         installation.close()
 
@@ -196,14 +200,18 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
 
 def _pause_all(installation: Installation, progress: Callable[[str], None]) -> None:
     with installation.store.write() as tx:
-        asked = [job.id for job in tx.outlines(ended=False) if job.state != "paused"]
+        jobs = [job for job in tx.outlines(ended=False) if job.state != "paused"]
+        asked = [job.id for job in jobs]
         for job_id in asked:
             tx.add_command("pause", job_id, {}, "tradewind down")
+        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs[:MOST_NAMED]]
     if not asked:
         return
-    progress(
-        f"pausing {len(asked)} job{'s' if len(asked) > 1 else ''} with a checkpoint (resume with `tradewind resume`)"
-    )
+    if len(asked) == 1:
+        progress(f"pausing 1 job with a checkpoint (to resume it: tradewind resume {shown[0]})")
+    else:
+        named = ", ".join(shown) + (f" and {len(asked) - MOST_NAMED} more" if len(asked) > MOST_NAMED else "")
+        progress(f"pausing {len(asked)} jobs with a checkpoint (to resume them: tradewind resume JOB, of {named})")
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with installation.store.read() as tx:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from orchestrator.installation import Installation
 from orchestrator.services.views import ControlPlaneView
@@ -24,11 +25,16 @@ def control_plane(installation: Installation, *, watch: bool = False) -> Control
     """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
     seconds that it sends no heartbeat."""
     leader = installation.store.leader(watch=watch)
-    full = shutil.disk_usage(installation.state_dir).free < FULL_BYTES
+    full = disk_full(installation.state_dir)
     if leader is None or not may_act(leader):
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None, disk_full=full)
     stopped = bool(leader.alive) and process_stopped(leader.pid)  # a pid is valid only where `alive` is known
     return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, stopped, full)
+
+
+def disk_full(folder: Path) -> bool:
+    """Whether the disk of this folder has no room for what is to be stored there."""
+    return shutil.disk_usage(folder).free < FULL_BYTES
 
 
 def may_act(leader: LeaderInfo) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.config import Config
 from orchestrator.services.control_plane.version import installed_version
-from orchestrator.services.secrets.file import kept_secrets
+from orchestrator.services.secrets.file import kept_secrets, require_place_of_key
 from orchestrator.services.views import Check
 
 DISTRIBUTION = "tradewind"
@@ -104,6 +104,7 @@ def secrets(config: Config) -> Check:
     key_file = config.secrets.key_file
     if key_file is None:
         return Check("secrets", "ok", "kept only in the control plane's memory; give them again after a restart")
+    require_place_of_key(config, key_file)
     if not key_file.exists():
         return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is created then")
     kept_secrets(config)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from orchestrator.config.store_url import file_of_url
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
 from orchestrator.services.control_plane import unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
+from orchestrator.services.control_plane.presence import disk_full
 from orchestrator.services.views import Check
 from providers.base import ExaminesHosts, NeedsNetworks
 from providers.errors import ProviderError
@@ -24,6 +26,10 @@ def store(installation: Installation) -> Check:
     with installation.store.write() as tx:
         jobs = tx.count_jobs()
     where = installation.config.store_url.rpartition("@")[2]
+    file = file_of_url(installation.config.store_url)
+    if file is not None and disk_full(file.parent):
+        fix = f"free some space at {file.parent}: until then jobs are neither watched, moved nor booked"
+        return Check("store", "fail", f"{where}: the disk is full, so nothing can be stored", fix)
     return Check(
         "store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {installation.store.install_id}"
     )

@@ -21,7 +21,7 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
-from providers.money import format_usd
+from providers.money import about_usd, format_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
@@ -73,7 +73,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         job = _living(tx, ref)
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
-            reported = f"{job.name} has already spent {format_usd(spent, 4)}"
+            reported = f"{job.name} has already spent {about_usd(spent)}"
             hint = f"name a larger budget, or stop spending: tradewind pause {job.name}"
             raise UsageError(reported, hint=hint)
         if (why := over_group_budget(tx, job, nano_usd)) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,9 @@ def kept_secrets(config: Config) -> SecretValues:
     key_file = config.secrets.key_file
     if key_file is None:
         return SecretValues()
-    try:
-        from cryptography.fernet import Fernet
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("cryptography", "secrets") from error
-    if key_file.resolve().is_relative_to(config.state_dir.resolve()):
-        raise UsageError(
-            f"secrets.key_file is in the state folder {config.state_dir}, beside the data that it encrypts",
-            hint="keep it elsewhere, such as ~/.config/tradewind/secrets.key",
-        )
+    require_place_of_key(config, key_file)
+    from cryptography.fernet import Fernet
+
     path = config.state_dir / FILE
     try:
         cipher = Fernet(_key(key_file, Fernet.generate_key))
@@ -52,6 +47,17 @@ def kept_secrets(config: Config) -> SecretValues:
         kept=lambda: _read(path, key_file, cipher),
         keep=lambda given: _write(path, cipher, given),
     )
+
+
+def require_place_of_key(config: Config, key_file: Path) -> None:
+    """Whether secrets could be kept with a key at this place; makes none. Raises MissingExtraError, UsageError."""
+    if find_spec("cryptography") is None:
+        raise MissingExtraError("cryptography", "secrets")
+    if key_file.resolve().is_relative_to(config.state_dir.resolve()):
+        raise UsageError(
+            f"secrets.key_file is in the state folder {config.state_dir}, beside the data that it encrypts",
+            hint="keep it elsewhere, such as ~/.config/tradewind/secrets.key",
+        )
 
 
 def _key(key_file: Path, generate: Callable[[], bytes]) -> bytes:

@@ -22,7 +22,7 @@ from orchestrator.store import LeaderInfo, Store, Tx
 from orchestrator.store.recovery.examine import Examination, examine
 from providers.billing.charges import CHARGE_KINDS
 from providers.clock import SystemClock
-from providers.money import format_usd
+from providers.money import about_usd
 
 RESTORE = "tradewind store restore BACKUP"
 MEND = f"tradewind up (it repairs a run's row from other rows; see tradewind events); else: {RESTORE}"
@@ -131,7 +131,7 @@ def _books(tx: Tx) -> Iterator[Check]:
         count += sum(map(len, amounts.values()))
         compared += sum(1 for found in kept.values() if found)
     wrong += [f"the stored sum of {name} differs from its entries" for name in tx.unequal_sums()]
-    well = f"{count} entries add up to {format_usd(tx.total_nano_usd(), 4)}, each run's time at its price"
+    well = f"{count} entries add up to {about_usd(tx.total_nano_usd())}, each run's time at its price"
     yield _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
     yield _judged("comparisons", f"{compared} job(s) compared, each as it follows from its inputs", unfounded, REPORT)
 

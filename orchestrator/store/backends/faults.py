@@ -127,6 +127,11 @@ def invalidates_connections(error: Exception, *, reading: bool) -> bool:
     return not _fault(error, reading=reading).sound
 
 
+def of_disk(error: Exception) -> bool:
+    """True if a disk is full or fails: it does not matter what was to be read or written."""
+    return _fault(error) in (_FULL, _BROKEN_DISK)
+
+
 def too_many_clients(error: Exception) -> bool:
     """True if a server refused a connection because it has too many."""
     return _fault(error) is _TOO_MANY
@@ -138,6 +143,8 @@ def _fault(error: Exception, *, reading: bool = False) -> _Fault:
     # A file or folder without write permission has an extended code of SQLite while it is only read.
     if reading and (code == sqlite3.SQLITE_READONLY or getattr(cause, "sqlstate", None) == "25006"):
         return _WRITE_IN_A_READ
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the journal, which reading needs, too
+        return _FULL
     if code is not None or isinstance(cause, sqlite3.Error):
         if any(words in str(cause) for words in _LACKING):
             return _DAMAGED

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, make_url
 
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
-from orchestrator.store.backends.faults import explain
+from orchestrator.store.backends.faults import explain, of_disk
 from orchestrator.store.backends.files import JOURNALS, beside, identity, sync, temporary_file, unused
 from orchestrator.store.backends.sqlite import SqliteBackend
 from orchestrator.store.leadership import leader
@@ -101,6 +101,8 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
     """A checked copy of the backup as a file: beside the store if that is a file, else beside the backup."""
     if not backup.is_file():
         raise StoreError(f"there is no backup {backup}", hint="give the file that `tradewind store backup` wrote")
+    if not os.access(backup, os.R_OK):
+        raise StoreError(f"the backup {backup} cannot be read by this user", hint=f"chown or chmod u+r {backup}")
     database = make_url(url).database if make_url(url).get_backend_name() == "sqlite" else None
     target = Path(database).absolute() if database else backup.absolute()
     if database and identity(target) == identity(backup):
@@ -108,15 +110,33 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with temporary_file(target) as file:
-            _copy_file(backup, file)
+            with _told_of(backup, file):
+                _copy_file(backup, file)
+                found = _validated(file, backup)
             with closing(_open_file(file)) as staged:
-                yield staged, _validated(file, backup)
+                yield staged, found
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             raise StoreError(f"{error.filename} is a folder", hint="move it away, then try again") from error
         raise StoreError(
             f"{target} cannot be written: {error.strerror}", hint="check the folder's permissions and free disk space"
         ) from error
+
+
+@contextmanager
+def _told_of(backup: Path, copy: Path) -> Iterator[None]:
+    """What is wrong with the backup, or with `copy`, is told of the backup: the store has no part in it. Raises
+    StoreError."""
+    try:
+        yield
+    except StoreVersionError:
+        raise
+    except StoreError as error:
+        if isinstance(error.__cause__, Exception) and of_disk(error.__cause__):
+            raise
+        reason = str(error).replace(str(copy), str(backup)).removeprefix("the ").removeprefix("store ")
+        reason = reason.removeprefix("backup ").removeprefix(str(backup)).strip()
+        raise StoreError(f"the backup {backup} {reason}", hint="use another backup; the store is unchanged") from error
 
 
 def _copy_file(backup: Path, file: Path) -> None:

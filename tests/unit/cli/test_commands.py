@@ -321,6 +321,34 @@ def test_a_full_disk_is_named_where_jobs_are_listed(tradewind: Run, state: Path,
                 result = tradewind(*typed, *command)
                 assert result.exit_code == 0, result.output
                 assert "the disk of the state folder is full" in " ".join(result.output.split()), command
+            checks = json.loads(tradewind(*typed, "doctor", "--output", "json").stdout)["checks"]
+            (store,) = [each for each in checks if each["name"] == "store"]
+            assert store["state"] == "fail"
+            assert "the disk is full, so nothing can be stored" in store["found"]
+            assert store["fix"].startswith("free some space at ")
+            started = tradewind(*typed, "up")
+            assert started.exit_code == 5, started.output
+            assert "No space left on device" in started.stderr
+            assert "hint: free some space" in started.stderr
+
+
+def test_a_read_only_state_folder_is_called_that_and_a_copy_of_it_can_be_read(
+    tradewind: Run, state: Path, tmp_path: Path
+) -> None:
+    sealed, copy = tmp_path / "sealed", tmp_path / "copy"
+    sealed.mkdir()
+    with mounted(sealed, "size=30m"):
+        shutil.copytree(state, sealed / "state")
+        subprocess.run(["mount", "-o", "remount,ro", str(sealed)], check=True)
+        for command in ("queue", "up", "offers"):
+            refused = tradewind("--state-dir", str(sealed / "state"), command)
+            assert refused.exit_code == 5
+            assert f"error: the state folder {sealed / 'state'} is read-only" in refused.stderr
+            assert "hint: make it writable; to look only, copy it: cp -r" in refused.stderr
+        missing = tradewind("--state-dir", str(sealed / "new"), "queue")
+        assert f"the state folder {sealed / 'new'} cannot be created: Read-only file system" in missing.stderr
+        subprocess.run(["cp", "-r", str(sealed / "state"), str(copy)], check=True)
+    assert "conv" in tradewind("--state-dir", str(copy), "queue").stdout
 
 
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
@@ -406,6 +434,13 @@ def test_a_state_folder_that_cannot_be_created_is_reported(tradewind: Run, tmp_p
     result = tradewind("--state-dir", str(tmp_path / "file" / "state"), "queue")
     assert result.exit_code == 5
     assert "TRADEWIND_STATE_DIR" in result.stderr
+
+
+def test_mistakes_in_the_configuration_are_told_as_the_document_shows(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "tradewind.toml").write_text("[projects.vision]\nwieght = 2\n")
+    refused = tradewind("queue")
+    assert refused.exit_code == errors.SpecError.exit_code
+    assert f"```\n{refused.stderr}```" in (REPOSITORY / "docs" / "projects.md").read_text()
 
 
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.TradewindError)]

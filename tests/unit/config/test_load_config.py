@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -167,6 +168,18 @@ inline = {max_instances = 3}
         ({"providers.enabled": "local,local"}, "providers.enabled: has a duplicate"),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
         ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 31 bytes long"),
+        ({"web.port": 99999}, "web.port: must be a whole number from 1 to 65535"),
+        ({"web.port": "65536"}, "web.port: must be a whole number from 1 to 65535"),
+        ({"web.port": 0}, "web.port: must be a whole number from 1 to 65535"),
+        (
+            {"store_url": "postgresql://tw@db:99999/tw"},
+            "store_url: must have a whole number from 1 to 65535 as its port",
+        ),
+        (
+            {"store_url": "postgresql://tw:p@ss@db:abc/tw"},
+            "store_url: must have a whole number from 1 to 65535 as its port",
+        ),
+        ({"store_url": "postgresql://[::1]:0/tw"}, "store_url: must have a whole number from 1 to 65535 as its port"),
     ],
 )
 def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
@@ -191,9 +204,34 @@ def test_an_invalid_toml_file_is_a_problem_with_its_place(home: Path, content: b
     assert problem.startswith(message)
 
 
+def test_numbers_and_yes_and_no_have_no_quotes_in_a_file(home: Path) -> None:
+    toml = """\
+lease_s = "30"
+[limits]
+max_instances = " 4"
+[providers.local]
+hazard = "no"
+"""
+    assert problems_of(home, toml=toml) == [
+        "tradewind.toml:1:1: lease_s: must be 30, without quotes",
+        "tradewind.toml:3:1: limits.max_instances: must be 4, without quotes",
+        "tradewind.toml:5:1: providers.local.hazard: must be false, without quotes",
+    ]
+
+
+def test_a_pipe_in_place_of_the_file_is_a_problem_and_not_waited_for(home: Path) -> None:
+    os.mkfifo(home / "work" / "tradewind.toml")
+    assert problems_of(home) == ["tradewind.toml: cannot be read: it is a pipe or a device (put a file in its place)"]
+
+
 def test_a_folder_in_place_of_the_file_is_a_problem(home: Path) -> None:
     (home / "work" / "tradewind.toml").mkdir()
     assert problems_of(home) == ["tradewind.toml: cannot be read: Is a directory"]
+
+
+@pytest.mark.parametrize("where", ["db:5432", "db", "db:", "[::1]:5432", "tw:p:1@db:5432", "/tw?host=a:1"])
+def test_a_store_on_any_port_that_there_is_can_be_named(home: Path, where: str) -> None:
+    assert config_of(home, {"store_url": f"postgresql://{where}/tw"}).store_url == f"postgresql://{where}/tw"
 
 
 def test_settings_are_shown_as_flags_would_write_them_and_passwords_hidden(home: Path) -> None:

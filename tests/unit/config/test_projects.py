@@ -93,6 +93,18 @@ colour = "red"
             "projects = 5\n",
             "tradewind.toml:1:1: projects: must be a table for each project, such as [projects.vision]",
         ),
+        (
+            '[projects.vision]\nbudget = "400"\n',
+            "tradewind.toml:2:1: projects.vision.budget: must be 400, without quotes",
+        ),
+        (
+            '[projects.vision]\nmax_instances = "8"\n',
+            "tradewind.toml:2:1: projects.vision.max_instances: must be 8, without quotes",
+        ),
+        (
+            '[projects.vision]\npriority = "1"\n',
+            "tradewind.toml:2:1: projects.vision.priority: must be 1, without quotes",
+        ),
         ("[project.vision]\n", 'tradewind.toml:1:2: project: unknown setting (did you mean "projects"?)'),
     ],
 )

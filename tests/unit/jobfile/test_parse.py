@@ -252,8 +252,21 @@ def test_each_mistake_is_one_problem_at_its_field(
     assert problem.column > 0
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("resources: {capacity: [spot]}", 'it belongs at the top level, such as "capacity: [spot, on_demand]"'),
+        ("train: {entry: 'train:main', steps: 1, gpu: H100}", 'it belongs in resources, such as "resources: {gpu: '),
+        ("checkpoint: {steps_per_s: 2}", 'it belongs in expected, such as "expected: {steps_per_s: '),
+        ("gpu_memory: 40 GB", 'it belongs in resources, such as "resources: {gpu_memory: '),
+    ],
+)
+def test_a_field_of_another_section_is_told_where_it_belongs(folder: Path, text: str, hint: str) -> None:
+    assert one_problem(text, folder).hint.startswith(hint)
+
+
 def test_an_unknown_field_that_another_section_has_is_pointed_there(folder: Path) -> None:
-    assert one_problem("steps: 5", folder).hint == 'did you mean "train.steps"?'
+    assert one_problem("steps: 5", folder).hint == 'it belongs in train, such as "train: {steps: 20000}"'
     assert "cost, time" in one_problem("objective: {cost: 1, time: 1, zzz: 1}", folder).hint
 
 
@@ -366,7 +379,7 @@ def test_what_a_job_needs_on_its_machine(folder: Path) -> None:
     spec = job_from_mapping({"name": "x", "train": {**train, "requirements": ["tqdm>=4"], "setup": "make"}}, folder)
     assert spec.train.setup == Setup("make", ("tqdm>=4",), (), "3.12")
     assert job_from_mapping({"name": "x", "train": {"script": "train.py"}}, folder).train.setup is None
-    assert one_problem("setup: pip install x", folder).hint == 'did you mean "train.setup"?'
+    assert one_problem("setup: pip install x", folder).hint.startswith('it belongs in train, such as "train: {setup: ')
 
 
 def test_arguments_as_one_line_of_text_get_the_list_to_write(folder: Path) -> None:

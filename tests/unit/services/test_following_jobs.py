@@ -22,7 +22,7 @@ from orchestrator.errors import (
 )
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
-from orchestrator.model import Event, Member, Step
+from orchestrator.model import Entry, Event, Member, Step
 from orchestrator.reports.report import report
 from orchestrator.services.control_plane import presence
 from orchestrator.services.doctor import examine, here
@@ -584,6 +584,17 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     assert caught.value.hint == "name a larger budget, or stop spending: tradewind pause conv"
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)
+
+
+def test_what_is_spent_is_told_in_cents_like_the_budget(installation: Installation, past: Past) -> None:
+    with installation.store.write() as tx:
+        (run,) = tx.runs(job_id=past.conv)
+        spent = tx.total_nano_usd(job_id=past.conv)
+        at = run.created_at_ms
+        charge = Entry("e", run.id, past.conv, at, at, "egress", 4_500_000_000 - spent, "billed", SPOT, at)
+        tx.add_entries([charge])
+    with pytest.raises(UsageError, match=r"conv has already spent \$4\.50$"):
+        commands.set_budget(installation, "conv", "4.00", caller=ME)
 
 
 def test_the_log_of_several_machines_names_the_rank_of_each_line_and_can_be_of_one(

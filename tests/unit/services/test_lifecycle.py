@@ -218,6 +218,29 @@ def test_a_job_that_cannot_be_read_keeps_no_down_from_ending_everything(
         assert [job.state for job in tx.outlines()] == ["paused"]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_down_names_the_commands_that_resume_what_it_pauses(
+    config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.1)
+    waiting, told = threading.Thread(target=stranger.wait), list[str]()
+    with Client(config) as client:
+        ids = [client.jobs.submit(EXAMPLE).id for _ in range(count)]
+        lead(config, "here")[0].close()
+        with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
+            connection.execute("UPDATE leader SET pid = ?, pid_start = ?", (stranger.pid, process_start(stranger.pid)))
+            connection.commit()
+        waiting.start()
+        client.control_plane.down(progress=told.append)
+        waiting.join()
+        names = [*ids[:-1], "gpt"]  # of one name, which is that of the newest
+        resumed = (
+            "resume it: tradewind resume gpt" if count == 1 else f"resume them: tradewind resume JOB, of {ids[0]}, gpt"
+        )
+        assert f"pausing {count} job{'s' if count > 1 else ''} with a checkpoint (to {resumed})" in told
+        assert [client.jobs.resume(name).job_ids for name in names] == [(each,) for each in ids]
+
+
 def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,8 +263,12 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     monkeypatch.setattr(lifecycle, "shut_down", take_over)
     waiting = threading.Thread(target=stranger.wait)
     waiting.start()
-    lifecycle.down(config, progress=reported.append)
+    with Client(config) as client:
+        ended = client.control_plane.down(progress=reported.append)
+        again = client.control_plane.down()
     waiting.join()
+    assert [again.running, again.ended] == [False, False]
+    assert [ended.running, ended.ended] == [False, True]
     assert reported[0] == "a control plane took over meanwhile"
     assert reported[1] == f"ending the control plane (process {stranger.pid})"
     with closing(open_installation(config)) as installation:

@@ -398,8 +398,12 @@ def test_a_key_that_others_can_read_or_that_is_next_to_the_file_is_refused(keepi
     (reported,) = [check for check in examine(keeping).checks if check.name == "secrets"]
     assert (reported.state, reported.fix) == ("fail", f"chown it to this user, then: chmod 600 {key}")
     inside = replace(keeping, secrets=replace(keeping.secrets, key_file=keeping.state_dir / "key"))
-    with pytest.raises(UsageError, match="in the state folder"):
+    with pytest.raises(UsageError, match="in the state folder") as caught:
         kept_secrets(inside)
+    (reported,) = [check for check in examine(inside).checks if check.name == "secrets"]
+    assert (reported.state, reported.found, reported.fix) == ("fail", str(caught.value), caught.value.hint)
+    assert inside.secrets.key_file is not None
+    assert not inside.secrets.key_file.exists()
 
 
 def test_who_stood_by_has_the_secrets_that_were_given_meanwhile_and_loses_none_when_it_is_given_more(

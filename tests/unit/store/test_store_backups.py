@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from orchestrator.store.transaction import stream
 from providers.clock import VirtualClock
 from providers.price import PricePoint
 from tests.postgres import Server, only_postgres, only_sqlite
+from tests.privilege import without_privilege
 
 Make = Callable[..., Any]
 NOW_MS = 1_800_000_000_000
@@ -216,7 +218,24 @@ def test_nothing_is_restored_while_another_process_has_the_file_open(full: Store
 
 
 @only_sqlite  # it is looked at before the database that it is for
-@pytest.mark.parametrize("ruin", ["missing", "text", "cut", "unprotected", "newer", "empty", "foreign"])
+@pytest.mark.parametrize(
+    "ruin",
+    [
+        "missing",
+        "text",
+        "cut",
+        "unprotected",
+        "newer",
+        "empty",
+        "foreign",
+        "another program's",
+        "no revision",
+        "odd revision",
+        "no meta",
+        "no id",
+        "no offers",
+    ],
+)
 def test_a_backup_that_is_not_sound_is_refused_and_nothing_is_changed(
     full: Store, url: str, tmp_path: Path, ruin: str
 ) -> None:
@@ -232,9 +251,18 @@ def test_a_backup_that_is_not_sound_is_refused_and_nothing_is_changed(
             path.write_bytes(path.read_bytes()[:-50_000])
         case "empty":
             path.write_bytes(b"")
+        case "another program's":
+            path.unlink()
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("CREATE TABLE theirs (x)")
         case _:
             change = {
                 "unprotected": "DROP TRIGGER event_refuses_delete",
+                "no revision": "DROP TABLE schema_revision",
+                "odd revision": "UPDATE schema_revision SET version_num = 'x'",
+                "no meta": "DROP TABLE meta",
+                "no id": "DELETE FROM meta",
+                "no offers": "DELETE FROM offer",
                 "newer": "UPDATE schema_revision SET version_num = '20991231_0000_ffffff'",
                 "foreign": "UPDATE meta SET value = 'tw-0000000000000000' WHERE key = 'install_id'",
             }[ruin]
@@ -249,11 +277,35 @@ def test_a_backup_that_is_not_sound_is_refused_and_nothing_is_changed(
         "newer": "written by a newer version",
         "empty": "is empty",
         "foreign": "of another installation",
+        "another program's": "contains the tables of another program",
+        "no revision": "its schema revision is missing",
+        "odd revision": "'x' is not a schema revision",
+        "no meta": "no such table: meta",
+        "no id": "is damaged",
+        "no offers": "refer to a missing offer",
     }
     refused(url, path, words[ruin], StoreVersionError if ruin == "newer" else StoreError)
+    if ruin not in ("missing", "newer", "foreign"):
+        with pytest.raises(StoreError) as caught:
+            restore(url, path, NOW_MS)
+        assert str(caught.value).startswith(f"the backup {path} ")
+        assert ".tradewind-part" not in str(caught.value)
+        assert caught.value.hint == "use another backup; the store is unchanged"
     with examine(url) as found:
         assert found.connection.execute(text("SELECT last_ok_ms FROM periodic_task")).scalar_one() == 5
     assert not [each for each in tmp_path.iterdir() if "restoring" in each.name or "replaced" in each.name]
+
+
+@only_sqlite
+def test_a_backup_that_this_user_may_not_read_is_not_called_a_bad_one(full: Store, url: str) -> None:
+    full.close()
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "backup.db")
+        back_up(url, path)
+        with without_privilege(), pytest.raises(StoreError, match="cannot be read by this user") as caught:
+            restore(url, path, NOW_MS)
+    assert caught.value.hint == f"chown or chmod u+r {path}"
 
 
 @only_sqlite

@@ -66,6 +66,7 @@ def test_a_database_error_about_one_row_is_not_a_fault_of_the_store(sqlstate: st
         (sqlite3.SQLITE_CANTOPEN, "cannot be opened"),
         (sqlite3.SQLITE_NOTADB, "not a database"),
         (sqlite3.SQLITE_CORRUPT_INDEX, "damaged"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, "disk is full"),
         (sqlite3.SQLITE_IOERR_WRITE, "cannot be read or written"),
         (sqlite3.SQLITE_CONSTRAINT_UNIQUE, "constraint"),
         (sqlite3.SQLITE_ERROR, "failed"),

@@ -30,7 +30,7 @@ def conversion(view: Conversion, _screen: Screen) -> str:
 def control_plane(view: ControlPlaneView, screen: Screen) -> str:
     """Whether a control plane runs."""
     if not view.running:
-        return "no control plane is running here"
+        return "the control plane has ended" if view.ended else "no control plane is running here"
     since = f", since {instant(view.since_ms)}" if view.since_ms is not None else ""
     state = "is stopped" if view.stopped else "runs"
     return f"the control plane {state}: {screen(f'process {view.pid} on {view.host}', 'bold')}{since}"
