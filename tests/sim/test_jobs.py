@@ -220,6 +220,27 @@ def test_no_more_instances_than_the_limits_allow_and_the_reason_is_reported_once
     check_truth(home)
 
 
+def test_a_first_start_speaks_of_no_checkpoint_and_a_later_one_does(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=20)
+    home.until_step(job, 6)
+    assert not any("checkpoint of" in event.message or "in place" in event.message for event in home.events(job))
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.ask("resume", job)
+    home.settle()
+    assert any("restored the checkpoint of step" in event.message for event in home.events(job))
+
+
+def test_a_cancelled_job_is_only_that_whatever_becomes_of_its_machine(home: SimulatedInstallation) -> None:
+    jobs = [home.submit(f"job-{number}", steps=200) for number in range(2)]
+    home.until_step(jobs[0], 3)
+    for job in jobs:
+        home.ask("cancel", job)
+    home.settle()
+    assert [home.events(job, "job.cancelled")[-1].message for job in jobs] == ["cancelled"] * 2
+    check_truth(home)
+
+
 def test_while_a_job_waits_for_a_limit_nobody_forecasts_its_end(install: Install) -> None:
     home = install(overrides={"limits.max_instances": 1})
     for number in range(2):

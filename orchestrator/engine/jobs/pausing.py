@@ -4,6 +4,7 @@ others on machines that they share goes the same way, and is queued again at its
 from __future__ import annotations
 
 from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.migration.intent import under_way
 from orchestrator.model import Event, Job, Run
 from orchestrator.store import Tx
@@ -14,7 +15,7 @@ def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, acto
     tx.set_job_state(job.id, "pausing")
     ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why)
     if current is None and not under_way(tx, job.id):
-        paused(ctx, tx, job, None, "before it ran" if not tx.runs(job_id=job.id) else "where it was")
+        paused(ctx, tx, job, None, stopped_at(tx, job))
 
 
 def give_way(ctx: Context, tx: Tx, job: Job, current: Run, why: str) -> None:

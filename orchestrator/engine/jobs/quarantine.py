@@ -138,7 +138,7 @@ def _end_runs(ctx: Context, found: Quarantined) -> bool:
             tx.set_job_facts(found.job_id, finished_at_ms=ctx.now_ms, quarantine=None, quarantined_at_ms=None)
         job = tx.outline(found.job_id)
         if cancelled:
-            ctx.event(tx, "job.cancelled", "cancelled; ending its machines", job)
+            ctx.event(tx, "job.cancelled", "cancelled", job)
         else:
-            ctx.event(tx, "job.paused", f"paused at its last checkpoint: quarantined ({found.why})", job)
+            ctx.event(tx, "job.paused", f"paused: quarantined ({found.why})", job)
     return True

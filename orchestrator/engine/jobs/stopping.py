@@ -24,6 +24,7 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused
+from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.migration.move import abort, load
 from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, Step
@@ -83,7 +84,7 @@ def _cancelling(ctx: Context, job: Job, current: Run | None, migrating: bool) ->
             tx.update_run(current.id, state="ended", end="cancelled", training_to_ms=now)
         tx.set_job_state(job.id, "cancelled")
         tx.set_job_facts(job.id, finished_at_ms=now)
-        ctx.event(tx, "job.cancelled", "cancelled; ending its machine", job, run=current)
+        ctx.event(tx, "job.cancelled", "cancelled", job, run=current)
     return True
 
 
@@ -92,11 +93,11 @@ def _pausing(ctx: Context, job: Job, current: Run | None, migrating: bool) -> bo
         return False
     if current is None:
         with ctx.write() as tx:
-            paused(ctx, tx, job, None, "at its last checkpoint")
+            paused(ctx, tx, job, None, stopped_at(tx, job))
         return True
     _ask_to_stop(ctx, current)
     if ctx.waited_s(f"pausing/{current.id}") > STOP_TIMEOUT_WALL_S:
-        _end_now(ctx, job, current, "at its last checkpoint (it did not stop when asked)")
+        _end_now(ctx, job, current, "it did not stop when asked")
         return True
     return False
 
@@ -109,12 +110,14 @@ def _ask_to_stop(ctx: Context, current: Run) -> None:
             ctx.pacing.pop(f"stop/{current.id}")  # asked again by the next tick
 
 
-def _end_now(ctx: Context, job: Job, current: Run | None, how: str, why: str | None = None) -> None:
-    """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended."""
+def _end_now(ctx: Context, job: Job, current: Run | None, besides: str, why: str | None = None) -> None:
+    """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended. `besides`
+    says why nothing is waited for."""
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-        paused(ctx, tx, job, current, how, why=why)
+        stopped = stopped_at(tx, job)
+        paused(ctx, tx, job, current, f"{stopped} ({besides})", why=why)
     for migration in ctx.work.migrations:
         if migration.job_id == job.id and migration.step is not Step.RELEASE:
             with ctx.installation.store.read() as tx:
@@ -150,8 +153,7 @@ def _near_budget(
     ctx: Context, job: Job, current: Run | None, budget: int, now: Spending, whose: str, explained: Callable[[], str]
 ) -> bool:
     if now.used_up(budget):
-        how = f"at its last checkpoint ({whose} budget does not cover waiting for another)"
-        _end_now(ctx, job, current, how, explained())
+        _end_now(ctx, job, current, f"{whose} budget does not cover waiting for another checkpoint", explained())
         return True
     if now.too_little_for_two(budget) and _end_standby(ctx, job, whose):
         return True

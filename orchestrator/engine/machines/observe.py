@@ -29,6 +29,7 @@ from orchestrator.engine.jobs.checkpoints import (
 )
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.standstill import watch
+from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.machines import poll
 from orchestrator.engine.machines.launched import named
 from orchestrator.engine.machines.reports import MALFORMED_S, judged
@@ -378,10 +379,8 @@ def _checkpointed_and_stopped(ctx: Context, job: Job, run: Run, report: RunRepor
         with ctx.write() as tx:
             _progress(tx, run, report)
             tx.update_run(run.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
-            own = "; its program saves its own state"  # a program that never called attach()
-            paused(
-                ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else f"on request{own}"
-            )
+            own = "without a checkpoint; what its program saved in $TRADEWIND_CHECKPOINT_DIR is kept"  # never attached
+            paused(ctx, tx, job, run, f"at step {report.step} with a checkpoint" if report.manifest else own)
         return Seen(changed=True)
     noticed = instance is not None and instance.notice_deadline_ms is not None
     why: RunEnd = "preempted" if noticed else "lost"
@@ -434,7 +433,7 @@ def _end(
         if no_progress:
             _count_no_progress(ctx, tx, job, run, message)
         if job.state == "pausing":
-            paused(ctx, tx, job, run, "at its last checkpoint")
+            paused(ctx, tx, job, run, stopped_at(tx, job))
     return Seen(changed=True, need_place=True)
 
 

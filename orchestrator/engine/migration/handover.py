@@ -79,7 +79,8 @@ def transfer(ctx: Context, move: Move) -> bool:
         if found is None:
             return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
         checkpoints_kept.bring(ctx, move.job, move.target, found)
-    return step(ctx, move, Step.RESTORE, "the checkpoint is in place")
+    there = "there is no checkpoint to bring" if migration.manifest is None else "the checkpoint is in place"
+    return step(ctx, move, Step.RESTORE, there)
 
 
 def restore(ctx: Context, move: Move) -> bool:
@@ -106,7 +107,8 @@ def restore(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, f"its reports are not valid: {report.error}", cause="trainer", failed=True)
     if report.state != "restored":
         return False
-    return step(ctx, move, Step.VERIFY, f"restored the checkpoint of step {report.start_step}")
+    begins = "ready to start" if report.manifest is None else f"restored the checkpoint of step {report.start_step}"
+    return step(ctx, move, Step.VERIFY, begins)
 
 
 def verify(ctx: Context, move: Move) -> bool:
@@ -124,7 +126,8 @@ def verify(ctx: Context, move: Move) -> bool:
         return _overdue(ctx, move)
     if report.start_step != report.manifest_step:  # who has restored a checkpoint begins with it
         return _overdue(ctx, move, f"the new machine restored {report.manifest} to begin at step {report.start_step}")
-    fixed, message, passed_over = move.migration.manifest, f"step {report.start_step} verified", None
+    fixed, passed_over = move.migration.manifest, None
+    message = "it begins at step 0" if report.manifest is None else f"step {report.start_step} verified"
     if report.manifest != fixed:
         if fixed is None or report.manifest is None or move.living_source is not None:
             return abort(ctx, move, f"the new machine restored {report.manifest}, not {fixed}", cause="checkpoint")

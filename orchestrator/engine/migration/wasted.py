@@ -15,6 +15,7 @@ from typing import Literal
 
 from orchestrator.engine.billing.machine_cost import machine_cost_nano_usd
 from orchestrator.engine.context import Context
+from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.model import Event, Job, Migration, Run
 from orchestrator.store import Tx
 from providers.money import about_usd
@@ -128,7 +129,8 @@ def pause_job(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
         f"Then run: tradewind resume {job.name}"
     )
     tx.set_job_state(job.id, "paused")
-    ctx.event(tx, "job.paused", f"paused at its last checkpoint: {reason}", job, run=run, spent_nano_usd=spent)
+    stopped = stopped_at(tx, job)
+    ctx.event(tx, "job.paused", f"paused {stopped}: {reason}", job, run=run, spent_nano_usd=spent)
 
 
 def _latest(tx: Tx, job_id: str, kinds: Sequence[WasteKind], limit: int) -> list[WastedMachine]:

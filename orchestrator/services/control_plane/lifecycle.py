@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.control_plane import background_log, presence
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
+from orchestrator.services.jobs.commands import OWN_STATE, has_reported
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
@@ -198,20 +199,30 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
     return leader
 
 
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
 def _pause_all(installation: Installation, progress: Callable[[str], None]) -> None:
     with installation.store.write() as tx:
         jobs = [job for job in tx.outlines(ended=False) if job.state != "paused"]
         asked = [job.id for job in jobs]
         for job_id in asked:
             tx.add_command("pause", job_id, {}, "tradewind down")
-        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs[:MOST_NAMED]]
+        alive = [job for job in jobs if job.state not in ("queued", "starting")]
+        unreported = [job.name for job in alive if not has_reported(tx, job)]
+        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs]
     if not asked:
         return
     if len(asked) == 1:
         progress(f"pausing 1 job with a checkpoint (to resume it: tradewind resume {shown[0]})")
     else:
-        named = ", ".join(shown) + (f" and {len(asked) - MOST_NAMED} more" if len(asked) > MOST_NAMED else "")
-        progress(f"pausing {len(asked)} jobs with a checkpoint (to resume them: tradewind resume JOB, of {named})")
+        progress(
+            f"pausing {len(asked)} jobs with a checkpoint (to resume them: tradewind resume JOB, of {_named(shown)})"
+        )
+    if unreported:
+        progress(f"no step was reported by {_named(unreported)}: {OWN_STATE}")
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with installation.store.read() as tx:

@@ -19,7 +19,7 @@ def pause_group(installation: Installation, ref: str, project: str | None = None
     """Pause the jobs of a group (of `project`, if one is given) that are neither paused nor ended. Those that run save
     a checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups of
     this name."""
-    effect = "will pause; what runs saves a checkpoint first"
+    effect = "will pause; what runs saves a checkpoint first, if it has reported a step"
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
         return may_pause(tx, job, waiting) and not being_cancelled(job, waiting)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
+from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
-from orchestrator.model import TERMINAL, Job
+from orchestrator.model import TERMINAL, Job, Run
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
@@ -25,6 +26,7 @@ from providers.money import about_usd, format_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
+OWN_STATE = "only what its program saved itself, in $TRADEWIND_CHECKPOINT_DIR, is kept"
 
 
 def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
@@ -34,8 +36,14 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not may_pause(tx, job, tx.open_commands()):
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
-    how = "before it starts" if job.state == "queued" else "at its next step, with a checkpoint"
-    return _accepted(installation, order, "pause", job, f"{job.name} will pause {how}")
+        reported = has_reported(tx, job)
+    if job.state == "queued":
+        message = f"{job.name} will pause before it starts"
+    elif reported:
+        message = f"{job.name} will pause at its next step, with a checkpoint"
+    else:
+        message = f"{job.name} will pause; it has reported no step yet, so {OWN_STATE}"
+    return _accepted(installation, order, "pause", job, message)
 
 
 def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
@@ -51,10 +59,14 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, caller.actor)
+        began, reported = any(run.training_from_ms is not None for run in _runs(tx, job)), has_reported(tx, job)
     if job.state == "pausing":
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
-    message = f"{job.name} resumes from its checkpoint on the offer that is best now"
+    how = "resumes from its checkpoint" if reported else "starts"
+    message = f"{job.name} {how} on the offer that is best now"
+    if began and not reported:
+        message += f"; it has reported no step, so {OWN_STATE}"
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
     if broke is not None:
@@ -120,6 +132,15 @@ def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
 def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
     """Whether one of the `waiting` commands cancels the job."""
     return _is_among(waiting, "cancel", job)
+
+
+def has_reported(tx: Tx, job: Job) -> bool:
+    """Whether a run of the job has reported a step. A program that never calls attach() reports none."""
+    return any(run.last_step > 0 for run in _runs(tx, job))
+
+
+def _runs(tx: Tx, job: Job) -> Sequence[Run]:
+    return tx.runs(job_id=job.id, unreadable=left_out)
 
 
 def _is_among(waiting: Sequence[Command], kind: str, job: Job) -> bool:

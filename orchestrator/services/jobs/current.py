@@ -9,6 +9,7 @@ from typing import TypedDict
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs.snapshot import current_run, left_out
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
+from orchestrator.engine.jobs.stopped_at import where_stopped
 from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
@@ -286,7 +287,7 @@ def _note(job: Job, known: JobRecord) -> str:
     if job.state == "paused":
         if known.pause is not None and known.pause.kind == "job.paused":
             return known.pause.message
-        return "paused at its last checkpoint: all machines here were ended at once"
+        return f"paused {where_stopped(known.runs)}: all machines here were ended at once"
     return known.newest.message if known.newest is not None else ""
 
 

@@ -3,6 +3,7 @@ changes."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ LAST_WORDS_WALL_S = 30.0
 """A machine of another host that is not booked yet may store the last of its log so long after its job has ended."""
 LONGEST_LINE_BYTES = 1 << 16
 """Bytes shown of one line; of the rest, only the size is shown."""
+PROGRESS_EVERY_S = 5.0
+"""How often a line that a program writes again and again, such as a progress bar, is shown while it is followed."""
 _MARK = re.compile(rb"\[rank (\d{1,9})\] ")  # trainers.process.launcher
 
 
@@ -81,6 +84,8 @@ def _lines(installation: Installation, ref: str, *, follow: bool, rank: int | No
                 for line in tail.read(now):
                     found = True
                     yield line
+                if follow and not ended:
+                    yield from tail.progress(now)
         if ended or not follow:
             for tail in tails.values():
                 yield from tail.rest()
@@ -106,8 +111,9 @@ def _check_rank(rank: int, most: int) -> None:
 class _Tail:
     """One log, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
 
-    At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not.
-    Several processes of a `machine` share its log, in which each line begins with the rank; one `alone` is rank 0.
+    At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not. As on
+    a terminal, what follows a carriage return (`returned`) replaces what the line had before. Several processes of a
+    `machine` share its log, in which each line begins with the rank; one `alone` is rank 0.
     """
 
     run: Run
@@ -117,6 +123,10 @@ class _Tail:
     alone: bool = True
     partial: bytes = b""
     more: int = 0
+    returned: bool = False
+    rewritten: bool = False
+    shown: bytes = b""
+    shown_s: float = -math.inf
     ended_s: float | None = None
 
     def read(self, now_s: float) -> Iterator[LogLine]:
@@ -132,19 +142,43 @@ class _Tail:
             self._add(last)
 
     def rest(self) -> Iterator[LogLine]:
-        if self.partial:
+        if self.partial and self.partial != self.shown:
             yield self._line()
 
+    def progress(self, now_s: float) -> Iterator[LogLine]:
+        """The state of a line that is being written again and again, if it has changed and was not shown lately."""
+        if self.rewritten and self.partial not in (b"", self.shown) and now_s - self.shown_s >= PROGRESS_EVERY_S:
+            self.shown, self.shown_s = self.partial, now_s
+            yield self._shown()
+
     def _add(self, part: bytes) -> None:
+        first, *others = part.split(b"\r")
+        self._append(first)
+        for each in others:
+            self.returned = True
+            self._append(each)
+
+    def _append(self, part: bytes) -> None:
+        if not part:
+            return
+        if self.returned:
+            mark = self._mark()
+            self.partial, self.more = b"" if mark is None else mark[0], 0
+            self.returned, self.rewritten = False, True
         room = LONGEST_LINE_BYTES - len(self.partial)
         self.partial += part[:room]
         self.more += max(0, len(part) - room)
 
+    def _mark(self) -> re.Match[bytes] | None:
+        return None if self.alone else _MARK.match(self.partial)
+
     def _line(self) -> LogLine:
-        text = self.partial.decode(errors="replace").rstrip("\r") + (
-            f"...[{self.more} more bytes]" if self.more else ""
-        )
-        mark = None if self.alone else _MARK.match(self.partial)
+        line = self._shown()
+        self.partial, self.more, self.returned, self.rewritten, self.shown = b"", 0, False, False, b""
+        return line
+
+    def _shown(self) -> LogLine:
+        text = self.partial.decode(errors="replace") + (f"...[{self.more} more bytes]" if self.more else "")
+        mark = self._mark()
         rank = 0 if self.alone else None if mark is None else int(mark[1])
-        self.partial, self.more = b"", 0
         return LogLine(self.run.id, self.number, short_zone(self.run.offer_id), text, rank, self.machine)

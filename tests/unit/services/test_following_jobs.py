@@ -132,6 +132,24 @@ def test_of_a_long_line_only_its_begin_is_kept_and_the_rest_is_counted(installat
     assert lines[2].endswith(f"\u00e9...[{logs.LONGEST_LINE_BYTES} more bytes]")
 
 
+def test_of_a_progress_bar_the_last_state_is_shown_and_what_follows_it(installation: Installation, past: Past) -> None:
+    bars = b"".join(b"\r%4d/4000 |#####   | loss 0.1" % number for number in range(1, 4001))
+    with (installation.run_dir("run_1") / "log").open("wb") as file:
+        file.write(b"loading\r\n" + bars + b"\nTraceback (most recent call last):\n  boom\n" + b"50%\r\r" + bars)
+    lines = [line.text for line in logs.logs(installation, "gpt") if line.number == 1]
+    last = "4000/4000 |#####   | loss 0.1"
+    assert lines == ["loading", last, "Traceback (most recent call last):", "  boom", last]
+
+
+def test_the_progress_bars_of_several_processes_keep_their_ranks(installation: Installation, past: Past) -> None:
+    with (installation.run_dir("run_1") / "log").open("wb") as file:
+        file.write(b"".join(b"[rank %d] \r10%%\r20%%\r%d%%\n" % (rank, 90 + rank) for rank in range(2)))
+    with installation.store.read() as tx:
+        (run, *_) = tx.runs(job_id=tx.find_job("gpt").id)
+    tail = logs._Tail(run, 1, run_files.appended(installation, run, run_files.LOG), alone=False)
+    assert [(line.rank, line.text) for line in tail.read(0.0)] == [(0, "[rank 0] 90%"), (1, "[rank 1] 91%")]
+
+
 @dataclass
 class ScriptedClock(VirtualClock):
     """Runs the next act of its script at each pause."""
@@ -185,6 +203,22 @@ def test_following_logs_continues_across_a_migration_and_ends_with_the_job(
     _script(installation, write_more, move, write_there, lambda: _state(installation, past.conv, "finished"))
     seen = [(line.number, line.text) for line in logs.logs(installation, "conv", follow=True)]
     assert seen == [(1, "hello from 4"), (1, "unfinished line"), (2, "on the new machine"), (2, "last words")]
+
+
+def test_a_progress_bar_is_followed_every_few_seconds(installation: Installation, past: Past) -> None:
+    log = installation.run_dir(past.runs[3]) / "log"
+    log.write_bytes(b"")
+
+    def progress(percent: int) -> None:
+        log.write_bytes(log.read_bytes() + b"\r%d%%" % percent)
+
+    def end() -> None:
+        log.write_bytes(log.read_bytes() + b"\ndone\n")
+        _state(installation, past.conv, "finished")
+
+    _script(installation, *(partial(progress, percent) for percent in range(100)), end)
+    seen = [line.text for line in logs.logs(installation, "conv", follow=True)]
+    assert seen == ["0%", "25%", "50%", "75%", "99%", "done"]
 
 
 def test_events_of_all_jobs_come_with_their_names(installation: Installation, past: Past) -> None:
@@ -385,6 +419,23 @@ def test_what_no_control_plane_has_carried_out_yet_is_shown(installation: Instal
         for command in tx.open_commands():
             tx.close_command(command.id, "done")
     assert all(job.requested == () for job in current.jobs(installation).jobs)
+
+
+def test_no_checkpoint_is_promised_of_a_program_that_has_reported_no_step(
+    installation: Installation, past: Past
+) -> None:
+    with installation.store.write() as tx:
+        tx._connection.exec_driver_sql(f"UPDATE run SET last_step = 0, start_step = 0 WHERE job_id = '{past.conv}'")
+    kept = "only what its program saved itself, in $TRADEWIND_CHECKPOINT_DIR, is kept"
+    asked = commands.pause(installation, "conv", caller=ME).message
+    assert asked == f"conv will pause; it has reported no step yet, so {kept}"
+    _state(installation, past.conv, "paused")
+    assert current.job(installation, "conv").note.startswith("paused before its first step: ")
+    resumed = commands.resume(installation, "conv", caller=ME).message
+    assert resumed == f"conv starts on the offer that is best now; it has reported no step, so {kept}"
+    _state(installation, past.lstm, "paused")
+    assert current.job(installation, "lstm").note.startswith("paused before it started: ")
+    assert commands.resume(installation, "lstm", caller=ME).message == "lstm starts on the offer that is best now"
 
 
 def test_a_job_that_is_being_cancelled_takes_no_other_command(installation: Installation, past: Past) -> None:

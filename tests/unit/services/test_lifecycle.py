@@ -229,6 +229,7 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         lead(config, "here")[0].close()
         with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
             connection.execute("UPDATE leader SET pid = ?, pid_start = ?", (stranger.pid, process_start(stranger.pid)))
+            connection.execute("UPDATE job SET state = 'running'")
             connection.commit()
         waiting.start()
         client.control_plane.down(progress=told.append)
@@ -238,6 +239,11 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
             "resume it: tradewind resume gpt" if count == 1 else f"resume them: tradewind resume JOB, of {ids[0]}, gpt"
         )
         assert f"pausing {count} job{'s' if count > 1 else ''} with a checkpoint (to {resumed})" in told
+        unreported = "gpt" if count == 1 else "gpt, gpt"
+        assert any(line.startswith(f"no step was reported by {unreported}: only what its program") for line in told)
+        with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
+            connection.execute("UPDATE job SET state = 'paused'")
+            connection.commit()
         assert [client.jobs.resume(name).job_ids for name in names] == [(each,) for each in ids]
 
 

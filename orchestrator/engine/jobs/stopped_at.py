@@ -1,0 +1,21 @@
+"""Stopped at: from where a job goes on that had to stop without saving a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.model import Job, Run
+from orchestrator.store import Tx
+
+
+def stopped_at(tx: Tx, job: Job) -> str:
+    """In words, after `paused`; runs that cannot be read do not count."""
+    return where_stopped(tx.runs(job_id=job.id, unreadable=lambda _job_id, _error: None))
+
+
+def where_stopped(runs: Iterable[Run]) -> str:
+    """The same of the job that has these runs."""
+    began = [run for run in runs if run.training_from_ms is not None]
+    if any(run.last_step > 0 for run in began):
+        return "at its last checkpoint"
+    return "before its first step" if began else "before it started"
