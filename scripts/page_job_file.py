@@ -33,10 +33,11 @@ train:
 reported at once, each as `file:line:column: field: what is wrong (what to do)`, and the exit code is 3.
 
 **Values.** Sizes: `64 GB` (10^9 bytes) or `64 GiB` (2^30); ranges of sizes: `40 GB..`, `40..80 GB`, `..80 GB`.
-Durations: `48h`, `90 min`, `2d 3h` (units s, min, h, d, w), in market time. Timestamps need a time zone:
-`2030-01-31T18:00:00Z`. Money is in US dollars: `250 USD`, `$250` or `250`. Percentages: `3.5%`. Text, numbers and words
-follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job file's folder. Empty
-keys are ignored. A typo gets a suggestion (`did you mean ...?`). A pipe or a device in place of the file is refused.
+Durations: `48h`, `90 min`, `2d 3h` (units s, min, h, d, w). Timestamps need a time zone: `2030-01-31T18:00:00Z`. Both
+are in [market time](glossary.md). Money is in US dollars: `250 USD`, `$250` or `250`. Percentages: `3.5%`. Text,
+numbers and words follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job
+file's folder. Empty keys are ignored. A typo gets a suggestion (`did you mean ...?`). A pipe or a device in place of
+the file is refused.
 
 **Not supported yet.** Some fields are validated, but their features are not supported yet: data that must be fetched
 or mounted, and `keep: best`. A job that uses one of them cannot be submitted, because it would not run as its file

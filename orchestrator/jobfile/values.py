@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -245,8 +246,10 @@ def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | 
     after_s, at_ms = units.parse_deadline(value)
     now_ms = (info.context or {}).get("now_ms")
     if at_ms is not None and now_ms is not None and at_ms <= now_ms:
+        now = datetime.fromtimestamp(now_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
         raise BadValueError(
-            f"{quoted(value)} is in the past", "choose a later time, or a duration from submission such as 48h"
+            f"{quoted(value)} is in the past: it is {now} in market time",
+            "choose a later time, or a duration from submission such as 48h",
         )
     return after_s, at_ms
 

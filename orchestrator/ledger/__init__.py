@@ -14,7 +14,7 @@ from orchestrator.ledger.comparison import (
     elsewhere,
 )
 from orchestrator.ledger.stays import Part, Stay, carried_nano_usd, stays
-from orchestrator.ledger.time_breakdown import TimeBreakdown, time_breakdown
+from orchestrator.ledger.time_breakdown import TimeBreakdown, job_breakdown, time_breakdown
 from orchestrator.ledger.totals import total_nano_usd, totals
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "correction",
     "cost_between",
     "elsewhere",
+    "job_breakdown",
     "restate",
     "stays",
     "time_breakdown",

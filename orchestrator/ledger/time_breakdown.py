@@ -1,7 +1,8 @@
-"""TimeBreakdown: assigns every millisecond that a machine was billed to exactly one of six categories.
+"""TimeBreakdown: assigns every millisecond that a machine was billed to exactly one of seven categories.
 
     billed_from      training_from                                training_to            billed_to
-        | provisioning   | useful, lost work, checkpoint; rest: idle   | migration or idle  |
+        | provisioning   | useful, lost work, checkpoint; rest: idle,  | migration or idle  |
+        |                | or unreported if no step was reported       |                    |
 
 All values are integers and their sum is exact. What a trainer measured in wall seconds is converted by the clock's
 factor and limited to the time available.
@@ -9,7 +10,9 @@ factor and limited to the time available.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
+from operator import add
 
 from orchestrator.model import Run
 
@@ -18,9 +21,10 @@ from orchestrator.model import Run
 class TimeBreakdown:
     """Milliseconds of market time.
 
+    `unreported_ms` is the time in which a program ran that reported no steps; nobody knows how much of it was useful.
     `lost_work_ms` is time spent on steps that an earlier run had done and lost. `migration_ms` is what a run was billed
-    while being replaced, or for an aborted takeover. `idle_ms` is the rest: waiting as a standby, being quiesced,
-    stalls, and the time between the last step and the end of billing.
+    while being replaced, or for an aborted takeover from a machine that trained. `idle_ms` is the rest: waiting as a
+    standby, being quiesced, stalls, and the time between the last step and the end of billing.
     """
 
     useful_ms: int = 0
@@ -29,28 +33,33 @@ class TimeBreakdown:
     provisioning_ms: int = 0
     migration_ms: int = 0
     idle_ms: int = 0
+    unreported_ms: int = 0
 
     @property
     def total_ms(self) -> int:
-        """The billed time: the sum of all six."""
-        return (
-            self.useful_ms
-            + self.checkpoint_ms
-            + self.lost_work_ms
-            + self.provisioning_ms
-            + self.migration_ms
-            + self.idle_ms
-        )
+        """The billed time: the sum of all seven."""
+        return sum(astuple(self))
 
     def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
-        return TimeBreakdown(
-            self.useful_ms + other.useful_ms,
-            self.checkpoint_ms + other.checkpoint_ms,
-            self.lost_work_ms + other.lost_work_ms,
-            self.provisioning_ms + other.provisioning_ms,
-            self.migration_ms + other.migration_ms,
-            self.idle_ms + other.idle_ms,
-        )
+        return TimeBreakdown(*map(add, astuple(self), astuple(other)))
+
+
+def job_breakdown(runs: Sequence[Run], upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
+    """The breakdown of all runs of one job. If nothing trained while a machine was awaited that was given up before it
+    did, it was awaited for a start, not for a move."""
+    found = TimeBreakdown()
+    for run in runs:
+        parts = time_breakdown(run, upto_ms, factor=factor)
+        if run.end == "aborted" and not any(_trained_during(other, run) for other in runs):
+            parts = replace(parts, provisioning_ms=parts.provisioning_ms + parts.migration_ms, migration_ms=0)
+        found += parts
+    return found
+
+
+def _trained_during(other: Run, run: Run) -> bool:
+    """Whether another run trained when this one was decided."""
+    began_ms, ended_ms = other.training_from_ms, other.training_to_ms
+    return began_ms is not None and began_ms <= run.created_at_ms and (ended_ms is None or run.created_at_ms < ended_ms)
 
 
 def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
@@ -84,13 +93,16 @@ def of_one_machine(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakd
     repeated = min(_market_ms(run.repeated_steps * (run.step_wall_s or 0.0), factor), worked)
     tail = end - trained_to
     replaced = run.end == "moved" or run.state == "quiesced"
+    rest = left - checkpoint - worked
+    unreported = rest if run.last_step == 0 and run.useful_s == 0 else 0
     return TimeBreakdown(
         useful_ms=worked - repeated,
         checkpoint_ms=checkpoint,
         lost_work_ms=repeated,
         provisioning_ms=trained_from - wanted,
         migration_ms=tail if replaced else 0,
-        idle_ms=wanted - start + left - checkpoint - worked + (0 if replaced else tail),
+        idle_ms=wanted - start + rest - unreported + (0 if replaced else tail),
+        unreported_ms=unreported,
     )
 
 

@@ -16,7 +16,7 @@ from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
-from orchestrator.ledger import BASELINES, Comparison, TimeBreakdown, time_breakdown
+from orchestrator.ledger import BASELINES, Comparison, job_breakdown
 from orchestrator.model import Entry, Job, Migration, Run
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
@@ -170,8 +170,6 @@ def _row(
         compared_at_ms=found[0].at_ms,
         corrected=found[0].reason,
         compared=tuple(savings.compared(each, runs) for each in found),
-        time_breakdown=sum(
-            (time_breakdown(run, now_ms, factor=installation.clock.factor) for run in runs), TimeBreakdown()
-        ),
+        time_breakdown=job_breakdown(runs, now_ms, factor=installation.clock.factor),
         losses=losses(metrics_of(installation, run) for run in trained(runs)),
     )

@@ -92,6 +92,7 @@ def test_every_billed_millisecond_is_in_exactly_one_box(run, upto, factor):
         found.provisioning_ms,
         found.migration_ms,
         found.idle_ms,
+        found.unreported_ms,
     )
     assert all(isinstance(box, int) and box >= 0 for box in boxes)
     if run.billed_from_ms is None:

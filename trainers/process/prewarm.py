@@ -134,7 +134,8 @@ def exit_status(folder: Path) -> int | None:
 def describe_exit(status: int, process: str = "the trainer") -> str:
     """An exit status in words."""
     if status >= 0:
-        return f"{process} exited with status {status} without a final report"
+        early = "; perhaps its program ended by os._exit() or exec" if status == 0 else ""
+        return f"{process} exited with status {status} without a final report{early}"
     why = "out of memory?" if -status == signal.SIGKILL else (signal.strsignal(-status) or "unknown").lower()
     return f"{process} was killed by signal {-status} ({why})"
 

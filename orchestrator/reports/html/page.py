@@ -15,6 +15,7 @@ from orchestrator.reports.views import BaselineSum, JobReport, ReportView
 
 TIME_PARTS = (
     ("training", "useful_ms"),
+    ("training, no steps reported", "unreported_ms"),
     ("checkpoints", "checkpoint_ms"),
     ("repeated work", "lost_work_ms"),
     ("starting machines", "provisioning_ms"),

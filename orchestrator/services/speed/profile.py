@@ -168,8 +168,8 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
                 except subprocess.TimeoutExpired:
                     raise PartialFailure(
                         f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
-                        hint="profile it on a faster machine, or submit it: "
-                        "its first minutes on a machine measure the same",
+                        hint="if it calls trainers.attach() and run.step(loss), profile it on a faster machine, or "
+                        "submit it: its first minutes on a machine measure the same; if not: docs/training-code.md",
                     ) from None
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID_BYTES))
             last = said.read().decode(errors="replace")

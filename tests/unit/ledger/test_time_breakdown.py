@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.ledger import TimeBreakdown, time_breakdown
+from orchestrator.ledger import TimeBreakdown, job_breakdown, time_breakdown
 from orchestrator.model import Run
 
 RUN = Run(
@@ -51,6 +51,26 @@ def test_wall_seconds_are_converted_by_the_factor_of_the_clock():
 
 def test_an_aborted_takeover_counts_as_migration():
     assert time_breakdown(replace(RUN, end="aborted"), 200_000) == TimeBreakdown(migration_ms=100_000)
+
+
+def test_a_machine_that_was_given_up_before_anything_trained_was_awaited_for_a_start():
+    aborted = replace(RUN, id="run_2", end="aborted", training_from_ms=None, training_to_ms=None)
+    assert job_breakdown([aborted], 200_000) == TimeBreakdown(provisioning_ms=100_000)
+    before = replace(RUN, created_at_ms=-200_000, billed_from_ms=-200_000, training_from_ms=-190_000, billed_to_ms=-1)
+    for trained_to, category in ((-1, "provisioning_ms"), (50_000, "migration_ms")):
+        source = replace(before, training_to_ms=trained_to)
+        found = job_breakdown([source, aborted], 200_000)
+        alone = time_breakdown(source, 200_000)
+        assert getattr(found, category) == getattr(alone, category) + 100_000
+        assert found.total_ms == alone.total_ms + 100_000
+
+
+def test_of_a_program_that_reports_no_steps_nobody_knows_what_was_useful():
+    silent = replace(RUN, end="finished", useful_s=0.0, checkpoint_s=0.0, repeated_steps=0)
+    assert time_breakdown(silent, 200_000) == TimeBreakdown(
+        provisioning_ms=10_000, unreported_ms=80_000, idle_ms=10_000
+    )
+    assert time_breakdown(replace(silent, last_step=7), 200_000).unreported_ms == 0
 
 
 def test_a_run_that_never_trained_is_all_provisioning():

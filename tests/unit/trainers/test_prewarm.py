@@ -293,7 +293,10 @@ def following(path: Path) -> Iterator[Callable[..., None]]:
         (-signal.SIGSEGV, "the trainer was killed by signal 11 (segmentation fault)"),
         (-signal.SIGRTMAX, "the trainer was killed by signal 64 (real-time signal 30)"),
         (7, "the trainer exited with status 7 without a final report"),
-        (0, "the trainer exited with status 0 without a final report"),
+        (
+            0,
+            "the trainer exited with status 0 without a final report; perhaps its program ended by os._exit() or exec",
+        ),
     ],
 )
 def test_how_a_trainer_ended_is_told_in_words(tmp_path: Path, status: int, words: str) -> None:

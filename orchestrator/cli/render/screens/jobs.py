@@ -117,7 +117,7 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
         ("price", rate(view.nano_usd_per_hour)),
         ("paid", amount(view.paid_nano_usd) + unbooked),
         ("to go", _to_go(view)),
-        ("runs", f"{view.runs}; migrations: {view.migrations}; steps repeated: {view.steps_repeated}"),
+        ("runs", f"{view.runs} trained; migrations: {view.migrations}; steps repeated: {view.steps_repeated}"),
         ("why" if view.state == "paused" else "last", view.note),
     ]
     shown = [row for row in rows if row[1] not in ("-", "")]

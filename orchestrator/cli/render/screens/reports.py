@@ -16,7 +16,6 @@ from orchestrator.cli.render.text import (
     span,
     told_apart,
 )
-from orchestrator.ledger import TimeBreakdown
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 
 JOBS = (
@@ -51,7 +50,6 @@ def report(view: ReportView, screen: Screen) -> str:
         return "no jobs"
     names = told_apart((row.job.id, row.job.name) for row in view.jobs)
     rows = [_row(row, names[row.job.id]) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
-    parts = [(names[row.job.id], *_time_parts(row.time_breakdown)) for row in view.jobs]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     entries = f"{view.entry_count} ledger entries"
     if len(kinds := view.kinds) > 1:
@@ -70,7 +68,7 @@ def report(view: ReportView, screen: Screen) -> str:
         *(f"{clean(names[row.job.id])}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view, names),
         " ",
-        table(TIME_PARTS, parts, screen),
+        _time_parts(view, names, screen),
         " ",
         screen(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
         screen(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
@@ -122,10 +120,16 @@ KINDS = {
     "egress_estimate": "egress (estimate)",
     "correction": "corrections",
 }
-TIME_PARTS = (  # all of them at any width, because their sum is shown, too
-    Column("billed time"),
-    *map(numbers, ("useful", "checkpoint", "lost work", "provisioning", "moves", "idle", "sum")),
-)
+TIME_PARTS = {
+    "useful": "useful_ms",
+    "no steps": "unreported_ms",
+    "checkpoint": "checkpoint_ms",
+    "lost work": "lost_work_ms",
+    "provisioning": "provisioning_ms",
+    "moves": "migration_ms",
+    "idle": "idle_ms",
+    "sum": "total_ms",
+}
 
 
 def _row(row: JobReport, name: str) -> tuple[str, ...]:
@@ -155,14 +159,12 @@ def _standing(row: JobReport, against: Compared) -> str:
     return f"version {row.version}" if row.corrected else "final"
 
 
-def _time_parts(time_breakdown: TimeBreakdown) -> tuple[str, ...]:
-    parts = (
-        time_breakdown.useful_ms,
-        time_breakdown.checkpoint_ms,
-        time_breakdown.lost_work_ms,
-        time_breakdown.provisioning_ms,
-        time_breakdown.migration_ms,
-        time_breakdown.idle_ms,
-        time_breakdown.total_ms,
-    )
-    return tuple(span(part / 1000) for part in parts)
+def _time_parts(view: ReportView, names: Mapping[str, str], screen: Screen) -> str:
+    """All parts at any width, because their sum is shown, too; that of jobs without steps only if there are any."""
+    some = any(row.time_breakdown.unreported_ms for row in view.jobs)
+    parts = {name: field for name, field in TIME_PARTS.items() if some or field != "unreported_ms"}
+    rows = [
+        (names[row.job.id], *(span(getattr(row.time_breakdown, field) / 1000) for field in parts.values()))
+        for row in view.jobs
+    ]
+    return table((Column("billed time"), *map(numbers, parts)), rows, screen)
