@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
 from orchestrator.services.doctor import examine, examine_clouds, policy
@@ -18,6 +19,7 @@ def _silent(_text: str) -> None:
     return None
 
 
+@checked
 class ControlPlane:
     """`progress` is called with a line about each thing that is being done."""
 
@@ -46,6 +48,7 @@ class ControlPlane:
         return self.status()
 
 
+@checked
 class Secrets:
     """They come from this process's environment, and are never written in clear."""
 
@@ -58,6 +61,7 @@ class Secrets:
         return submission.give(self._session.installation, job)
 
 
+@checked
 class System:
     """The same as `tradewind init`, `doctor`, `config show` and `reap`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.jobs import apply as applying
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.client.session import Work
 
 
+@checked
 class Plans:
     """A plan says where each job would run now, what that would cost, and why not elsewhere."""
 
