@@ -92,7 +92,8 @@ and an offer that its source drops or takes up in between can be missing.
 ## Errors
 
 Every error is an `orchestrator.TradewindError`. `str(error)` says what is wrong, `error.hint` what to do about it, and
-`error.exit_code` is that of the command line: see [exit-codes.md](exit-codes.md).
+`error.exit_code` is that of the command line: see [exit-codes.md](exit-codes.md). An argument of the wrong type is a
+`UsageError`, too. Where a method takes several values, such as `paths`, a single one may be given as it is.
 
 ```python
 try:

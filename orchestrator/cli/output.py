@@ -63,10 +63,10 @@ class Output:
         if self.format is Format.JSON:
             current().answer(view, stream=stream)
         else:
-            from orchestrator.cli.render import render
+            from orchestrator.cli.render import is_verbatim, render
 
             text = render(view, self.screen(sys.stdout), terminal=sys.stdout.isatty())
-            self.data(text if stream else current().here(text))  # a stream may be what a job writes
+            self.data(text if is_verbatim(view) else current().here(text))
 
     def name_no_job_file(self) -> None:
         """What was named is not a job file, so hints must not name it as one."""

@@ -1,5 +1,5 @@
 """Views as text for people. Plain, aligned, understandable without colour."""
 
-from orchestrator.cli.render.dispatch import render
+from orchestrator.cli.render.dispatch import is_verbatim, render
 
-__all__ = ["render"]
+__all__ = ["is_verbatim", "render"]

@@ -12,6 +12,9 @@ from orchestrator.cli.render.text import Screen, fitted, shown, visible
 from orchestrator.formats.documents import View
 from orchestrator.services.views import LogLine
 
+FILES = ("CloudPolicy", "Conversion")
+"""Views whose text is a file, to be saved or read by a program."""
+
 RENDERERS = {
     "Accepted": "system:accepted",
     "Backtest": "backtest:backtest",
@@ -66,11 +69,18 @@ RENDERERS = {
 
 
 def render(view: View, screen: Screen, *, terminal: bool = True) -> str:
-    """A view as text, without a newline at its end and with no line wider than the screen. What a job printed is as it
-    was, unless a `terminal` shows it."""
+    """A view as text, without a newline at its end and with no line wider than the screen. What a job printed and what
+    is a file keep their lines, and their characters too, unless a `terminal` shows them."""
     module, _, function = RENDERERS[type(view).__name__].partition(":")
     show = getattr(import_module(f"orchestrator.cli.render.screens.{module}"), function)
-    if not isinstance(view, LogLine):
+    if not is_verbatim(view):
         return shown(fitted(show(view, screen), screen.limit))
-    text: str = show(replace(view, text=visible(view.text)) if terminal else view, screen)
-    return text
+    if isinstance(view, LogLine) and terminal:
+        view = replace(view, text=visible(view.text))
+    text: str = show(view, screen)
+    return shown(text) if terminal else text
+
+
+def is_verbatim(view: View) -> bool:
+    """Whether the text of a view is not Tradewind's to change: what a job printed, and files."""
+    return isinstance(view, LogLine) or type(view).__name__ in FILES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.services.catalog import contents
 from orchestrator.services.catalog import update as updating
@@ -11,6 +12,7 @@ from orchestrator.services.catalog.views import CatalogUpdate, CatalogVerdict, C
 from providers.clock import SystemClock
 
 
+@checked
 class Catalog:
     """It belongs to the user of this machine, not to an installation. `path` is a CSV file of your own."""
 

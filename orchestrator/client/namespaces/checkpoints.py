@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.checkpoints import export, listing
 from orchestrator.services.checkpoints.views import CheckpointExported, CheckpointList, CheckpointsPruned
 
 
+@checked
 class Checkpoints:
     """Jobs write and prune them by themselves; this is for people."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
 from orchestrator.services.doctor import examine, examine_clouds, policy
@@ -19,6 +20,7 @@ def _silent(_text: str) -> None:
     return None
 
 
+@checked
 class ControlPlane:
     """`progress` is called with a line about each thing that is being done."""
 
@@ -47,6 +49,7 @@ class ControlPlane:
         return replace(self.status(), ended=ended)
 
 
+@checked
 class Secrets:
     """They come from this process's environment, and are never written in clear."""
 
@@ -59,6 +62,7 @@ class Secrets:
         return submission.give(self._session.installation, job)
 
 
+@checked
 class System:
     """The same as `tradewind init`, `doctor`, `config show` and `reap`."""
 

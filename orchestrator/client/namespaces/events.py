@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.jobs import events
 from orchestrator.services.views import EventList
 
 
+@checked
 class Events:
     """What was written is never changed."""
 

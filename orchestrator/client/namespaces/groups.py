@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile import group as files
@@ -14,6 +15,7 @@ from orchestrator.services.groups.views import GroupPlanView, GroupView
 from orchestrator.services.views import Accepted, PlanView
 
 
+@checked
 class Groups:
     """`work` is a GroupSpec or the path of a group file, `group` the id or name of a submitted one: the newest of that
     name in `project`, which need not be given if no other project has a group of that name."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.client.session import Work
 
 
+@checked
 class Jobs:
     """`job` is an id, the beginning of one, or a name (the newest of that name)."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.store import ledger_correction, ledger_entries
 from orchestrator.services.store.views import LedgerCorrection
 from orchestrator.services.views import EntryList
 
 
+@checked
 class Ledger:
     """Entries are only ever added; a correction is a new entry that names the one it corrects."""
 

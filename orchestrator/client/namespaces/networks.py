@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import networks
 from orchestrator.services.views import NetworkList
@@ -13,6 +14,7 @@ def _silent(_text: str) -> None:
     return None
 
 
+@checked
 class Networks:
     """Networks, and the bucket of `store_root` if it is one of these clouds. `clouds` are names of enabled providers;
     `progress` is called with a line about each thing that is done."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.nodes.listing import nodes
 from orchestrator.services.nodes.shell import shell_command
 from orchestrator.services.nodes.views import NodeList
 
 
+@checked
 class Nodes:
     """A machine counts until its end is confirmed and its cost is booked."""
 

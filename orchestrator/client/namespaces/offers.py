@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.offers import listing
 from orchestrator.services.offers.filters import OfferQuery
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.client.session import Work
 
 
+@checked
 class Offers:
     """Offers of the enabled providers with their newest prices, and of all other clouds as the catalogue says."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.prices import archive, recorded
@@ -25,6 +26,7 @@ from orchestrator.services.prices.accept import accept
 from orchestrator.services.prices.history import PriceQuery
 
 
+@checked
 class Prices:
     """`since` and `at` are instants: `30d` or `12h` (so long ago), `2026-11-21` or `2026-11-21T13:00:00Z`."""
 

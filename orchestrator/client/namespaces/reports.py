@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
@@ -39,6 +40,7 @@ from orchestrator.reports.views import ReportView
 from orchestrator.store import CostFilter, JobFilter, JobSort
 
 
+@checked
 class Reports:
     """In every row, and in the total of those compared: paid + saved = baseline."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.speed import profile, throughputs, trial
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.client.session import Work
 
 
+@checked
 class Speed:
     """Without any of this a plan shows no cost and no finish time of a job that never ran."""
 

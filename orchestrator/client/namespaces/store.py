@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.services.store import backups, check, pruning
@@ -11,6 +12,7 @@ from orchestrator.services.store.views import StoreBackup, StoreDiagnosis, Store
 from orchestrator.services.views import Accepted
 
 
+@checked
 class Store:
     """SQLite, or Postgres by URL."""
 

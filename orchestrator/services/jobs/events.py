@@ -35,7 +35,6 @@ def events(
     """The newest `limit` events of a job (None: of all jobs and machines), oldest first; with a cursor, the page before
     the one that returned it. Raises NotFoundError, and UsageError for an invalid limit or cursor."""
     most = checked_limit(limit)
-    kinds = (kinds,) if isinstance(kinds, str) else kinds
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id if ref is not None else None
         filters = {"job": job_id, "kinds": None if kinds is None else sorted(kinds)}

@@ -129,6 +129,21 @@ def test_columns_in_the_environment_set_the_width(rich: Run, monkeypatch: pytest
     assert max(map(width_of, rich("queue", "--all").stdout.splitlines())) > 120
 
 
+@pytest.mark.parametrize(
+    "arguments", [("convert", "task.yaml"), *(("doctor", "--policy", cloud) for cloud in ("aws", "gcp", "azure"))]
+)
+def test_a_file_on_stdout_is_the_same_at_any_width(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = tradewind(*arguments).stdout
+    assert max(map(width_of, whole.splitlines())) > 30
+    for width in ("30", "80"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert tradewind(*arguments).stdout == whole
+    assert tradewind("--state-dir", "other", *arguments).stdout == whole
+
+
 def _whole(line: str) -> bool:
     """What stays on one line however long it is, so that it can be copied: one word, or a command."""
     return len(line.split()) == 1 or line.lstrip().startswith("tradewind ")

@@ -62,15 +62,17 @@ def test_arguments_of_another_type_are_refused(client: Client, work: dict[str, A
         with pytest.raises(UsageError, match="is a path"):
             Client(**anything)
     for anything in ({"group_by": "gpus"}, {"max_price": "5"}, {"max_price": float("nan")}):
-        with pytest.raises(UsageError, match=r"way to group|valid price"):
+        with pytest.raises(UsageError, match=r"way to group|max_price of"):
             client.offers.list(**anything)
 
 
-def test_one_text_where_several_may_be_given_is_one_of_them(client: Client, work: dict[str, Any]) -> None:
-    job = client.jobs.submit(work)
-    (event,) = client.events.list(job.id, kinds="job.submitted").events
-    assert event.kind == "job.submitted"
-    assert {offer.provider for offer in client.offers.list(cloud="local", region="south").offers} == {"local"}
+def test_a_job_file_is_planned_once(client: Client, work: dict[str, Any]) -> None:
+    Path("job.yaml").write_text(yaml.safe_dump(work))
+    for again in ("job.yaml", Path("./job.yaml").absolute()):
+        with pytest.raises(UsageError, match=r"given 2 times: .*job\.yaml"):
+            client.plans.create("job.yaml", again)
+    Path("copy.yaml").write_text(yaml.safe_dump(work))
+    assert len(client.plans.create("job.yaml", "copy.yaml", work, work).decisions) == 4
 
 
 def test_a_client_that_was_closed_opens_again(client: Client, work: dict[str, Any]) -> None:
