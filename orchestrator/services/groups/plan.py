@@ -25,6 +25,8 @@ from orchestrator.services.groups.relaxing import with_ways_out
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
+from orchestrator.services.jobs.project_money import short_projects
+from orchestrator.services.jobs.room import Want, full_limits
 from orchestrator.services.secrets.submission import missing_secrets
 from providers.money import usd
 
@@ -90,6 +92,18 @@ def planned_group(
     valued = worths(seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds)
     needed = _needed(installation, seen, market, unfolded)
     view = _view(group, jobs, seen, found, unfolded, valued, needed, now, age_s)
+    with installation.store.read() as tx:
+        wants = [
+            Want(job.project, part.offer_id, part.share * job.spec.resources.nodes)
+            for job, planned in zip(jobs, view.jobs, strict=True)
+            for part in planned.parts
+            if not job.after
+        ]
+        view = replace(
+            view,
+            short_projects=short_projects(installation, tx, {group.project: view.cost_nano_usd}, now),
+            full_limits=full_limits(installation, tx, wants, now),
+        )
     require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market, after))
     return replace(view, supposed=tuple(assumptions), without=without)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.model import GroupPolicy
+from orchestrator.services.shortfalls import FullLimit, ProjectMoney
 from orchestrator.services.views import JobView
 
 
@@ -76,7 +77,8 @@ class GroupPlanView:
     `enough_budget_nano_usd`: the smallest budget of the group with which each job has enough.
 
     `stopped_after_s`: after so many seconds the solver was stopped, before it had the best plan; None: it was not.
-    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner.
+    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. The budgets of
+    `short_projects` do not pay for the jobs, and `full_limits` have no room for those that can start at once.
     """
 
     kind: ClassVar[str] = "group-plan"
@@ -100,6 +102,8 @@ class GroupPlanView:
     without: Without | None = None
     stopped_after_s: float | None = None
     missing_secrets: tuple[str, ...] = ()
+    short_projects: tuple[ProjectMoney, ...] = ()
+    full_limits: tuple[FullLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from orchestrator.policy import (
 )
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.objective import objectives
-from orchestrator.services.jobs.project_money import project_money
+from orchestrator.services.jobs.project_money import costs_of, short_projects
 from orchestrator.services.jobs.quotas import worth_of_quotas
-from orchestrator.services.jobs.room import full_limits
+from orchestrator.services.jobs.room import full_limits, wants_of
 from orchestrator.services.rentable import Enabling, NotRentable
 from orchestrator.services.secrets.submission import missing_secrets, require_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
@@ -271,8 +271,8 @@ def plan_view(
         new_jobs=tuple(new),
         not_rentable=not_rentable(tx, installation.providers),
         no_offers=tuple(name for name in sorted(installation.providers) if not _offers(tx, name)),
-        short_projects=project_money(installation, tx, new, decisions, now_ms),
-        full_limits=full_limits(installation, tx, new, decisions, now_ms),
+        short_projects=short_projects(installation, tx, costs_of(new, decisions), now_ms),
+        full_limits=full_limits(installation, tx, wants_of(new, decisions), now_ms),
     )
 
 

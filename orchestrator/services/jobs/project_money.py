@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
@@ -16,14 +16,19 @@ from orchestrator.store import Tx
 from providers.money import usd
 
 
-def project_money(
-    installation: Installation, tx: Tx, new: Sequence[Job], decisions: Iterable[Decision], now_ms: int
-) -> tuple[ProjectMoney, ...]:
-    """The projects of new jobs whose budgets do not pay for them, as far as their costs are known."""
+def costs_of(new: Sequence[Job], decisions: Iterable[Decision]) -> Mapping[str, int]:
+    """What the new jobs of each project cost (nano-USD), as far as that is known."""
     projects, costs = {job.id: job.project for job in new}, Counter[str]()
     for each in decisions:
         if each.job_id in projects:
             costs[projects[each.job_id]] += each.cost_nano_usd or 0
+    return costs
+
+
+def short_projects(
+    installation: Installation, tx: Tx, costs: Mapping[str, int], now_ms: int
+) -> tuple[ProjectMoney, ...]:
+    """The projects whose budgets do not pay for new jobs that cost this much (nano-USD) in each project."""
     short = []
     for project, cost in sorted(costs.items()):
         dollars = installation.config.projects.of(project).budget

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from math import isfinite
+from typing import NamedTuple
 
 from orchestrator.engine.inputs.rent_limits import Limits, limits_of
 from orchestrator.engine.migration.rented import rented
@@ -13,29 +14,49 @@ from orchestrator.services.shortfalls import FullLimit
 from orchestrator.services.views import Decision
 from orchestrator.store import Tx
 
+ROUNDING = 1e-6
+"""Of a machine: shares of a joint plan add up only so exactly."""
 
-def full_limits(
-    installation: Installation, tx: Tx, new: Sequence[Job], decisions: Iterable[Decision], now_ms: int
-) -> tuple[FullLimit, ...]:
-    """The limits that do not allow the machines of all new jobs beside those that are rented now."""
+
+class Want(NamedTuple):
+    """Machines that new jobs of a project want at an offer; a part of one for a job that has it for part of the
+    time."""
+
+    project: str
+    offer_id: str
+    machines: float
+
+
+def wants_of(new: Sequence[Job], decisions: Iterable[Decision]) -> list[Want]:
+    """What the new jobs want that would start now."""
     projects = {job.id: job.project for job in new}
-    chosen = [each for each in decisions if each.job_id in projects and each.offer_id is not None]
-    if not chosen:
+    return [
+        Want(projects[each.job_id], each.offer_id, each.nodes)
+        for each in decisions
+        if each.job_id in projects and each.offer_id is not None
+    ]
+
+
+def full_limits(installation: Installation, tx: Tx, wants: Sequence[Want], now_ms: int) -> tuple[FullLimit, ...]:
+    """The limits that do not allow all of these machines beside those that are rented now."""
+    if not wants:
         return ()
     config = installation.config
-    now = rented(tx, now_ms, config, {each.offer_id or "" for each in chosen})
-    limits = {each.name: each for project in sorted(set(projects.values())) for each in limits_of(config, project)}
+    now = rented(tx, now_ms, config, {each.offer_id for each in wants})
+    projects = sorted({each.project for each in wants})
+    limits = {each.name: each for project in projects for each in limits_of(config, project)}
     found: list[FullLimit] = []
     for each in limits.values():
-        mine = [one for one in chosen if each.project in (None, projects[one.job_id])]
+        mine = [want for want in wants if each.project in (None, want.project)]
+        machines = math.ceil(sum(want.machines for want in mine) - ROUNDING)
+        rate = sum(want.machines * now.prices.get(want.offer_id, 0) for want in mine)
         used_machines, used_rate = now.within(each)
-        rate = sum(one.nodes * now.prices.get(one.offer_id or "", 0) for one in mine)
-        found += _full(each, (used_machines, sum(one.nodes for one in mine)), (used_rate, rate))
+        found += _full(each, (used_machines, machines), (used_rate, round(rate)))
     return tuple(found)
 
 
 def _full(limits: Limits, machines: tuple[int, int], rates: tuple[int, int]) -> Iterator[FullLimit]:
     kinds = (("max_instances", limits.machines, machines), ("max_usd_per_hour", limits.nano_usd, rates))
     for setting, most, (used, wanted) in kinds:
-        if isfinite(most) and used + wanted > most:
+        if math.isfinite(most) and used + wanted > most:
             yield FullLimit(f"{limits.name}.{setting}", round(most), used, wanted)

@@ -9,6 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.cli.render.screens.groups import group_plan
+from orchestrator.cli.render.text import Screen
+from orchestrator.config import load_config
 from orchestrator.errors import LimitError
 from orchestrator.installation import Installation
 from orchestrator.model import FASTEST, Expected, GpuRequest, GroupJob, GroupPolicy, GroupSpec, JobSpec
@@ -65,6 +68,28 @@ def refusal(installation: Installation, work: GroupSpec) -> LimitError | None:
 
 def named(error: LimitError) -> list[int]:
     return [usd(each) for each in re.findall(r"\$([0-9.]+)", error.hint)]
+
+
+def test_a_joint_plan_says_which_limit_or_budget_of_the_project_is_too_small_for_it(
+    installation: Installation,
+) -> None:
+    work = group(*(known(f"job-{number}") for number in range(3)), policy="makespan")
+
+    def planned(**settings: object) -> tuple[GroupPlanView, str]:
+        table = {"state_dir": str(installation.state_dir), "providers.enabled": "fake", **settings}
+        config = load_config(table, environ={}, cwd=installation.state_dir)
+        view = plan_group(replace(installation, config=config), work)
+        return view, " ".join(group_plan(view, Screen()).split())
+
+    view, text = planned(**{"limits.max_instances": 3})
+    assert (view.full_limits, view.short_projects) == ((), ())
+    assert "wanted" not in text
+    view, text = planned(**{"limits.max_instances": 2})
+    assert [(each.setting, each.most, each.wanted) for each in view.full_limits] == [("limits.max_instances", 2, 3)]
+    assert "limits.max_instances is 2: 3 wanted, so jobs wait until others end" in text
+    view, text = planned(projects={"default": {"budget": view.cost_nano_usd / 2e9}})
+    assert [each.cost_nano_usd for each in view.short_projects] == [view.cost_nano_usd]
+    assert "raise projects.default.budget in tradewind.toml" in text
 
 
 def uneven() -> GroupSpec:

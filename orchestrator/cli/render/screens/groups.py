@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from orchestrator.cli.render.screens.jobs import queue
+from orchestrator.cli.render.screens.shortfalls import shortfalls
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -58,6 +59,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         _short(view),
         _late(view),
         lacks_secrets(view.missing_secrets),
+        *shortfalls(view.short_projects, view.full_limits),
         _quality(view),
         *(_worth(each) for each in view.worths[:SHOWN_WORTHS]),
         _compared(view, view.without) if view.without is not None else "",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator.cli.render.screens.decisions import PLANNED, decision
 from orchestrator.cli.render.screens.jobs import event_lines
+from orchestrator.cli.render.screens.shortfalls import shortfalls
 from orchestrator.cli.render.screens.trace import trace
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
@@ -28,7 +29,6 @@ from orchestrator.cli.render.text import (
     where,
 )
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
-from orchestrator.services.shortfalls import FullLimit, ProjectMoney
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
 VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
@@ -87,8 +87,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
-        *map(_short, view.short_projects),
-        *map(_full, view.full_limits),
+        *shortfalls(view.short_projects, view.full_limits),
         f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
@@ -111,24 +110,6 @@ def _outdated(clouds: Sequence[str]) -> str:
     options = " ".join(f"--cloud {cloud}" for cloud in clouds)
     names = " and ".join(clouds)
     return f"too old to plan with: prices of {names}; collect new ones: {COLLECT} {options}" if clouds else ""
-
-
-def _short(money: ProjectMoney) -> str:
-    name, left = clean(money.project), amount(max(money.budget_nano_usd - money.spent_nano_usd, 0))
-    return (
-        f"project {name} has {left} left, less than the {amount(money.cost_nano_usd)} of this plan, so its jobs will "
-        f"be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
-    )
-
-
-def _full(limit: FullLimit) -> str:
-    setting = clean(limit.setting)
-    if limit.of_money:
-        most, used, wanted = (f"{amount(each)}/h" for each in (limit.most, limit.used, limit.wanted))
-    else:
-        most, used, wanted = str(limit.most), f"{limit.used} machine{'s' * (limit.used != 1)}", str(limit.wanted)
-    in_use = f"{used} in use, " if limit.used else ""
-    return f"{setting} is {most}: {in_use}{wanted} {'more ' * bool(limit.used)}wanted, so jobs wait until others end"
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:

@@ -1,0 +1,30 @@
+"""What settings leave too little of for a plan, as lines below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.cli.render.text import amount, clean
+from orchestrator.services.shortfalls import FullLimit, ProjectMoney
+
+
+def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iterator[str]:
+    """A line for each project whose budget is too small, and for each limit that has no room."""
+    for money in short:
+        name, left = clean(money.project), amount(max(money.budget_nano_usd - money.spent_nano_usd, 0))
+        yield (
+            f"project {name} has {left} left, less than the {amount(money.cost_nano_usd)} of this plan, so its jobs "
+            f"will be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
+        )
+    yield from map(_full, full)
+
+
+def _full(limit: FullLimit) -> str:
+    if limit.of_money:
+        most, used, wanted = (f"{amount(each)}/h" for each in (limit.most, limit.used, limit.wanted))
+    else:
+        most, wanted = str(limit.most), str(limit.wanted)
+        used = f"{limit.used} machine{'s' * (limit.used != 1)}"
+    in_use = f"{used} in use, " if limit.used else ""
+    more = "more " if limit.used else ""
+    return f"{clean(limit.setting)} is {most}: {in_use}{wanted} {more}wanted, so jobs wait until others end"
