@@ -31,6 +31,8 @@ def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView",
     tried = client.speed.try_here(spec)
     if tried.measured:
         out.note(f"measured: {number(tried.step_wall_s)} s per step here, at {tried.precision}; its plan uses that")
+    elif tried.failed:
+        out.note(f"not measured: the program failed here: {tried.why}; it may fail in the same way on a rented machine")
     else:
         out.note(f"not measured: {tried.why}; if it records steps, it is measured in its first minutes on a machine")
     return tried

@@ -44,7 +44,7 @@ NOT_ASKED = "shown by queue, status and report"
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Result of running some steps of a job on the submitter's machine: wall seconds per step and the GPU memory
-    needed; or, if `measured` is false, `why` there is none."""
+    needed; or, if `measured` is false, `why` there is none. `failed`: the program itself ended with an error."""
 
     measured: bool
     why: str = ""
@@ -52,6 +52,7 @@ class Trial:
     gpu_memory_bytes: int | None = None
     precision: str | None = None
     computes: str | None = None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

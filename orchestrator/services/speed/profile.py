@@ -178,6 +178,10 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
         raise _failure(spec, code, last, folder)
 
 
+class ProgramFailed(PartialFailure):
+    """The program of the job itself failed while it was profiled."""
+
+
 def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindError:
     if code == TOO_FEW_STEPS:
         return PartialFailure(
@@ -190,6 +194,6 @@ def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindErro
     if progress is not None and progress.permanent:
         raise would_repeat(spec, error)
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
-    return PartialFailure(
+    return ProgramFailed(
         f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"
     )

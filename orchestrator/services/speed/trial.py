@@ -12,7 +12,7 @@ from orchestrator.errors import SpecError, TradewindError
 from orchestrator.installation import Installation
 from orchestrator.model import JobSpec
 from orchestrator.services.speed.entry_check import memory_limit_bytes
-from orchestrator.services.speed.profile import profile
+from orchestrator.services.speed.profile import ProgramFailed, profile
 from orchestrator.services.views import PlanView, Trial
 from trainers.profile import STEPS
 
@@ -53,5 +53,7 @@ def try_here(installation: Installation, spec: JobSpec, *, timeout_s: float = TI
     except SpecError:
         raise
     except TradewindError as error:
-        return Trial(False, str(error).strip().splitlines()[-1])
+        why = str(error).strip().splitlines()[-1]
+        small = why.startswith("MemoryError")  # this machine may be smaller than the one that is rented
+        return Trial(False, why, failed=isinstance(error, ProgramFailed) and not small)
     return Trial(True, "", seen.step_wall_s, seen.gpu_memory_bytes, seen.precision, seen.computes)

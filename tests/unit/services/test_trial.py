@@ -46,4 +46,11 @@ def test_a_program_that_takes_too_much_memory_tells_nothing(
 ) -> None:
     monkeypatch.setattr(trial, "memory_limit_bytes", lambda: 2 << 30)
     program(tmp_path, "kept = bytearray(4 << 30)")
-    assert try_here(installation, job(tmp_path)).why == "MemoryError"
+    tried = try_here(installation, job(tmp_path))
+    assert (tried.why, tried.failed) == ("MemoryError", False)
+
+
+def test_a_program_that_fails_by_itself_is_called_so(installation: Installation, tmp_path: Path) -> None:
+    program(tmp_path, "raise ValueError('mat1 and mat2 do not fit')")
+    tried = try_here(installation, job(tmp_path))
+    assert (tried.why, tried.failed) == ("ValueError: mat1 and mat2 do not fit", True)
