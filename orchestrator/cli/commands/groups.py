@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from orchestrator.client import Client
 
 
+def require_alone(file: Path, files: Sequence[Path], of_jobs: Sequence[str]) -> None:
+    """A group file is planned without other `files` and options `of_jobs`. Raises UsageError that says how it is."""
+    group = shlex.quote(str(file))
+    if len(files) > 1:
+        hint = f"plan it by itself: tradewind plan {group}"
+        raise UsageError(f"{file} is a group file, which is planned without other files", hint=hint)
+    if of_jobs:
+        options = f"{of_jobs[0]} is an option" if len(of_jobs) == 1 else f"{' and '.join(of_jobs)} are options"
+        hint = f"to see the reasons: tradewind plan {group} --why; to act on its plan: tradewind submit {group}"
+        if "-o" in of_jobs:
+            hint = f"to save its plan as JSON, use --output json; to act on it: tradewind submit {group}"
+        raise UsageError(f"{file} is a group file, and {options} for jobs only", hint=hint)
+
+
 def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if: Sequence[str]) -> None:
     """Show the joint plan; with `why`, before it what is decided about each job."""
     if why and out.format is Format.JSON:

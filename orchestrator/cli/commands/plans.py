@@ -172,13 +172,17 @@ def plan(
     file = files[0] if files and len(files) == 1 else None
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
         groups = [each for each in files or () if client.groups.is_group_file(each)]
-        if groups and (file is None or all_jobs or check or anywhere or save is not None or policy_trace):
-            raise UsageError(
-                f"{groups[0]} is a group file, which is planned alone", hint="leave out the other files and options"
-            )
         if groups:
-            from orchestrator.cli.commands.groups import plan_group
+            from orchestrator.cli.commands.groups import plan_group, require_alone
 
+            of_jobs = {
+                "--all": all_jobs,
+                "--check": check,
+                "--anywhere": anywhere,
+                "-o": save is not None,
+                "--policy-trace": policy_trace,
+            }
+            require_alone(groups[0], files or (), [option for option, given in of_jobs.items() if given])
             plan_group(client, out, groups[0], why=why, what_if=what_if or ())
             return
         if what_if:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from orchestrator.store.backends.types import Number, Word
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import ROWS_KEPT, Unreadable, decoded, record, records
 from orchestrator.store.schema import JOB_OPEN, job
+from orchestrator.store.schema_base import job_group
 from orchestrator.store.transaction import Transaction, among
 
 
@@ -94,6 +96,9 @@ _JOB_COLUMNS = [field.name for field in fields(_Stored)]
 _JOB = [job.c[name] for name in _JOB_COLUMNS]
 _WITH_TOKEN = select(*_JOB).where(job.c.project == bindparam("of_project"), job.c.token == bindparam("of_token"))
 _ONE_JOB = select(*_JOB).where(job.c.id == bindparam("job_id"))
+_GROUP_NAMED = (
+    select(job_group.c.id).where((job_group.c.name == bindparam("ref")) | (job_group.c.id == bindparam("ref"))).limit(1)
+)
 _ENDED_BETWEEN = (
     select(*_JOB)
     .where(among(job.c.state, TERMINAL))
@@ -222,7 +227,8 @@ class JobRows(Transaction):
         either case begin an id.
 
         `job_`, or less, is not the beginning of an id: what an unset variable leaves must not name a job. Raises
-        NotFoundError with similar names, UsageError if several ids begin so and for what cannot be a name.
+        NotFoundError with similar names, or with what to do if a group is called so; UsageError if several ids begin so
+        and for what cannot be a name.
         """
         if not (isinstance(ref, str) and ref.isprintable() and 0 < len(ref) <= _LONGEST_REF):
             raise UsageError(f"{ref!r:.80} is not the name or id of a job", hint="tradewind queue lists them")
@@ -237,6 +243,10 @@ class JobRows(Transaction):
             raise UsageError(
                 f"{ref!r} is the beginning of several job ids: {listed}", hint="give more characters of the id"
             )
+        if self._connection.execute(_GROUP_NAMED, {"ref": ref}).one_or_none() is not None:
+            option = f"--group {shlex.quote(ref)}"
+            hint = f"list its jobs: tradewind queue --all {option}; pause, resume and cancel take {option}"
+            raise NotFoundError(f"{ref!r} is a group of jobs, not a job", hint=hint)
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"

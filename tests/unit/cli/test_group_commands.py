@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -160,8 +162,14 @@ def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
 
 
 def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> None:
-    assert tradewind("plan", "group.yaml", "job.yaml").exit_code == 2
-    assert tradewind("plan", "group.yaml", "--check").exit_code == 2
+    for options in (("job.yaml",), ("--check",), ("--all", "--anywhere"), ("--policy-trace",), ("-o", "group.json")):
+        refused = tradewind("plan", "group.yaml", *options)
+        assert refused.exit_code == 2
+        assert "group.yaml is a group file" in refused.stderr
+        assert all(each in refused.stderr for each in options if each.startswith("-"))
+        assert ("other files" in refused.stderr) is (options == ("job.yaml",))
+        (advised, *_) = re.findall(r": (tradewind (?:plan|submit) [^;\n]*)", refused.stderr)
+        assert tradewind(*shlex.split(advised)[1:], "--help").exit_code == 0
     assert tradewind("plan", "job.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
     assert tradewind("plan", "group.yaml", "--what-if", "quota.a.b.c=1").exit_code == 2
     for order in ("cancel", "pause", "resume"):
@@ -200,6 +208,20 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
     text = tradewind("submit", "group.yaml", "--yes").stdout
     assert "budget $400.00" in text
+
+
+@pytest.mark.usefixtures("group")
+def test_a_group_where_a_job_is_expected_is_called_one(tradewind: Run) -> None:
+    submitted = json.loads(tradewind("submit", "group.yaml", "--yes", "--output", "json").stdout)
+    of_jobs = ["report", "status", "wait", "explain", "events", "fetch", "pause", "resume", "cancel", "logs", "nodes"]
+    for command, ref in [*((each, "sweep") for each in of_jobs), ("status", submitted["id"])]:
+        refused = tradewind(command, ref)
+        assert refused.exit_code == 4
+        assert "is a group of jobs, not a job" in refused.stderr
+        (advised,) = re.findall(r"tradewind queue [^;]*", refused.stderr)
+        (option,) = re.findall(r"pause, resume and cancel take (--group .*)", refused.stderr)
+        assert "fresh" in tradewind(*shlex.split(advised)[1:]).stdout
+    assert tradewind("pause", *shlex.split(option)).exit_code == 0
 
 
 def test_cancelling_needs_the_project_if_two_have_a_group_of_that_name(tradewind: Run, group: Path) -> None:
