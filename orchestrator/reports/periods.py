@@ -37,7 +37,8 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
         raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
     if end - start > MOST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
-    words = f"{_day(start)} to {_day(end)}"
+    whole_days = start % DAY_MS == end % DAY_MS == 0
+    words = f"{_day(start)} to {_day(end)}" if whole_days else f"{_minute(start)} to {_minute(end)} UTC"
     return Period(start, end, words, max(0, 2 * start - end))
 
 
@@ -69,6 +70,10 @@ def _named(at_ms: int) -> str:
 
 def _day(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _minute(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _ms(at: datetime) -> int:
