@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, echoed
 from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
@@ -60,7 +60,7 @@ def _month(text: str) -> Period:
         end = (begin + timedelta(days=32)).replace(day=1)
         before = (begin - timedelta(days=1)).replace(day=1)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r:.40} is not a month", hint="for example 2026-11") from error
+        raise UsageError(f"{echoed(text)} is not a month", hint="for example 2026-11") from error
     return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before))
 
 
