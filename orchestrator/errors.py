@@ -30,6 +30,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+LONGEST_ECHO = 80
+"""Characters of what a user gave that an error quotes."""
+
 
 class TradewindError(Exception):
     """The base class. `hint` is the remedy in one sentence; `exit_code` is that of the command line."""
@@ -89,6 +92,12 @@ def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = 
     known = list(options)
     near = "" if word in known else nearest(word, known, key)
     return f'did you mean "{near}"?' if near else ""
+
+
+def echoed(given: object) -> str:
+    """What a user gave, as an error quotes it: on one line, and of a long text its beginning."""
+    quoted = repr(given)
+    return quoted if len(quoted) <= LONGEST_ECHO else f"{quoted[: LONGEST_ECHO - 3]}..."
 
 
 def nearest(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:

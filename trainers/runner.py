@@ -326,7 +326,8 @@ def _run_script(script: str, words: Sequence[str]) -> None:
     except SystemExit as end:
         if (problem := _refused_arguments(end)) is None:
             raise
-        raise EntryError(f"train.args do not fit {script}: {problem}", hint="correct train.args") from None
+        hint = "correct train.args; a flag without a value is given in a list of words, such as [--amp]"
+        raise EntryError(f"train.args do not fit {script}: {problem}", hint=hint) from None
 
 
 def _refused_arguments(end: SystemExit) -> str | None:

@@ -89,7 +89,8 @@ class TrainSection(Section):
     args: Args = _about(
         "Arguments by name: of a function its keyword arguments, of a script each as `--name value`. Values are "
         "numbers, text, true/false, and one level of lists or mappings of them. For a script also a list of words, "
-        "which it gets exactly as written: `[fit, --lr, 3e-4, --amp]`.",
+        "which it gets exactly as written: `[fit, --lr, 3e-4, --amp]`. A flag without a value, as `--amp` is here, "
+        "can only be given so.",
         "mapping or list",
         "{layers: 4, lr: 3.0e-4}",
         default={},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, echoed
 from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
@@ -37,7 +37,8 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
         raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
     if end - start > MOST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
-    words = f"{_day(start)} to {_day(end)}"
+    whole_days = start % DAY_MS == end % DAY_MS == 0
+    words = f"{_day(start)} to {_day(end)}" if whole_days else f"{_minute(start)} to {_minute(end)} UTC"
     return Period(start, end, words, max(0, 2 * start - end))
 
 
@@ -59,7 +60,7 @@ def _month(text: str) -> Period:
         end = (begin + timedelta(days=32)).replace(day=1)
         before = (begin - timedelta(days=1)).replace(day=1)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r:.40} is not a month", hint="for example 2026-11") from error
+        raise UsageError(f"{echoed(text)} is not a month", hint="for example 2026-11") from error
     return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before))
 
 
@@ -69,6 +70,10 @@ def _named(at_ms: int) -> str:
 
 def _day(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _minute(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _ms(at: datetime) -> int:

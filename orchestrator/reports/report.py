@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, echoed
 from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Comparison, job_breakdown
 from orchestrator.model import Entry, Job, Migration, Run
@@ -95,7 +95,7 @@ def _bounds_ms(month: str) -> tuple[int, int]:
     try:
         begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     except ValueError as error:
-        raise UsageError(f"{month!r} is not a month", hint="for example 2026-11") from error
+        raise UsageError(f"{echoed(month)} is not a month", hint="for example 2026-11") from error
     end = (begin + timedelta(days=31)).replace(day=1)
     return round(begin.timestamp() * 1000), round(end.timestamp() * 1000)
 

@@ -6,7 +6,7 @@ import getpass
 import re
 from dataclasses import dataclass
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, echoed
 
 LONGEST_OWNER = 200
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as in a job file
@@ -28,12 +28,13 @@ class Caller:
         named = isinstance(self.owner, str) and 0 < len(self.owner) <= LONGEST_OWNER and self.owner.isprintable()
         if not named or self.owner != self.owner.strip():
             raise UsageError(
-                f"{self.owner!r:.80} is not a valid owner",
+                f"{echoed(self.owner)} is not a valid owner",
                 hint=f"1 to {LONGEST_OWNER} printable characters, without spaces around them",
             )
         if not isinstance(self.project, str) or not _PROJECT.fullmatch(self.project):
             raise UsageError(
-                f"{self.project!r} is not a valid project", hint="use a name as in a job file, for example vision-2"
+                f"{echoed(self.project)} is not a valid project",
+                hint="use a name as in a job file, for example vision-2",
             )
 
     @classmethod

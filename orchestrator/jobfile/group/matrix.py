@@ -69,13 +69,18 @@ def read_matrix(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> Matrix:
 def _column(values: list[object], at: Loc, texts: Mapping[Loc, str], found: list[Finding]) -> list[tuple[object, str]]:
     """The valid values, without repetitions."""
     column: dict[str, object] = {}
+    numbers: dict[int | float, str] = {}
     for index, value in enumerate(values):
         if not isinstance(value, str | int | float):  # a bool is an int
             found.append(Finding((*at, index), "must be a number, text or true/false", "write one value"))
             continue
         text = texts.get((*at, index), _text(value))
+        written = text if isinstance(value, str | bool) else numbers.setdefault(value, text)
         if text in column:
             found.append(Finding((*at, index), f"{quoted(value)} is there twice", "delete one of the two"))
+        elif written != text:
+            wrong = f"{quoted(value)} is there already, as {written:.60}"
+            found.append(Finding((*at, index), wrong, "delete one of the two"))
         if any(meant(text)):
             found.append(Finding((*at, index), "a value cannot be made of another one", "write it out"))
             continue

@@ -40,7 +40,10 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
 
 
 def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
-    """How to raise the budget so that it covers one of the offers at the 95th percentile of its cost: the least."""
+    """How to raise the budget so that it covers one of the offers at the 95th percentile of its cost: the least. Of a
+    job that has not started it names no command, because it may not be submitted yet."""
+    if not forecast.known and not demand.started:
+        return "; it needs a larger budget; how large is not known until its speed is"
     if not forecast.known:
         return f"; to continue: tradewind budget set {demand.job.name} USD"
     rows = _refused_for_budget(demand, forecast, ranking)

@@ -7,7 +7,7 @@ import json
 import random
 from dataclasses import replace
 
-from orchestrator.errors import TokenConflictError, UsageError
+from orchestrator.errors import TokenConflictError, UsageError, echoed
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Group, GroupSpec, Job, new_id
@@ -108,7 +108,9 @@ def group_view(installation: Installation, tx: Tx, group: Group) -> GroupView:
 
 def _with_token(tx: Tx, group: GroupSpec, token: str) -> Group | None:
     if not TOKEN.fullmatch(token):
-        raise UsageError(f"{token!r} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces")
+        raise UsageError(
+            f"{echoed(token)} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces"
+        )
     found = tx.group_with_token(group.project, token)
     other = None if found is not None else tx.job_with_token(group.project, token)
     if other is not None or (found is not None and found[1] != _digest(group)):

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.errors import UsageError, did_you_mean, echoed
 from orchestrator.market import Market, QuotaName, rooms_raised
 
 FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
@@ -19,11 +19,11 @@ def supposed(market: Market, assumptions: Iterable[str]) -> Market:
     for assumption in assumptions:
         key, equals, text = assumption.partition("=")
         if not equals or not text.isdecimal():
-            raise UsageError(f"{assumption!r} is not a valid assumption", hint=f"write {FORM}")
+            raise UsageError(f"{echoed(assumption)} is not a valid assumption", hint=f"write {FORM}")
         known = quotas(market)
         if not key.startswith("quota.") or key.count(".") < 3:
             listed = _listed([key_of(name) for name in known])
-            raise UsageError(f"{key!r} is not a quota", hint=f"write {FORM}{f'; {listed}' if listed else ''}")
+            raise UsageError(f"{echoed(key)} is not a quota", hint=f"write {FORM}{f'; {listed}' if listed else ''}")
         meant = [name for name in known if _is_named(name, key)] or [name for name in known if _covers(name, key)]
         if not meant:
             raise UsageError(f"there is no quota {key}", hint=_known(key, [key_of(name) for name in known]))

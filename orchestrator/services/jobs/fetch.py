@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
+from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError, echoed
 from orchestrator.installation import Installation
 from orchestrator.nodes.outputs import Stored, copy_out, files_below, in_one_folder, set_aside, stored_outputs
 from orchestrator.services.jobs.run_files import check_not_pruned, job_store, readable
@@ -113,7 +113,7 @@ def _inside(path: str) -> str:
     normal = os.path.normpath(path)
     if os.path.isabs(path) or normal.split("/")[0] == ".." or "\0" in path:
         hint = "give a relative path, such as runs/"
-        raise UsageError(f"{path!r} is not a path below the job's output folder", hint=hint)
+        raise UsageError(f"{echoed(path)} is not a path below the job's output folder", hint=hint)
     return normal
 
 

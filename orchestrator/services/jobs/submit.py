@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.errors import TokenConflictError, UsageError
+from orchestrator.errors import TokenConflictError, UsageError, echoed
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.jobfile.checks import scheme
@@ -57,7 +57,9 @@ def submitted_before(installation: Installation, spec: JobSpec, token: str) -> J
 
 def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
     if not TOKEN.fullmatch(token):
-        raise UsageError(f"{token!r} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces")
+        raise UsageError(
+            f"{echoed(token)} is not a valid token", hint="use 1 to 200 printable ASCII characters, no spaces"
+        )
     if (group := tx.group_with_token(spec.project, token)) is not None:
         raise TokenConflictError(
             f"the token {token} was used for the group {group[0].name} of project {spec.project}",

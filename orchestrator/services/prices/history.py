@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from orchestrator.errors import NotFoundError, UsageError, did_you_mean
+from orchestrator.errors import NotFoundError, UsageError, did_you_mean, echoed
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
@@ -144,10 +144,10 @@ def instant_of(text: str, now_ms: int) -> int:
         try:
             at = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise UsageError(f"{text!r} is not a time", hint=_TIMES) from None
+            raise UsageError(f"{echoed(text)} is not a time", hint=_TIMES) from None
         at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     if not _FIRST_MS <= at_ms <= _LAST_MS:
-        raise UsageError(f"{text!r} is not in the years 1 to 9999 (UTC)", hint=_TIMES)
+        raise UsageError(f"{echoed(text)} is not in the years 1 to 9999 (UTC)", hint=_TIMES)
     return at_ms
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
-from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.errors import NotFoundError, UsageError, echoed
 from orchestrator.model import Group
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import record
@@ -92,12 +92,12 @@ class GroupRows(Transaction):
             if (row := self._connection.execute(wanted, {"ref": ref}).one_or_none()) is not None:
                 return record(Group, "job_group", row)
         if elsewhere := self._projects_of(ref):
-            message = f"project {project!r:.80} has no group {ref!r:.80}"
+            message = f"project {echoed(project)} has no group {echoed(ref)}"
             raise NotFoundError(message, hint=f"projects that have one: {_listed(elsewhere)}")
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "submit one: tradewind submit GROUP.yaml"
-        raise NotFoundError(f"there is no group {ref!r:.80}", hint=hint)
+        raise NotFoundError(f"there is no group {echoed(ref)}", hint=hint)
 
     def only_group(self, ref: str, project: str | None = None) -> Group:
         """As `find_group`, for what must not be done to the wrong group: raises UsageError if several projects have

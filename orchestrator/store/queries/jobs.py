@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack, get_args
 
 from sqlalchemy import Row, Select, bindparam, func, select, tuple_, update
 
-from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError
+from orchestrator.errors import NotFoundError, RowError, UnreadableRowError, UsageError, echoed
 from orchestrator.formats.codec import Codec, CodecError
 from orchestrator.model import TERMINAL, Job, JobSpec, JobState, TrainSpec
 from orchestrator.store.backends.types import Number, Word
@@ -231,7 +231,7 @@ class JobRows(Transaction):
         and for what cannot be a name.
         """
         if not (isinstance(ref, str) and ref.isprintable() and 0 < len(ref) <= _LONGEST_REF):
-            raise UsageError(f"{ref!r:.80} is not the name or id of a job", hint="tradewind queue lists them")
+            raise UsageError(f"{echoed(ref)} is not the name or id of a job", hint="tradewind queue lists them")
         for query, given in ((_ONE_JOB, {"job_id": ref}), (_NAMED, {"ref": ref})):
             if (exact := self._connection.execute(query, given).one_or_none()) is not None:
                 return _outline(exact)
@@ -241,16 +241,16 @@ class JobRows(Transaction):
         if found:
             listed = ", ".join(row.id for row in found[:3]) + (", ..." if len(found) > 3 else "")
             raise UsageError(
-                f"{ref!r} is the beginning of several job ids: {listed}", hint="give more characters of the id"
+                f"{echoed(ref)} is the beginning of several job ids: {listed}", hint="give more characters of the id"
             )
         if self._connection.execute(_GROUP_NAMED, {"ref": ref}).one_or_none() is not None:
             option = f"--group {shlex.quote(ref)}"
             hint = f"list its jobs: tradewind queue --all {option}; pause, resume and cancel take {option}"
-            raise NotFoundError(f"{ref!r} is a group of jobs, not a job", hint=hint)
+            raise NotFoundError(f"{echoed(ref)} is a group of jobs, not a job", hint=hint)
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "tradewind queue lists them"
-        raise NotFoundError(f"there is no job {ref!r}", hint=hint)
+        raise NotFoundError(f"there is no job {echoed(ref)}", hint=hint)
 
     def _ids_beginning(self, ref: str) -> Sequence[Row[Any]]:
         """The first jobs whose ids begin with `ref`. A range of ids, which an index answers; so `ref` is written as

@@ -695,3 +695,32 @@ def test_an_unmeasured_job_has_no_forecast_and_a_hint_how_to_get_one(tradewind: 
     listed = tradewind("offers", "--for", "unknown.yaml", "--gpu", "V100").stdout
     assert "x A100-80GB" in listed
     assert "tradewind profile" in listed
+
+
+def test_costs_are_titled_with_the_instants_that_were_named(tradewind: Run) -> None:
+    def title(since: str, until: str) -> str:
+        return json.loads(tradewind("costs", "--since", since, "--until", until, "--output", "json").stdout)["period"]
+
+    assert title("2026-11-29T20:00:00+02:00", "2026-11-29T23:00:00Z") == "2026-11-29 18:00 to 2026-11-29 23:00 UTC"
+    assert title("2026-11-21", "2026-11-28") == "2026-11-21 to 2026-11-28"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "LONG"),
+        ("status", "LONG" * 40),
+        ("submit", "job.yaml", "--token", "LONG"),
+        ("queue", "--group", "LONG"),
+        ("fetch", "gpt", "/LONG"),
+        ("prices", "history", "--provider", "fake", "--since", "LONG"),
+        ("report", "--month", "LONG"),
+        ("costs", "--month", "LONG"),
+        ("explain", "LONG"),
+    ],
+)
+def test_an_error_quotes_the_beginning_of_a_long_word(tradewind: Run, arguments: tuple[str, ...]) -> None:
+    result = tradewind(*(each.replace("LONG", "x" * 5000) for each in arguments))
+    assert result.exit_code in (2, 4)
+    assert "x" * 20 in result.stderr
+    assert "x" * 100 not in result.stderr

@@ -202,6 +202,13 @@ def test_values_that_make_two_jobs_of_one_name(folder: Path) -> None:
     assert (twice.field, twice.message) == ("jobs[1].matrix.x[1]", "1 is there twice")
 
 
+def test_one_number_in_two_forms_is_there_twice(folder: Path) -> None:
+    (same,) = problems(group(f"name: a, matrix: {{lr: [1, 1.0, 2]}}, {TRAIN}"), folder)
+    assert (same.field, same.message) == ("jobs[0].matrix.lr[1]", "1.0 is there already, as 1")
+    spec = parse_group(group(f"name: a, matrix: {{x: [1, true, one, 2, 1.5]}}, {TRAIN}"), folder / "group.yaml")
+    assert len(spec.jobs) == 5
+
+
 @pytest.mark.parametrize(
     ("head", "is_group"),
     [

@@ -206,6 +206,16 @@ def test_the_suggested_budget_is_enough(case, spent):
     assert case.decide(less).chance is not None or case.decide(less).action == "wait"
 
 
+def test_a_job_of_unknown_speed_that_has_not_started_is_given_no_command_for_its_budget(case):
+    case.offer("dear", 5)
+    job = case.job(rates={}, budget_nano_usd=1)
+    new, begun = (case.decide(Demand(job, STEPS, spent_nano_usd=spent)) for spent in (0, 1))
+    assert (new.action, begun.action) == ("wait", "wait")
+    assert "needs a larger budget" in new.reason
+    assert "tradewind" not in new.reason
+    assert begun.reason.endswith("; to continue: tradewind budget set job_1 USD")
+
+
 def test_the_suggested_budget_is_the_least_that_is_enough_and_not_that_of_the_nearest_miss(case):
     known = case.offer("known", 3.0, gpu="V100", provider="aws")
     near = case.offer("near", 3.0, gpu="A100-80GB", provider="aws")  # faster by any estimate, but by how much?
