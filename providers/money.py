@@ -17,6 +17,12 @@ def usd(amount: str | int | float | Decimal) -> int:
     return int((Decimal(str(amount)) * NANO_USD).to_integral_value())
 
 
+def whole_usd(nano_usd: int) -> str:
+    """Format nano-USD with at least two decimal places, and as many as it has: for amounts that are compared."""
+    digits = f"{Decimal(abs(nano_usd)) / NANO_USD:.9f}".rstrip("0")
+    return format_usd(nano_usd, max(2, len(digits.partition(".")[2])))
+
+
 def format_usd(nano_usd: int, places: int = 2) -> str:
     """Format nano-USD as `$1,234.56`; amounts below a cent get at least six decimal places."""
     if nano_usd != 0 and abs(nano_usd) < NANO_USD // 100:

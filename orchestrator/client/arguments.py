@@ -6,6 +6,7 @@ import collections.abc
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -66,7 +67,7 @@ def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> o
     for each in get_args(kind) if get_origin(kind) in _UNIONS else (kind,):
         if get_origin(each) not in _MANY:
             if _is(value, each):
-                return value
+                return _plain(value, each)
             continue
         (element,) = get_args(each)
         if _is(value, element):
@@ -77,6 +78,13 @@ def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> o
                 return values
     wanted = method.__annotations__[name]
     raise UsageError(f"{name} of {method.__name__}() cannot be {value!a:.60}", hint=f"give a value of type {wanted}")
+
+
+def _plain(value: Any, kind: Any) -> object:
+    """A number of another library as one of Python."""
+    if kind is int and not isinstance(value, int):
+        return int(value)
+    return float(value) if kind is float and not isinstance(value, int | float) else value
 
 
 def _is(value: object, kind: Any) -> bool:
@@ -95,7 +103,7 @@ def _is(value: object, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if kind is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+        return isinstance(value, Real | Decimal) and not isinstance(value, bool) and value == value  # noqa: PLR0124
     if kind is Path:
         return isinstance(value, os.PathLike)
     if kind is TextIO:

@@ -15,7 +15,7 @@ from trainers.objects.services import place_of
 
 LAST_PORT = 65535
 _PORT = re.compile(
-    r"postgresql[^:]*://(?:[^:/]*(?::[^@]*)?@)?+(?:\[[^/?]+\]|[^/:?]+)?:([^/?]+)"
+    r"postgresql[^:]*://(?:[^:/]*(?::[^@]*)?@)?+(?:\[[^/?]+\]|[^/:?\[]+)?+:([^/?]*)"
 )  # as SQLAlchemy reads it
 
 Read = Callable[[object], object]

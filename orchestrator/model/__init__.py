@@ -1,7 +1,7 @@
 """Model: the product's nouns as frozen dataclasses. Pure: no I/O, no clock, no random source."""
 
 from orchestrator.model.event import Entry, EntryKind, Event
-from orchestrator.model.forecast import JobForecast
+from orchestrator.model.forecast import START_UNKNOWN, JobForecast
 from orchestrator.model.group import GROUP_POLICIES, Group, GroupJob, GroupPolicy, GroupSpec
 from orchestrator.model.ids import derived_id, is_id, new_id
 from orchestrator.model.job import (
@@ -61,6 +61,7 @@ __all__ = [
     "GROUP_POLICIES",
     "LEAST_RATE",
     "MOST_RATE",
+    "START_UNKNOWN",
     "STEP_ORDER",
     "TERMINAL",
     "VOLUNTARY",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from orchestrator.model.plan import Evidence
 
+START_UNKNOWN = "it is not known when it can start"
+"""Why there is no forecast for a job that waits for something other than an offer."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:

@@ -18,6 +18,7 @@ from orchestrator.market import Market, of_machines
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
+from orchestrator.policy.beside import may_have_beside
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.likewise import within_quotas
 from orchestrator.policy.probe import LONGEST_PROBE_S
@@ -224,7 +225,8 @@ def _decided(
 def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, limits: MoveLimits) -> Placement:
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     objective = demand.job.spec.objective
-    best = int(ranking.order[0])
+    able = ranking.order[may_have_beside(demand, market, current, ranking.order)]
+    best = int((able if able.size else ranking.order)[0])
     held = ""
     probe_until_ms = _probe_until_ms(builder, running, current)
     on_probe = probe_until_ms is not None and market.at < probe_until_ms
@@ -240,7 +242,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         pass  # it misses a limit that the best offer keeps: no gate
     elif ranking.mode == "safe":
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
-        order = ranking.order.tolist()
+        order = able.tolist()
         better = () if held else order[: order.index(current)]
         paying = (
             go
@@ -267,7 +269,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # a slow program is not measured before
         again_at_ms = latest_ms if again_at_ms is None else min(again_at_ms, latest_ms)
     threshold = None
-    others = ranking.order[ranking.order != current]
+    others = able[able != current]
     if ranking.mode == "safe" and others.size:
         go = int(others[0])
         by = reasons_to_go(objective, ranking, go)[-1]

@@ -15,6 +15,7 @@ import numpy as np
 from orchestrator.market import Market
 from orchestrator.model import Probe
 from orchestrator.perf import Floats, InstanceKind, PerfBook, on_host
+from orchestrator.policy.beside import may_have_beside
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 from orchestrator.policy.ranking.cost import Forecast
@@ -61,8 +62,11 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     if not demand.job.spec.probe:
         return _none("the job file has probe: false")
     keys = objective_keys(objective, forecast.mid.cost, forecast.mid.seconds)[0]
-    able = np.flatnonzero(ranking.tiers >= POSSIBLE)
-    best = pool.at(int(ranking.order[0]))
+    order = ranking.order[may_have_beside(demand, market, here, ranking.order)]
+    able = np.flatnonzero((ranking.tiers >= POSSIBLE) & may_have_beside(demand, market, here, pool.rows))
+    if not order.size:
+        return _none("the limits leave no room for a second machine")
+    best = pool.at(int(order[0]))
     if float(forecast.mid.cost[best]) <= PROBE_S * float(pool.price_s[able].min()):
         return _none("the rest of the job costs less than a probe")
     rows = _best_of_kinds(pool, keys, able, best)

@@ -9,7 +9,9 @@ from math import inf
 
 from orchestrator.config import Config
 from orchestrator.policy.demand import RentLimits
-from providers.money import NANO_USD
+from providers.money import NANO_USD, usd
+
+_EXACT_USD = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,8 @@ class Limits:
 
     @property
     def nano_usd(self) -> float:
-        """The most per hour, in nano-USD."""
-        return self.usd * NANO_USD
+        """The most per hour, in nano-USD: exact, as prices are."""
+        return usd(self.usd) if self.usd < _EXACT_USD else self.usd * NANO_USD
 
 
 def limits_of(config: Config, project: str) -> Iterator[Limits]:

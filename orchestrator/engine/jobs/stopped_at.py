@@ -16,6 +16,12 @@ def stopped_at(tx: Tx, job: Job) -> str:
 def where_stopped(runs: Iterable[Run]) -> str:
     """The same of the job that has these runs."""
     began = [run for run in runs if run.training_from_ms is not None]
-    if any(run.last_step > 0 for run in began):
+    if has_stepped(began):
         return "at its last checkpoint"
     return "before its first step" if began else "before it started"
+
+
+def has_stepped(runs: Iterable[Run]) -> bool:
+    """Whether one of these runs has reported a step: such a program saves checkpoints. One that never calls attach()
+    reports none."""
+    return any(run.last_step > 0 for run in runs)

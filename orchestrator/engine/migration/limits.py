@@ -30,13 +30,15 @@ LAST: Standing = (-inf, False)
 @dataclass(frozen=True, slots=True)
 class _Room:
     """What is rented within some limits: machines, and at most how much they cost (nano-USD per hour). `prices` of
-    offers; `first`: jobs for which places are kept, with what a machine costs them and why they come first."""
+    offers; `first`: jobs for which places are kept, with what a machine costs them and why they come first; `own`: the
+    machines of the job itself, and their rate."""
 
     limits: Limits
     machines: int
     rate: int
     prices: Mapping[str, int]
     first: tuple[tuple[Job, int, str], ...]
+    own: tuple[int, int]
 
 
 def check_limits(
@@ -78,14 +80,14 @@ def _rooms(
         for job_id, offer in kept.items()
     ]
 
-    def within(limits: Limits, first: Sequence[tuple[Job, int, str]]) -> _Room:
+    def within(limits: Limits, first: Sequence[tuple[Job, int, str]], own: tuple[int, int] = (0, 0)) -> _Room:
         # a job that wants more than the limits can ever allow does not hold up others
         waiting = tuple(
             (each, price, why)
             for each, price, why in first
             if rent_limits(config, each.project).allow(_nodes(each), _nodes(each) * price)
         )
-        return _Room(limits, *now.within(limits), now.prices, waiting)
+        return _Room(limits, *now.within(limits), now.prices, waiting, own)
 
     def held_up(each: Job) -> bool:
         """Whether a job has no room in its project: it does not hold up the jobs of others."""
@@ -98,9 +100,10 @@ def _rooms(
         return False
 
     everybody, *own = limits_of(config, job.project)
-    yield within(everybody, [each for each in wants if not held_up(each[0])])
+    mine = now.of_job(job.id)
+    yield within(everybody, [each for each in wants if not held_up(each[0])], mine)
     for limits in own:
-        yield within(limits, [each for each in wants if each[0].project == job.project])
+        yield within(limits, [each for each in wants if each[0].project == job.project], mine)
 
 
 def _why_first(its: Standing, other: Standing) -> str:
@@ -114,7 +117,8 @@ def _check(room: _Room, job: Job, offer_id: str) -> None:
         wanted, up = "" if nodes == 1 else f", and {nodes} more are wanted", room.machines
         raise LimitError(
             f"{limits.name}.max_instances is reached ({up} of {limits.machines} machines{wanted}{comes_first})",
-            hint=f"raise {limits.name}.max_instances in tradewind.toml" + ", or wait" * (nodes <= limits.machines),
+            hint=f"raise {limits.name}.max_instances in tradewind.toml"
+            + ", or wait" * (nodes + room.own[0] <= limits.machines),
         )
     own = nodes * room.prices.get(offer_id, 0)
     rate = room.rate + own
@@ -124,7 +128,8 @@ def _check(room: _Room, job: Job, offer_id: str) -> None:
         used = f"; {format_usd(room.rate)}/h of it is used" if room.rate else ""
         raise LimitError(
             f"this would cost {much}{used}" if rate > limits.nano_usd else reached,
-            hint=f"raise {limits.name}.max_usd_per_hour in tradewind.toml" + ", or wait" * (own <= limits.nano_usd),
+            hint=f"raise {limits.name}.max_usd_per_hour in tradewind.toml"
+            + ", or wait" * (own + room.own[1] <= limits.nano_usd),
         )
 
 

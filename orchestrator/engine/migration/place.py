@@ -23,14 +23,11 @@ from orchestrator.engine.migration.limits import check_limits, keep_a_place, wit
 from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
-from orchestrator.model import Job, Placement, Plan, Reason, Run
+from orchestrator.model import START_UNKNOWN, Job, Placement, Plan, Reason, Run
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 from providers.offer import provider_of
 from providers.together import together
-
-START_UNKNOWN = "it is not known when it can start"
-"""Why there is no forecast for a job that waits for something other than an offer."""
 
 
 def place(ctx: Context, turns: Turns) -> bool:

@@ -34,6 +34,11 @@ class Rented:
         machines = sum(map(_machines_left, runs)) + len(unreadable)
         return machines, sum(_machines_left(run) * self._highest_price(run) for run in runs)
 
+    def of_job(self, job_id: str) -> tuple[int, int]:
+        """The same of one job's own machines."""
+        runs = [run for run in self.runs if run.job_id == job_id]
+        return sum(map(_machines_left, runs)), sum(_machines_left(run) * self._highest_price(run) for run in runs)
+
     def _highest_price(self, run: Run) -> int:
         return max(self.prices.get(each, 0) for each in (run.offer_id, *self.also.get(run.id, ())))
 

@@ -30,8 +30,8 @@ from orchestrator.policy.groups.policies.total_cost import least_total_cost, pat
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter
-from orchestrator.policy.telling.explain import span
+from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, RejectionReason
+from orchestrator.policy.telling.explain import span, why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
 """By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
@@ -233,6 +233,13 @@ def _rates(
         full = np.flatnonzero(np.isin(filtered.rejection_reasons, OVER_QUOTA)).tolist()
         over = [row for row in full if row in market.rooms]
         why = f": {why_over_quota(market.rooms[over[0]], demand.nodes)}" if over else ""
+        limited = np.flatnonzero(filtered.rejection_reasons == RejectionReason.RENT_LIMIT)
+        if limited.size:
+            cheapest = int(limited[np.argmin(filtering.market.price[limited])])
+            raise InfeasibleError(
+                f"{name}: no offer fits it now: {why_over_limits(demand, filtering.market, cheapest)}",
+                hint="raise that limit in tradewind.toml",
+            )
         raise InfeasibleError(
             f"{name}: no offer fits it now{why}",
             hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",

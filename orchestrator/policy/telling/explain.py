@@ -19,7 +19,7 @@ from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.telling.nearest import budget_remedy, hopeless, nearest_miss
 from providers.hardware import GPUS
-from providers.money import about_usd, format_usd
+from providers.money import about_usd, format_usd, whole_usd
 
 _TOPIC = {
     RejectionReason.GPU: "GPU type",
@@ -106,7 +106,7 @@ def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ra
         case RejectionReason.RESERVED:
             return "other jobs have their turns there now"
         case RejectionReason.RENT_LIMIT:
-            return _over_rent_limits(demand, market, row)
+            return why_over_limits(demand, market, row)
         case rejection_reason:
             kind = market.listing.kinds[int(market.listing.kind[row])]
             short = max(forecast.perf.shortfalls(demand.job, (kind,)), default=0)
@@ -167,13 +167,14 @@ def why_unfit(
             raise ValueError(f"{rejection_reason.name} depends on more than the offer")
 
 
-def _over_rent_limits(demand: Demand, market: Market, row: int) -> str:
+def why_over_limits(demand: Demand, market: Market, row: int) -> str:
+    """Which limit of the installation or the project a row passes, by how much."""
     rent, nodes, price = demand.rent, demand.nodes, int(market.price[row])
     if nodes > rent.machines:
         wanted = "the job wants a machine" if nodes == 1 else f"the job wants {nodes} machines"
         return f"{wanted}, {rent.machines_by} is {rent.machines}"
-    much = f"{format_usd(price)}/h" + (f" for {nodes} machines" if nodes > 1 else "")
-    return f"{much} is more than {rent.rate_by} ({format_usd(round(rent.nano_usd_per_hour))})"
+    much = f"{whole_usd(price)}/h" + (f" for {nodes} machines" if nodes > 1 else "")
+    return f"{much} is more than {rent.rate_by} ({whole_usd(round(rent.nano_usd_per_hour))})"
 
 
 def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:

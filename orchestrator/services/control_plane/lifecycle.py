@@ -216,10 +216,11 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
     if not asked:
         return
     if len(asked) == 1:
-        progress(f"pausing 1 job with a checkpoint (to resume it: tradewind resume {shown[0]})")
+        progress(f"pausing 1 job, with a checkpoint if it runs (to resume it: tradewind resume {shown[0]})")
     else:
         progress(
-            f"pausing {len(asked)} jobs with a checkpoint (to resume them: tradewind resume JOB, of {_named(shown)})"
+            f"pausing {len(asked)} jobs, those that run with a checkpoint "
+            f"(to resume them: tradewind resume JOB, of {_named(shown)})"
         )
     if unreported:
         progress(f"no step was reported by {_named(unreported)}: {OWN_STATE}")

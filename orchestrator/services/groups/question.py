@@ -9,7 +9,7 @@ from orchestrator.engine.inputs.snapshot import Inputs, limits
 from orchestrator.errors import InfeasibleError
 from orchestrator.installation import Installation
 from orchestrator.market import Market
-from orchestrator.policy import Demand, MoveLimits, prospects
+from orchestrator.policy import OVER_LIMITS, Demand, MoveLimits, prospects
 from orchestrator.policy.groups.planning import Asked, asked
 
 SEE_WHY = "see why: tradewind plan GROUP.yaml --why; then "
@@ -46,7 +46,8 @@ def _of_all(seen: Inputs, market: Market, bounds: MoveLimits) -> InfeasibleError
             asked([demand], market, seen.perf, seen.running, limits=bounds)
         except InfeasibleError as error:
             reasons.setdefault(str(error).removeprefix(f"{name}: "), []).append(name)
-            if prospects(demand, market, seen.perf, limits=bounds)[0]:
+            found, barred = prospects(demand, market, seen.perf, limits=bounds)
+            if found or OVER_LIMITS in barred:
                 remedies[error.hint] = None
             else:  # a job of a group may have no file of its own, so there may be none to plan alone
                 misfits.append(name)

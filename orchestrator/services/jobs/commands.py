@@ -12,6 +12,7 @@ from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.pausing import halted
+from orchestrator.engine.jobs.stopped_at import has_stepped, where_stopped
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
@@ -36,9 +37,9 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not may_pause(tx, job, tx.open_commands()):
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
-        reported = has_reported(tx, job)
+        reported, stopped = has_reported(tx, job), where_stopped(_runs(tx, job))
     if job.state == "queued":
-        message = f"{job.name} will pause before it starts"
+        message = f"{job.name} will pause {stopped.replace('started', 'starts')}"
     elif reported:
         message = f"{job.name} will pause at its next step, with a checkpoint"
     else:
@@ -59,13 +60,14 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, caller.actor)
-        began, reported = any(run.training_from_ms is not None for run in _runs(tx, job)), has_reported(tx, job)
+        runs = _runs(tx, job)
+        began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
     if job.state == "pausing":
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
-    how = "resumes from its checkpoint" if reported else "starts"
+    how = "resumes from its checkpoint" if stepped else "starts"
     message = f"{job.name} {how} on the offer that is best now"
-    if began and not reported:
+    if began and not stepped:
         message += f"; it has reported no step, so {OWN_STATE}"
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
@@ -135,8 +137,8 @@ def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
 
 
 def has_reported(tx: Tx, job: Job) -> bool:
-    """Whether a run of the job has reported a step. A program that never calls attach() reports none."""
-    return any(run.last_step > 0 for run in _runs(tx, job))
+    """Whether a run of the job has reported a step."""
+    return has_stepped(_runs(tx, job))
 
 
 def _runs(tx: Tx, job: Job) -> Sequence[Run]:

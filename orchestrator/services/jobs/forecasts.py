@@ -13,7 +13,7 @@ from contextlib import suppress
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Job, JobForecast
+from orchestrator.model import START_UNKNOWN, TERMINAL, Job, JobForecast
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
@@ -30,6 +30,9 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
     now_ms, factor = installation.clock.now_ms(), installation.clock.factor
     found = dict(recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
     asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
+    # what it waits for is known to the control plane alone, and holds until that decides again
+    found.update({each: said for each, said in tx.job_forecasts(asked, 0).items() if said == START_UNKNOWN})
+    asked = [job_id for job_id in asked if found[job_id] == _UNDECIDED]
     found.update(dict.fromkeys(asked, _UNREADABLE))
     try:
         found.update(_decided(installation, tx, asked))

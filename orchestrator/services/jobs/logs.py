@@ -3,10 +3,11 @@ changes."""
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.trainer_spec import processes
@@ -102,7 +103,7 @@ def _processes(tx: Tx, run: Run, wanted: Resources) -> int:
 
 
 def _check_rank(rank: int, most: int) -> None:
-    if rank >= most:
+    if not 0 <= rank < most:
         ranks = "one process: rank 0" if most == 1 else f"{most} processes: ranks 0 to {most - 1}"
         raise UsageError(f"there is no rank {rank}; the job has {ranks}", hint="leave out --rank to see all of them")
 
@@ -138,7 +139,10 @@ class _Tail:
             *lines, last = chunk.split(b"\n")
             for line in lines:
                 self._add(line)
-                yield self._line()
+                known = self.rewritten and self.partial == self.shown
+                told = self._line()
+                if not known:
+                    yield told
             self._add(last)
 
     def rest(self) -> Iterator[LogLine]:
@@ -148,8 +152,9 @@ class _Tail:
     def progress(self, now_s: float) -> Iterator[LogLine]:
         """The state of a line that is being written again and again, if it has changed and was not shown lately."""
         if self.rewritten and self.partial not in (b"", self.shown) and now_s - self.shown_s >= PROGRESS_EVERY_S:
+            text = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(self.partial)
             self.shown, self.shown_s = self.partial, now_s
-            yield self._shown()
+            yield replace(self._shown(), text=text)  # without the character that is not yet complete
 
     def _add(self, part: bytes) -> None:
         first, *others = part.split(b"\r")

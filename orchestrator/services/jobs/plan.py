@@ -346,12 +346,13 @@ def require_feasible(view: PlanView) -> None:
         money = _lacks_money(view, decided)
         unfit = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
+        limited = any(each.topic == OVER_LIMITS for each in decided.rejected)
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons),
-            hint="raise that limit in tradewind.toml, or " * any(each.topic == OVER_LIMITS for each in decided.rejected)
+            hint="raise that limit in tradewind.toml, or " * limited
             + ("raise the budget" if money else "relax these")
             + " in the job file"
-            + ("" if view.anywhere else ", or try plan --anywhere"),
+            + ("" if view.anywhere or limited else ", or try plan --anywhere"),
         )
 
 

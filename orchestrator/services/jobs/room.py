@@ -28,13 +28,15 @@ class Want(NamedTuple):
 
 
 def wants_of(new: Sequence[Job], decisions: Iterable[Decision]) -> list[Want]:
-    """What the new jobs want that would start now."""
+    """What the new jobs want that would start now, standbys included."""
     projects = {job.id: job.project for job in new}
-    return [
-        Want(projects[each.job_id], each.offer_id, each.nodes)
-        for each in decisions
-        if each.job_id in projects and each.offer_id is not None
-    ]
+    wants = []
+    for each in decisions:
+        if each.job_id in projects and each.offer_id is not None:
+            wants.append(Want(projects[each.job_id], each.offer_id, each.nodes))
+            if each.standby is not None:
+                wants.append(Want(projects[each.job_id], each.standby.offer_id, 1))
+    return wants
 
 
 def full_limits(installation: Installation, tx: Tx, wants: Sequence[Want], now_ms: int) -> tuple[FullLimit, ...]:

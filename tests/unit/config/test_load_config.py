@@ -180,6 +180,7 @@ inline = {max_instances = 3}
             "store_url: must have a whole number from 1 to 65535 as its port",
         ),
         ({"store_url": "postgresql://[::1]:0/tw"}, "store_url: must have a whole number from 1 to 65535 as its port"),
+        ({"store_url": "postgresql://u@h:/tw"}, "store_url: must have a whole number from 1 to 65535 as its port"),
     ],
 )
 def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
@@ -229,7 +230,10 @@ def test_a_folder_in_place_of_the_file_is_a_problem(home: Path) -> None:
     assert problems_of(home) == ["tradewind.toml: cannot be read: Is a directory"]
 
 
-@pytest.mark.parametrize("where", ["db:5432", "db", "db:", "[::1]:5432", "tw:p:1@db:5432", "/tw?host=a:1"])
+@pytest.mark.parametrize(
+    "where",
+    ["db:5432", "db", "", "u@h", "[::1]", "[::1]:5432", "u:p:w@[2001:db8::1]", "tw:p:1@db:5432", "/tw?host=a:1"],
+)
 def test_a_store_on_any_port_that_there_is_can_be_named(home: Path, where: str) -> None:
     assert config_of(home, {"store_url": f"postgresql://{where}/tw"}).store_url == f"postgresql://{where}/tw"
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.config import load_config
+from orchestrator.engine.inputs.rent_limits import rent_limits
 from orchestrator.model import FASTEST, Resources
 from orchestrator.policy import Demand
 from orchestrator.policy.demand import RentLimits
@@ -64,6 +66,29 @@ def test_a_job_that_runs_stays_where_it_is_if_the_price_passes_the_limit(case: D
     case.offer("large", 9.0)
     placement = case.decide(Demand(case.job(), 360_000, 10, rent=limits(dollars=1.0)), settled(here))
     assert (placement.action, placement.offer_id) == ("stay", here)
+
+
+def test_a_running_job_moves_only_where_the_limits_have_room_for_both_machines(case: DecisionCase, settled) -> None:
+    here, best, second = (case.offer(name, price) for name, price in (("here", 2.0), ("best", 1.9), ("second", 1.0)))
+    demand = Demand(case.job(), 3_600_000, 10)
+    free = case.decide(demand, settled(here))
+    assert (free.action, free.offer_id) == ("move", second)
+    case.price(second, 2.6)
+    case.price(best, 0.9)
+    case.price(here, 2.7)
+    room = case.decide(replace(demand, rent=limits(dollars=3.6)), settled(here))
+    assert (room.action, room.offer_id) == ("move", best)
+    for rent in (limits(dollars=3.59), limits(machines=1)):
+        stays = case.decide(replace(demand, rent=rent), settled(here))
+        assert (stays.action, stays.offer_id) == ("stay", here)
+
+
+def test_a_price_exactly_at_a_limit_is_within_it(case: DecisionCase) -> None:
+    """1.005 is no binary fraction."""
+    offer = case.offer("small", 1.005)
+    config = load_config({"limits.max_usd_per_hour": 1.005}, environ={})
+    placement = case.decide(Demand(case.job(), 36_000, rent=rent_limits(config, "default")))
+    assert placement.offer_id == offer
 
 
 @settings(deadline=None)

@@ -221,6 +221,24 @@ def test_a_progress_bar_is_followed_every_few_seconds(installation: Installation
     assert seen == ["0%", "25%", "50%", "75%", "99%", "done"]
 
 
+def test_a_progress_bar_that_did_not_move_again_is_shown_once_and_never_half_a_character(
+    installation: Installation, past: Past
+) -> None:
+    log = installation.run_dir(past.runs[3]) / "log"
+
+    def write(more: bytes) -> None:
+        log.write_bytes(log.read_bytes() + more)
+
+    def end() -> None:
+        write(b"\nnext\n")
+        _state(installation, past.conv, "finished")
+
+    log.write_bytes(b"0%\r100% \xe2\x82")
+    _script(installation, *[partial(write, b"")] * 30, partial(write, b"\xac"), *[partial(write, b"")] * 30, end)
+    seen = [line.text for line in logs.logs(installation, "conv", follow=True)]
+    assert seen == ["100% ", "100% \u20ac", "next"]
+
+
 def test_events_of_all_jobs_come_with_their_names(installation: Installation, past: Past) -> None:
     found = events.events(installation)
     assert set(found.names.values()) >= {"conv", "gpt"}

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.cli.render.screens.groups import group_plan
 from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
-from orchestrator.errors import LimitError
+from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.installation import Installation
 from orchestrator.model import FASTEST, Expected, GpuRequest, GroupJob, GroupPolicy, GroupSpec, JobSpec
 from orchestrator.services.groups.budgets import parts
@@ -87,6 +87,10 @@ def test_a_joint_plan_says_which_limit_or_budget_of_the_project_is_too_small_for
     view, text = planned(**{"limits.max_instances": 2})
     assert [(each.setting, each.most, each.wanted) for each in view.full_limits] == [("limits.max_instances", 2, 3)]
     assert "limits.max_instances is 2: 3 wanted, so jobs wait until others end" in text
+    assert "not counting starts and limits in tradewind.toml" in text
+    with pytest.raises(InfeasibleError, match=r"the job wants a machine, limits\.max_instances is 0") as refused:
+        planned(**{"limits.max_instances": 0})
+    assert refused.value.hint == "raise that limit in tradewind.toml"
     view, text = planned(projects={"default": {"budget": view.cost_nano_usd / 2e9}})
     assert [each.cost_nano_usd for each in view.short_projects] == [view.cost_nano_usd]
     assert "raise projects.default.budget in tradewind.toml" in text

@@ -238,7 +238,8 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         resumed = (
             "resume it: tradewind resume gpt" if count == 1 else f"resume them: tradewind resume JOB, of {ids[0]}, gpt"
         )
-        assert f"pausing {count} job{'s' if count > 1 else ''} with a checkpoint (to {resumed})" in told
+        how = ", with a checkpoint if it runs" if count == 1 else "s, those that run with a checkpoint"
+        assert f"pausing {count} job{how} (to {resumed})" in told
         unreported = "gpt" if count == 1 else "gpt, gpt"
         assert any(line.startswith(f"no step was reported by {unreported}: only what its program") for line in told)
         with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:

@@ -381,7 +381,7 @@ def test_a_job_that_the_limits_never_allow_is_refused_with_the_setting(
     with pytest.raises(InfeasibleError) as caught:
         submit.submit(there, view, caller=ME)
     assert named in str(caught.value)
-    assert caught.value.hint.startswith("raise that limit in tradewind.toml, or relax these in the job file")
+    assert caught.value.hint == "raise that limit in tradewind.toml, or relax these in the job file"
     with installation.store.read() as tx:
         assert tx.jobs() == []
 
@@ -401,6 +401,8 @@ def test_a_plan_says_which_limit_has_no_room_for_all_its_jobs_at_once(installati
     assert full(**{"limits.max_instances": 2}) == {"limits.max_instances": (2, 0, 3)}
     assert full(projects={"vision": {"max_instances": 1}}) == {"projects.vision.max_instances": (1, 0, 3)}
     assert full(projects={"speech": {"max_instances": 1}}) == {}
+    (alone,) = plan.preview(limited(installation, **{"limits.max_instances": 1}), [spec(standby="warm")]).full_limits
+    assert (alone.most, alone.wanted) == (1, 2)
     ((most, used, wanted),) = full(**{"limits.max_usd_per_hour": 3.0}).values()
     assert (most, used) == (usd(3), 0)
     assert wanted > most

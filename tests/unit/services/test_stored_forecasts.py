@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.model import JobForecast, JobSpec
+from orchestrator.model import START_UNKNOWN, JobForecast, JobSpec
 from orchestrator.reports.job_list import job_table
 from orchestrator.reports.job_page import job_page
 from orchestrator.services.jobs.current import jobs
@@ -51,6 +51,16 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
         anew = forecasts(home.installation, tx, tx.jobs())
     assert anew.keys() == before.keys()
     assert all(said != before[job_id] for job_id, said in anew.items())
+
+
+def test_what_a_job_waits_for_holds_until_the_control_plane_decides_again(home: SimulatedInstallation) -> None:
+    first = home.read(lambda tx: tx.jobs())[0]
+    with home.store.write() as tx:
+        tx.set_job_state(first.id, "queued")
+        tx.put_forecasts({first.id: START_UNKNOWN}, home.clock.now_ms())
+    home.clock.advance(FRESH_S + 1)
+    (view,) = [each for each in jobs(home.installation).jobs if each.id == first.id]
+    assert (view.forecast, view.no_forecast) == (None, START_UNKNOWN)
 
 
 def test_a_paused_job_has_no_forecast_anywhere(home: SimulatedInstallation) -> None:

@@ -100,7 +100,8 @@ def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
     budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
     ends = f"the last job ends after about {takes}"
-    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without interruptions and moves)"
+    without = "interruptions, moves and waits for limits" if view.full_limits else "interruptions and moves"
+    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without {without})"
 
 
 def _short(view: GroupPlanView) -> str:
@@ -130,8 +131,10 @@ def _late(view: GroupPlanView) -> str:
 
 
 def _quality(view: GroupPlanView) -> str:
-    ordered = any(job.after for job in view.jobs)
-    certified = f"(certified, not counting starts{' and the order of jobs' if ordered else ''})"
+    uncounted = ["starts"]
+    uncounted += ["the order of jobs"] if any(job.after for job in view.jobs) else []
+    uncounted += ["limits in tradewind.toml"] if view.full_limits else []
+    certified = f"(certified, not counting {' and '.join(uncounted)})"
     if view.stopped_after_s is not None:
         stopped = f"the solver was stopped after {view.stopped_after_s:g} s"
         return f"{stopped}; this plan is within {_percent(view.gap)} of the best {certified}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.cli.render.text import amount, clean
 from orchestrator.services.shortfalls import FullLimit, ProjectMoney
+from providers.money import whole_usd
 
 
 def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iterator[str]:
@@ -21,7 +22,7 @@ def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iter
 
 def _full(limit: FullLimit) -> str:
     if limit.of_money:
-        most, used, wanted = (f"{amount(each)}/h" for each in (limit.most, limit.used, limit.wanted))
+        most, used, wanted = (f"{whole_usd(each)}/h" for each in (limit.most, limit.used, limit.wanted))
     else:
         most, wanted = str(limit.most), str(limit.wanted)
         used = f"{limit.used} machine{'s' * (limit.used != 1)}"
