@@ -21,7 +21,7 @@ from orchestrator.model import Run
 class TimeBreakdown:
     """Milliseconds of market time.
 
-    `unreported_ms` is the time in which a program ran that reported no steps; nobody knows how much of it was useful.
+    `unreported_ms` is the time in which a program ran that reported no steps; how much of it was useful is not known.
     `lost_work_ms` is time spent on steps that an earlier run had done and lost. `migration_ms` is what a run was billed
     while being replaced, or for an aborted takeover from a machine that trained. `idle_ms` is the rest: waiting as a
     standby, being quiesced, stalls, and the time between the last step and the end of billing.

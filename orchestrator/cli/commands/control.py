@@ -28,7 +28,7 @@ OrderedGroupOption = Annotated[
     str | None,
     typer.Option(
         "--group",
-        help="In place of JOB: the name or id of a group, for all of its jobs that have not ended.",
+        help="Instead of JOB: a group, by name or id; the command applies to its jobs that have not ended.",
         autocompletion=complete.groups,
         show_default=False,
     ),

@@ -340,7 +340,7 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
 
 
 def _hold(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
-    """Report once why a job waits for something other than an offer: nobody knows when it can start."""
+    """Report once why a job waits for something other than an offer. It has no forecast meanwhile."""
     if job.state == "queued":
         tx.put_forecasts({job.id: START_UNKNOWN}, ctx.now_ms)
     _report_waiting(ctx, tx, job, reason, plan)

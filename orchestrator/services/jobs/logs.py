@@ -140,9 +140,9 @@ class _Tail:
             for line in lines:
                 self._add(line)
                 known = self.rewritten and self.partial == self.shown
-                told = self._line()
+                shown = self._line()
                 if not known:
-                    yield told
+                    yield shown
             self._add(last)
 
     def rest(self) -> Iterator[LogLine]:

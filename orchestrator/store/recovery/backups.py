@@ -110,7 +110,7 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with temporary_file(target) as file:
-            with _told_of(backup, file):
+            with _as_errors_of(backup, file):
                 _copy_file(backup, file)
                 found = _validated(file, backup)
             with closing(_open_file(file)) as staged:
@@ -124,9 +124,8 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
 
 
 @contextmanager
-def _told_of(backup: Path, copy: Path) -> Iterator[None]:
-    """What is wrong with the backup, or with `copy`, is told of the backup: the store has no part in it. Raises
-    StoreError."""
+def _as_errors_of(backup: Path, copy: Path) -> Iterator[None]:
+    """Report what is wrong with `copy` as an error of the backup: the store has no part in it. Raises StoreError."""
     try:
         yield
     except StoreVersionError:
