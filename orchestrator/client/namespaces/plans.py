@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
-from orchestrator.errors import UsageError
 from orchestrator.services.jobs import apply as applying
 from orchestrator.services.jobs import plan
 from orchestrator.services.views import Accepted, PlanView
@@ -33,13 +30,8 @@ class Plans:
 
         With `anywhere` the plan is about the offers of the catalogue, of clouds that are not enabled, and cannot be
         submitted. None: only if no enabled provider can ever run one of the jobs. With `trace`, each decision says how
-        it came about. Raises SpecError; UsageError, also for a file that is given twice.
+        it came about. Raises SpecError, UsageError.
         """
-        files = [path_of(each) for each in work if isinstance(each, str | os.PathLike)]
-        for file, count in Counter(each.resolve() for each in files).items():
-            if count > 1:
-                hint = "give each file once; for two equal jobs, copy the file"
-                raise UsageError(f"the same job file is given {count} times: {file}", hint=hint)
         specs = [self._session.load(item) for item in work]
         return plan.preview(self._session.installation, specs, all_jobs=all_jobs, anywhere=anywhere, traced=trace)
 

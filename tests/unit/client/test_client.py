@@ -66,15 +66,6 @@ def test_arguments_of_another_type_are_refused(client: Client, work: dict[str, A
             client.offers.list(**anything)
 
 
-def test_a_job_file_is_planned_once(client: Client, work: dict[str, Any]) -> None:
-    Path("job.yaml").write_text(yaml.safe_dump(work))
-    for again in ("job.yaml", Path("./job.yaml").absolute()):
-        with pytest.raises(UsageError, match=r"given 2 times: .*job\.yaml"):
-            client.plans.create("job.yaml", again)
-    Path("copy.yaml").write_text(yaml.safe_dump(work))
-    assert len(client.plans.create("job.yaml", "copy.yaml", work, work).decisions) == 4
-
-
 def test_a_client_that_was_closed_opens_again(client: Client, work: dict[str, Any]) -> None:
     job = client.jobs.submit(work)
     client.close()
