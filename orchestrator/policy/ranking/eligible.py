@@ -8,7 +8,6 @@ computed once per decision.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -276,9 +275,12 @@ class Filter:
             rows = [row for row in map(self._market.row, reserved) if row is not None]
             found[rows] = np.where(found[rows] == NONE, np.int8(RejectionReason.RESERVED), found[rows])
         if not rent.allow(spec.resources.nodes, self._highest):
-            limit = np.int8(RejectionReason.RENT_LIMIT)
-            over = self._market.price > (rent.nano_usd_per_hour if rent.allow(spec.resources.nodes, 0) else -math.inf)
-            found[over & ((found == NONE) | (found > limit))] = limit
+            limit, machines = np.int8(RejectionReason.RENT_LIMIT), spec.resources.nodes
+            # with too many machines, no other price would help
+            over, after = self._market.price > rent.nano_usd_per_hour, limit
+            if not rent.allow(machines, 0):
+                over, after = np.ones(len(found), np.bool_), np.int8(RejectionReason.OTHER_MARKET)
+            found[over & ((found == NONE) | (found > after))] = limit
         return found
 
     def _now_for(self, machines: int) -> RejectionReasons:

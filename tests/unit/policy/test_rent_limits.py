@@ -68,6 +68,17 @@ def test_a_job_that_runs_stays_where_it_is_if_the_price_passes_the_limit(case: D
     assert (placement.action, placement.offer_id) == ("stay", here)
 
 
+def test_too_many_machines_are_the_reason_also_where_no_price_is_known_or_it_is_old(case: DecisionCase) -> None:
+    """So that such a job is refused: another price would not help it."""
+    case.offer("old", 2.0, age_s=10 * 86_400)
+    case.offer("unknown", 2.0)
+    del case.prices[-1]
+    placement = case.decide(Demand(case.job(), 36_000, rent=limits(machines=0)))
+    assert [(each.topic, each.count) for each in placement.rejected] == [("your limits", 2)]
+    cheap = case.decide(Demand(case.job("job_2"), 36_000, rent=limits(dollars=1.0)))
+    assert {each.topic for each in cheap.rejected} == {"old price", "unknown price"}
+
+
 def test_a_running_job_moves_only_where_the_limits_have_room_for_both_machines(case: DecisionCase, settled) -> None:
     here, best, second = (case.offer(name, price) for name, price in (("here", 2.0), ("best", 1.9), ("second", 1.0)))
     demand = Demand(case.job(), 3_600_000, 10)
