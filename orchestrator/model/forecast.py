@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestrator.model.plan import Evidence
 
 START_UNKNOWN = "it is not known when it can start"
-"""Why there is no forecast for a job that waits for something other than an offer."""
+"""Given instead of a forecast while a job waits for a limit, another job or a secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ def create_app(site: Site) -> FastAPI:
         page = _page_of(request.scope["route"])
         for name in request.query_params:
             if name not in parameters[page]:
-                known = f"there are {', '.join(sorted(parameters[page]))}" if parameters[page] else "it has none"
-                words = f"there is no such parameter of {page}; {known}"
+                known = f"it has {', '.join(sorted(parameters[page]))}" if parameters[page] else "it has none"
+                words = f"{page} has no such parameter; {known}"
                 raise RequestValidationError([{"loc": ("query", name), "msg": words}])
 
     readable = [Depends(site.client.store.require_current)]  # it may be upgraded while the dashboard runs

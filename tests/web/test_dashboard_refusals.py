@@ -51,8 +51,8 @@ def test_an_address_that_makes_no_sense_has_a_page_that_says_so(fleet: Served, p
 
 def test_a_parameter_that_a_page_does_not_have_is_named_beside_those_that_it_has(fleet: Served) -> None:
     _, _, body = fleet.get("/jobs.json?limit=-1")
-    told = "limit: there is no such parameter of /jobs; there are group, project, q, skip, sort, state"
-    assert json.loads(body)["error"]["message"] == told
+    message = "limit: /jobs has no such parameter; it has group, project, q, skip, sort, state"
+    assert json.loads(body)["error"]["message"] == message
     assert fleet.get("/jobs.csv?skip=100&sort=name")[0] == 200  # as the page links to its twins
 
 

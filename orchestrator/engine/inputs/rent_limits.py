@@ -12,6 +12,7 @@ from orchestrator.policy.demand import RentLimits
 from providers.money import NANO_USD, usd
 
 _EXACT_USD = 1e9
+"""Above it, no rounding matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ def limits_of(config: Config, project: str) -> Iterator[Limits]:
     own = config.projects.of(project)
     if own.max_instances is not None or own.max_usd_per_hour is not None:
         machines = inf if own.max_instances is None else own.max_instances
-        usd = inf if own.max_usd_per_hour is None else own.max_usd_per_hour
-        yield Limits(f"projects.{project}", machines, usd, project)
+        dollars = inf if own.max_usd_per_hour is None else own.max_usd_per_hour
+        yield Limits(f"projects.{project}", machines, dollars, project)
 
 
 def rent_limits(config: Config, project: str) -> RentLimits:

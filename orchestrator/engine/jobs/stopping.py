@@ -110,14 +110,14 @@ def _ask_to_stop(ctx: Context, current: Run) -> None:
             ctx.pacing.pop(f"stop/{current.id}")  # asked again by the next tick
 
 
-def _end_now(ctx: Context, job: Job, current: Run | None, besides: str, why: str | None = None) -> None:
-    """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended. `besides`
+def _end_now(ctx: Context, job: Job, current: Run | None, because: str, why: str | None = None) -> None:
+    """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended. `because`
     says why nothing is waited for."""
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
         stopped = stopped_at(tx, job)
-        paused(ctx, tx, job, current, f"{stopped} ({besides})", why=why)
+        paused(ctx, tx, job, current, f"{stopped} ({because})", why=why)
     for migration in ctx.work.migrations:
         if migration.job_id == job.id and migration.step is not Step.RELEASE:
             with ctx.installation.store.read() as tx:

@@ -79,7 +79,7 @@ def transfer(ctx: Context, move: Move) -> bool:
         if found is None:
             return abort(ctx, move, f"checkpoint {migration.manifest} cannot be read", cause="checkpoint")
         checkpoints_kept.bring(ctx, move.job, move.target, found)
-    there = "there is no checkpoint to bring" if migration.manifest is None else "the checkpoint is in place"
+    there = "no checkpoint to transfer" if migration.manifest is None else "the checkpoint is in place"
     return step(ctx, move, Step.RESTORE, there)
 
 

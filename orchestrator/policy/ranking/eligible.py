@@ -201,7 +201,7 @@ class Filter:
         self._now[market.older_than(limits.max_price_age_s)] = RejectionReason.STALE_PRICE
         self._now[market.doubted] = RejectionReason.DOUBTED_PRICE
         self._now[~market.priced] = RejectionReason.NO_PRICE
-        self._highest = float(market.price[market.priced].max(initial=0))
+        self._highest = int(market.price.max(initial=0))
         self._known: dict[object, Filtered] = {}
         self._reasons: dict[object, RejectionReasons] = {}
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
 from orchestrator.engine.asking import Within
+from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.node_runtime import require_ray
@@ -30,7 +32,7 @@ from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.control_plane import background_log, presence
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
-from orchestrator.services.jobs.commands import OWN_STATE, has_reported
+from orchestrator.services.jobs.commands import OWN_STATE
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
@@ -199,8 +201,9 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
     return leader
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+def _named(names: Sequence[str], count: int) -> str:
+    """The first of `count` names, and how many more there are."""
+    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
@@ -210,9 +213,10 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
         asked = [job.id for job in jobs]
         for job_id in asked:
             tx.add_command("pause", job_id, {}, "tradewind down")
-        alive = [job for job in jobs if job.state not in ("queued", "starting")]
-        unreported = [job.name for job in alive if not has_reported(tx, job)]
-        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs]
+        alive = {job.id: job.name for job in jobs if job.state not in ("queued", "starting")}
+        runs = tx.runs_of(list(alive), left_out)
+        unreported = [name for job_id, name in alive.items() if not has_stepped(runs[job_id])]
+        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs[:MOST_NAMED]]
     if not asked:
         return
     if len(asked) == 1:
@@ -220,10 +224,10 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
     else:
         progress(
             f"pausing {len(asked)} jobs, those that run with a checkpoint "
-            f"(to resume them: tradewind resume JOB, of {_named(shown)})"
+            f"(to resume them: tradewind resume JOB, of {_named(shown, len(jobs))})"
         )
     if unreported:
-        progress(f"no step was reported by {_named(unreported)}: {OWN_STATE}")
+        progress(f"no step was reported by {_named(unreported, len(unreported))}: {OWN_STATE}")
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with installation.store.read() as tx:

@@ -33,7 +33,7 @@ def control_plane(installation: Installation, *, watch: bool = False) -> Control
 
 
 def disk_full(folder: Path) -> bool:
-    """Whether the disk of this folder has no room for what is to be stored there."""
+    """Whether the disk that holds this folder is full."""
     return shutil.disk_usage(folder).free < FULL_BYTES
 
 

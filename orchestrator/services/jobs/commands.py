@@ -12,12 +12,12 @@ from orchestrator.engine.billing.group_budget import over_group_budget
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.pausing import halted
-from orchestrator.engine.jobs.stopped_at import has_stepped, where_stopped
+from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
-from orchestrator.model import TERMINAL, Job, Run
+from orchestrator.model import TERMINAL, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
@@ -37,10 +37,10 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not may_pause(tx, job, tx.open_commands()):
             raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
         order = tx.add_command("pause", job.id, {}, caller.actor)
-        reported, stopped = has_reported(tx, job), where_stopped(_runs(tx, job))
+        stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
     if job.state == "queued":
-        message = f"{job.name} will pause {stopped.replace('started', 'starts')}"
-    elif reported:
+        message = f"{job.name} will pause {'at its last checkpoint' if stepped else 'before it starts'}"
+    elif stepped:
         message = f"{job.name} will pause at its next step, with a checkpoint"
     else:
         message = f"{job.name} will pause; it has reported no step yet, so {OWN_STATE}"
@@ -60,7 +60,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         order = tx.add_command("resume", job.id, {}, caller.actor)
-        runs = _runs(tx, job)
+        runs = tx.runs(job_id=job.id, unreadable=left_out)
         began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
     if job.state == "pausing":
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
@@ -134,15 +134,6 @@ def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
 def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
     """Whether one of the `waiting` commands cancels the job."""
     return _is_among(waiting, "cancel", job)
-
-
-def has_reported(tx: Tx, job: Job) -> bool:
-    """Whether a run of the job has reported a step."""
-    return has_stepped(_runs(tx, job))
-
-
-def _runs(tx: Tx, job: Job) -> Sequence[Run]:
-    return tx.runs(job_id=job.id, unreadable=left_out)
 
 
 def _is_among(waiting: Sequence[Command], kind: str, job: Job) -> bool:

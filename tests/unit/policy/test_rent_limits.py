@@ -95,7 +95,7 @@ def test_a_running_job_moves_only_where_the_limits_have_room_for_both_machines(c
 
 
 def test_a_price_exactly_at_a_limit_is_within_it(case: DecisionCase) -> None:
-    """1.005 is no binary fraction."""
+    """1.005 has no exact binary form."""
     offer = case.offer("small", 1.005)
     config = load_config({"limits.max_usd_per_hour": 1.005}, environ={})
     placement = case.decide(Demand(case.job(), 36_000, rent=rent_limits(config, "default")))
