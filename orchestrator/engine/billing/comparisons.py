@@ -40,6 +40,7 @@ from providers.offer import Offer, OfferId, provider_of
 AT_ONCE = 50  # jobs in one tick: after an upgrade there may be thousands
 
 NO_STEP = "no step was recorded"
+FAILED = "the job failed"
 NEVER_PLACED = "no on-demand offer met its constraints when it was placed"
 
 
@@ -192,7 +193,7 @@ def _case(installation: Installation, tx: Tx, job: Job, before: Sequence[Compari
     runs = tx.runs(job_id=job.id, unreadable=(lambda _, error: lost.append(str(error))) if lenient else None)
     entries = tx.entries(job_id=job.id)
     now, paid = installation.clock.now_ms(), ledger.total_nano_usd(entries)
-    why = _nothing_to_compare(runs, lost)
+    why = _nothing_to_compare(job, runs, lost)
     if why:
         return _Case(tx, job, now, paid, len(entries), why)
     booked = {run.id: until for run in runs if (until := tx.booked_until_ms(run.id)) is not None}
@@ -203,9 +204,11 @@ def _case(installation: Installation, tx: Tx, job: Job, before: Sequence[Compari
     return _Case(tx, job, now, paid, len(entries), "", made, carried, {each.baseline: each for each in before})
 
 
-def _nothing_to_compare(runs: Sequence[Run], unreadable: Sequence[str]) -> str:
+def _nothing_to_compare(job: Job, runs: Sequence[Run], unreadable: Sequence[str]) -> str:
     if unreadable:
         return f"one of its runs cannot be read: {unreadable[0]}"
+    if job.state == "failed":
+        return FAILED  # its cost counts, but it saved nothing on a result that it does not have
     if not any(run.last_step > run.start_step and run.billed_from_ms is not None for run in runs):
         return NO_STEP
     return ""

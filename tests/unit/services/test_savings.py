@@ -99,6 +99,18 @@ def test_a_job_without_a_step_is_left_out_by_name_and_with_the_reason_on_every_s
     reconciled.check(view)
 
 
+def test_the_cost_of_a_failed_job_counts_and_no_saving_is_claimed(installation: Installation, past: Past) -> None:
+    before = report(installation)
+    with installation.store.write() as tx:
+        tx.set_job_state(past.conv, "failed")
+    view = report(installation)
+    assert view.paid_nano_usd == before.paid_nano_usd
+    for total in view.totals:
+        assert ("conv", "the job failed") in [(each.name, each.reason) for each in total.left_out]
+    assert "conv: left out of every comparison: the job failed" in render(view, Screen())
+    reconciled.check(view)
+
+
 def test_each_baseline_is_defined_in_words_next_to_its_number(installation: Installation, past: Past) -> None:
     view = report(installation)
     assert len({total.definition for total in view.totals}) == len(view.totals) == 3
