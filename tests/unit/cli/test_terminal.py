@@ -21,12 +21,12 @@ from typer.testing import Result
 from orchestrator.cli.app import app
 from orchestrator.cli.output import Output
 from orchestrator.cli.render import render
-from orchestrator.cli.render.screens.jobs import queue_rows
+from orchestrator.cli.render.screens.jobs import queue, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, fitted, folded, progress, width_of
 from orchestrator.formats.documents import View
 from orchestrator.model import JobState
-from orchestrator.services.views import JobView
+from orchestrator.services.views import JobList, JobView
 from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
@@ -373,16 +373,34 @@ def test_a_number_before_a_word_is_folded_as_any_other() -> None:
     assert folded("it has 2 short names", 10) == ["it has 2", "short", "names"]
 
 
-def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
-    def job(state: JobState, step: int, total: int | None) -> JobView:
-        return JobView(
-            "job_1", "name", "p", "ada", state, "cheapest", 0, None, None, None,
-            step, total, None, None, None, 0, 1, 0, 0, True, "",
-        )  # fmt: skip
+def job_view(state: JobState, step: int, total: int | None, **changes: Any) -> JobView:
+    view = JobView(
+        "job_1", "name", "p", "ada", state, "cheapest", 0, None, None, None,
+        step, total, None, None, None, 0, 1, 0, 0, True, "",
+    )  # fmt: skip
+    return replace(view, **changes)
 
-    cells = [(job("finished", 0, 500), "100%", "0/500 (finished)"), (job("finished", 7, None), "100%", "7")]
-    cells += [(job("finished", 500, 500), "100%", "500/500 (100%)"), (job("failed", 5, 500), "1%", "5/500 (1%)")]
-    cells += [(job("running", 7, None), "7 steps", "7"), (job("running", 0, 500), "0%", "0/500 (0%)")]
+
+def test_the_jobs_of_a_sweep_are_compared_by_value_and_loss_on_80_columns() -> None:
+    spent: dict[str, Any] = {"paid_nano_usd": 10**8, "nano_usd_per_hour": 4 * 10**8, "no_forecast": "no speed yet"}
+    spent |= {"offer_id": "aws/us-east-1/us-east-1a/p3.2xlarge/spot", "group": "sweep", "group_id": "grp_1"}
+    jobs = tuple(
+        job_view("running", 40, 100, name=f"cnn-lr{rate}-width8", id=f"job_{rate}", loss=loss, **spent)
+        for rate, loss in (("0.1", 0.31), ("0.01", 0.25))
+    )
+    shown = queue(JobList(0, jobs, 2 * 10**8, True), Screen(width=80))
+    assert re.search(r"cnn-lr0.1-width8 .* 0.31 ", shown)
+    assert re.search(r"cnn-lr0.01-width8 .* 0.25 ", shown)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
+    cells = [(job_view("finished", 0, 500), "100%", "0/500 (finished)"), (job_view("finished", 7, None), "100%", "7")]
+    cells += [
+        (job_view("finished", 500, 500), "100%", "500/500 (100%)"),
+        (job_view("failed", 5, 500), "1%", "5/500 (1%)"),
+    ]
+    cells += [(job_view("running", 7, None), "7 steps", "7"), (job_view("running", 0, 500), "0%", "0/500 (0%)")]
     for view, done, counted in cells:
         assert queue_rows([view])[0][2] == done
         assert progress(view) == counted

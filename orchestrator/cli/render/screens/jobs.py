@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from orchestrator.cli.render.table import Column, numbers, table
@@ -43,6 +44,8 @@ QUEUE = (
     Column("last", 4, text=True),
     Column("id", wide=True),
 )
+GROUP = tuple(replace(column, drop=1) if column.head == "loss" else column for column in QUEUE)
+"""Of the jobs of one group: their names hold the values of the matrix, and their losses are compared."""
 
 
 def queue(view: JobList, screen: Screen) -> str:
@@ -50,10 +53,11 @@ def queue(view: JobList, screen: Screen) -> str:
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
     rows = queue_rows(view.jobs)
+    of_group = view.jobs[0].group_id is not None and len({job.group_id for job in view.jobs}) == 1
     page = " on this page" if view.next_cursor is not None or "--cursor" in screen.command else ""
     total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}{page}, {amount(view.paid_nano_usd)} paid"
     return blocks(
-        table(QUEUE, rows, screen),
+        table(GROUP if of_group else QUEUE, rows, screen),
         screen(total, "dim"),
         _requests(view.jobs),
         screen(next_page(screen.command, view.next_cursor), "dim"),
