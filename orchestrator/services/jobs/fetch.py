@@ -31,6 +31,7 @@ _OF_A_NAME = {
     errno.EILSEQ,
     errno.ENOTEMPTY,
 }
+OTHER_FOLDER = "choose another folder with --to"
 TRIES = 3  # of a file that its job changes meanwhile
 Progress = Callable[[str, int, int], None]
 
@@ -62,8 +63,8 @@ def fetch(
 
     A file appears when it is complete. Links that lead out of the output folder are skipped; nothing is written outside
     `to`. `progress` is called with the file, and the bytes done and in total. Raises NotFoundError, UsageError for
-    paths that lead out, StoreError, and PartialFailure if files cannot be written; the others are, unless the whole
-    folder cannot be written to.
+    paths that lead out and a `to` that cannot be a folder, StoreError, and PartialFailure if files cannot be written;
+    the others are, unless the whole folder cannot be written to.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
@@ -83,7 +84,9 @@ def fetch(
     chosen |= {
         path: each for path, each in aside.items() if any(name != "." and _is_below(path, name) for name in names)
     }
-    folder = to if to is not None else Path(job.name)
+    folder = Path(job.name) if to is None else to
+    if chosen:
+        _prepare(folder)
     total, done = sum(each.size_bytes for each in chosen.values()), 0
     files, failures = list[FetchedFile](), list[_OneFailed]()
     for path, output in chosen.items():
@@ -106,6 +109,15 @@ def fetch(
     missing = tuple(name for name in names if not any(_is_below(path, name) for path in (*outputs, *aside)))
     left = tuple(path for path in sorted(aside) if path not in chosen and path.partition("/")[2] in chosen)
     return Fetched(job.id, str(folder), tuple(files), missing, left)
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        wrong = "is a file, not a folder" if os.path.isfile(folder) else f"cannot be made: {error.strerror or error}"
+        raise UsageError(f"{folder} {wrong}", hint=OTHER_FOLDER) from error
 
 
 def _inside(path: str) -> str:
@@ -163,7 +175,7 @@ def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]
     """The size of the copy. Raises _OneFailed if others may be copied; else PartialFailure, StoreError."""
     target = folder / path
     if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise _OneFailed(f"{target} leads out of {folder}", "remove that link, or choose another folder with --to")
+        raise _OneFailed(f"{target} leads out of {folder}", f"remove that link, or {OTHER_FOLDER}")
     try:
         for tries_left in reversed(range(TRIES)):
             try:
@@ -177,7 +189,7 @@ def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]
                     raise _OneFailed(str(error), error.hint) from error
         return target.stat().st_size
     except OSError as error:
-        what, hint = f"{target} cannot be written: {error.strerror or error}", "choose another folder with --to"
+        what, hint = f"{target} cannot be written: {error.strerror or error}", OTHER_FOLDER
         if error.errno in _OF_A_NAME:
             raise _OneFailed(what, hint) from error
         raise PartialFailure(what, hint=hint) from error

@@ -386,12 +386,15 @@ def test_fetch_says_what_is_missing_and_follows_no_link_out(
         fetch.fetch(installation, "conv")
 
 
-def test_fetch_into_a_place_that_cannot_be_written_says_so(
-    installation: Installation, past: Past, tmp_path: Path
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_fetch_into_a_place_that_cannot_be_a_folder_is_refused(
+    installation: Installation, past: Past, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(PartialFailure, match="cannot be written"):
-        fetch.fetch(installation, "gpt", tmp_path / "file")
+    with pytest.raises(UsageError, match=r"is a file, not a folder|cannot be made") as refused:
+        fetch.fetch(installation, "gpt", tmp_path / place)
+    assert "--to" in refused.value.hint
+    assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_orders_are_written_for_the_control_plane(installation: Installation, past: Past) -> None:
